@@ -1,0 +1,44 @@
+# Everything a newcomer needs is `make demo` and `make test`; both make their own virtual environment first.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+BROKER ?= embedded
+
+.PHONY: help demo test lint unit integration bench wheel clean
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one is killed; ends with a report
+	$(BIN)/python -m demo
+
+test: lint unit integration  ## all checks and tests; BROKER=container runs them on a container
+
+lint: $(VENV)/installed  ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_spark -p streamgroups_broker
+	MYPYPATH=connectors:. $(BIN)/mypy integration_tests demo benchmarks
+	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
+
+unit: $(VENV)/installed  ## tests without a network, in seconds
+	$(BIN)/python -m pytest unit_tests
+
+integration: $(VENV)/installed  ## tests on a real broker with real Spark
+	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)
+
+bench: $(VENV)/installed  ## our figures beside Spark's own source, as a table
+	$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/installed  ## the wheel, in dist/
+	$(BIN)/python -m build --wheel
+
+$(VENV)/installed: setup.cfg setup.py constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "streamgroups needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	touch $@
+
+clean:  ## removes what was made
+	rm -rf $(VENV) build dist *.egg-info demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
