@@ -1,0 +1,3 @@
+"""The version, where setup.cfg and the package both find it."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,125 @@
+"""Every error streamgroups raises, as one tree.
+
+Raised by all packages; caught by users, the CLI (which turns ``code`` into an exit code) and Spark (which prints it as the
+cause of a failed query)::
+
+    StreamGroupsError
+    ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
+    ├── BrokerUnreachable       no broker answered in time                                  (retriable)
+    ├── UnknownTopic            a topic or partition does not exist
+    ├── NotAuthorized           the broker refused for lack of a permission or a login
+    ├── GroupRefused            the group is in use in a way that does not fit ours
+    ├── FencedMember            this member is no longer the one the group knows
+    ├── DataLoss                offsets that were to be read are gone from the topic
+    ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
+    ├── PositionsDiffer         checkpoint and group disagree, and the policy is to fail
+    ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    └── EmbeddedBrokerError     the embedded broker could not be started or has died
+
+Each error says what happened and to what, and carries a ``remedy``: what to do next. Errors cross process borders (Spark
+pickles them from its workers), so each one pickles.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StreamGroupsError(Exception):
+    """The root of the tree.
+
+    Args:
+        what: one sentence: what happened, to which topic, partition or group.
+        remedy: one sentence: what to do next.
+
+    >>> print(InvalidOption("Option 'startingTme' is unknown.", remedy="Did you mean 'startingTime'?"))
+    Option 'startingTme' is unknown. Did you mean 'startingTime'?
+    """
+
+    #: Stable, machine-readable name of the error.
+    code: ClassVar[str] = "error"
+    #: Whether the same call may succeed later without anybody changing anything.
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, what: str, *, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.remedy}".strip()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.remedy)
+
+
+def _rebuild(cls: type[StreamGroupsError], what: str, remedy: str) -> StreamGroupsError:
+    return cls(what, remedy=remedy)
+
+
+class InvalidOption(StreamGroupsError):
+    """An option or argument is unknown, malformed, or contradicts another one."""
+
+    code = "invalid_option"
+
+
+class BrokerUnreachable(StreamGroupsError):
+    """No broker answered in time."""
+
+    code = "broker_unreachable"
+    retriable = True
+
+
+class UnknownTopic(StreamGroupsError):
+    """A topic or a partition does not exist (or may not be seen by this user)."""
+
+    code = "unknown_topic"
+
+
+class NotAuthorized(StreamGroupsError):
+    """The broker refused the login, or the logged-in user lacks a permission."""
+
+    code = "not_authorized"
+
+
+class GroupRefused(StreamGroupsError):
+    """The group is in use in a way that does not fit: another subscription, protocol, or an exclusive member."""
+
+    code = "group_refused"
+
+
+class FencedMember(StreamGroupsError):
+    """The group went on without this member; what it wanted to commit was refused (SEMANTICS S3)."""
+
+    code = "fenced_member"
+
+
+class DataLoss(StreamGroupsError):
+    """Offsets that were to be read are gone: retention, deleted records, or a recreated topic (SEMANTICS S7)."""
+
+    code = "data_loss"
+
+
+class ReadTimedOut(StreamGroupsError):
+    """A partition gave neither a record nor its end for longer than ``kafkaConsumer.pollTimeoutMs``."""
+
+    code = "read_timed_out"
+    retriable = True
+
+
+class PositionsDiffer(StreamGroupsError):
+    """Checkpoint and group disagree about positions and ``onRestart`` is ``fail`` (SEMANTICS S5)."""
+
+    code = "positions_differ"
+
+
+class OffsetFormat(StreamGroupsError):
+    """An offset read from a checkpoint was not written by this library, or by a newer version of it."""
+
+    code = "offset_format"
+
+
+class EmbeddedBrokerError(StreamGroupsError):
+    """The embedded broker could not be started, or has died."""
+
+    code = "embedded_broker"

@@ -1,0 +1,125 @@
+"""What the domain needs from outside, as Protocols.
+
+Implemented by ``streamgroups_kafka`` for real and by :mod:`streamgroups.fakes` in memory; one contract suite runs on both.
+Source: KIP-396, KIP-709 (offsets), KIP-429 and KIP-848 (membership).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamgroups.groups.history import Kind
+from streamgroups.groups.joining import LiveGroup
+from streamgroups.groups.membership import InFlight, Membership
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+class Clock(Protocol):
+    """Milliseconds since the epoch."""
+
+    def __call__(self) -> int: ...
+
+
+class Recorder(Protocol):
+    """Takes note of what happens to a member. Safe to call from any thread."""
+
+    def __call__(
+        self,
+        kind: Kind,
+        *,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        ranges: Iterable[OffsetRange] = (),
+        batch: int | None = None,
+        note: str = "",
+    ) -> None: ...
+
+
+class Log(Protocol):
+    """The topics of a cluster. Safe to call from any thread.
+
+    Every method raises :class:`~streamgroups.errors.BrokerUnreachable` when no broker answers,
+    :class:`~streamgroups.errors.NotAuthorized` when the broker refuses, and
+    :class:`~streamgroups.errors.UnknownTopic` for a partition that does not exist.
+    """
+
+    def topics(self) -> Mapping[str, int]:
+        """The number of partitions of every topic, internal ones left out."""
+        ...
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The oldest offset of each partition that is still there."""
+        ...
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record a reader may see (the last stable one under ``read_committed``)."""
+        ...
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition, those of open transactions included."""
+        ...
+
+    def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset and the metadata beside it."""
+
+    next_offset: int
+    metadata: str = ""
+
+
+class Groups(Protocol):
+    """The groups of a cluster, seen from outside. Safe to call from any thread; raises as :class:`Log` does."""
+
+    def describe(self, group_id: str) -> LiveGroup:
+        """The group as it is now; one without members if it does not exist."""
+        ...
+
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """What the group has committed of these partitions; those without a committed offset are left out."""
+        ...
+
+
+class Member(Protocol):
+    """One member of a group, driven by one query. Only :meth:`join` and :meth:`close` wait."""
+
+    def join(self, timeout_ms: int) -> None:
+        """Asks to join and waits for the first assignment.
+
+        Raises:
+            StreamGroupsError: if the group refuses, or no assignment comes in time.
+        """
+        ...
+
+    @property
+    def membership(self) -> Membership:
+        """What the member knows now.
+
+        Raises:
+            StreamGroupsError: if the member has failed for good; every later call raises the same.
+        """
+        ...
+
+    def finish(self, number: int) -> None:
+        """Batch ``number`` is done: commit what it read, fenced, as soon as the group allows."""
+        ...
+
+    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
+        """Sets and commits positions of owned partitions that were not reached by reading."""
+        ...
+
+    def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
+        """Begins a batch, of those ranges that may still be read at this moment.
+
+        See :meth:`streamgroups.groups.membership.Membership.readable`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Commits what is done, leaves the group. Idempotent, bounded in time."""
+        ...

@@ -1,0 +1,133 @@
+"""Where reading starts: the positions a user can name, as variants.
+
+Made by option parsing (``streamgroups_spark.options``) and by the CLI; turned into offsets by whoever can ask the log
+(:mod:`streamgroups.batches.starting`). Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import TypeAlias
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TrimHorizon:
+    """The oldest record that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Only records published from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record whose timestamp is at or after ``timestamp_ms`` (milliseconds since the epoch, UTC)."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """Exactly this offset."""
+
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AfterOffset:
+    """The offset after this one."""
+
+    last_offset: int
+
+
+Position: TypeAlias = TrimHorizon | Latest | AtTime | AtOffset | AfterOffset
+
+
+class WhenNoRecordMatches(Enum):
+    """What :class:`AtTime` means for a partition that has no record so late (Spark's ``...ByTimestampStrategy``)."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A position for every partition: one for all, or one by one.
+
+    Args:
+        default: the position of each partition that is not named in ``by_partition``; ``None`` if every partition must be
+            named there (Spark's rule for ``startingOffsets`` given as JSON).
+        by_partition: positions of single partitions.
+        when_no_record_matches: see :class:`WhenNoRecordMatches`.
+
+    >>> Positions(Latest()).of(TopicPartition("flights", 0))
+    Latest()
+    """
+
+    default: Position | None
+    by_partition: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    when_no_record_matches: WhenNoRecordMatches = WhenNoRecordMatches.ERROR
+
+    def of(self, topic_partition: TopicPartition) -> Position:
+        """The position of one partition.
+
+        Raises:
+            InvalidOption: if it is not named and there is no default.
+        """
+        position = self.by_partition.get(topic_partition, self.default)
+        if position is None:
+            raise InvalidOption(
+                f"No position is given for {topic_partition}.",
+                remedy="Positions given by partition must name every partition of every subscribed topic.",
+            )
+        return position
+
+
+def parse_time_ms(text: str, *, option: str) -> int:
+    """Reads a point in time: ISO 8601 with an offset from UTC, or milliseconds since the epoch.
+
+    Args:
+        text: what the user wrote.
+        option: the name of the option, for the error.
+
+    Returns:
+        Milliseconds since the epoch, UTC.
+
+    Raises:
+        InvalidOption: if it is neither, lacks the offset from UTC, or lies before the epoch.
+
+    >>> parse_time_ms("2013-01-01T05:00:00Z", option="startingTime")
+    1357016400000
+    >>> parse_time_ms("1357016400000", option="startingTime")
+    1357016400000
+    >>> parse_time_ms("yesterday", option="startingTime")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'startingTime' is 'yesterday', which is not a time. Write it like \
+2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z.
+    """
+    remedy = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdigit():
+        return int(stripped)
+    try:
+        # Python 3.10 does not read the Z of ISO 8601.
+        time = datetime.fromisoformat(stripped[:-1] + "+00:00" if stripped[-1:] in "zZ" else stripped)
+    except ValueError:
+        raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=remedy) from None
+    if time.tzinfo is None:
+        raise InvalidOption(f"Option '{option}' is '{text}', which does not say its offset from UTC.", remedy=remedy)
+    # In whole numbers: seconds as a float would lose a millisecond now and then.
+    time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
+    if time_ms < 0:
+        raise InvalidOption(f"Option '{option}' is '{text}', which is before 1970.", remedy=remedy)
+    return time_ms
