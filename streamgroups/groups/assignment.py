@@ -1,0 +1,66 @@
+"""Balanced, sticky assignment of partitions to members.
+
+Used by the in-memory group of :mod:`streamgroups.fakes` and by checks of real groups; on a real broker Kafka assigns
+(cooperative-sticky on the client, the uniform assignor on the broker). Source: SEMANTICS G10, G11; KIP-54, KIP-848.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from streamgroups.partitions import TopicPartition
+
+
+def assign(
+    partitions: Iterable[TopicPartition],
+    members: Sequence[str],
+    previous: Mapping[str, frozenset[TopicPartition]],
+) -> dict[str, frozenset[TopicPartition]]:
+    """Gives every partition to one member, so that sizes differ by at most one and as few as possible move.
+
+    Args:
+        partitions: all partitions of the subscription.
+        members: the members' names; order decides nothing but ties.
+        previous: what each member had before; members that left may still be in it.
+
+    Returns:
+        The partitions of each member; empty if there are more members than partitions (SEMANTICS G10).
+
+    >>> eight = [TopicPartition("t", p) for p in range(8)]
+    >>> [len(v) for v in assign(eight, ["a", "b", "c", "d"], {}).values()]
+    [2, 2, 2, 2]
+    >>> ten = [TopicPartition("t", p) for p in range(10)]
+    >>> sorted(len(v) for v in assign(ten, ["a", "b", "c", "d"], {}).values())
+    [2, 2, 3, 3]
+    """
+    remaining = set(partitions)
+    if not members:
+        return {}
+    floor, larger = divmod(len(remaining), len(members))
+    kept: dict[str, list[TopicPartition]] = {}
+    # Who has enough for the larger share keeps it: whoever else had it would have to receive a partition first.
+    for member in members:
+        had = sorted(previous.get(member, frozenset()) & remaining)
+        share = floor + 1 if larger > 0 and len(had) > floor else floor
+        larger -= share > floor
+        kept[member] = had[:share]
+        remaining -= set(kept[member])
+    queue = sorted(remaining)
+    for member in members:
+        missing = floor - len(kept[member])
+        kept[member] += queue[: max(missing, 0)]
+        del queue[: max(missing, 0)]
+    for member in members:
+        if queue and len(kept[member]) == floor:
+            kept[member].append(queue.pop())
+    return {member: frozenset(kept[member]) for member in members}
+
+
+def is_balanced(sizes: Iterable[int]) -> bool:
+    """Whether sizes differ by at most one: ⌊n/k⌋ or ⌈n/k⌉ partitions each (SEMANTICS G10).
+
+    >>> is_balanced([2, 2, 3, 3]), is_balanced([1, 3])
+    (True, False)
+    """
+    listed = list(sizes)
+    return not listed or max(listed) - min(listed) <= 1

@@ -1,0 +1,129 @@
+"""What a recorded history proves: one owner per partition at any time, and what was read twice.
+
+Used by tests, the demo's final check and its report. Pure: it reads events (:mod:`streamgroups.groups.history`) and returns
+findings. Source: SEMANTICS G11, G12, S1, S3.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from streamgroups.groups.history import Event, Kind
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A time during which a member owned a partition.
+
+    Args:
+        topic_partition: what was owned.
+        member: by whom; with ``run`` it names one process.
+        run: see :class:`~streamgroups.groups.history.Event`.
+        begin_ms: when it was assigned.
+        end_ms: when it was given back, lost or closed; for a member that died, when it last did anything.
+        ended: ``released``, ``lost``, ``closed`` or ``silent`` (the history of the member just ends).
+    """
+
+    topic_partition: TopicPartition
+    member: str
+    run: str
+    begin_ms: int
+    end_ms: int
+    ended: str
+
+
+_ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.CLOSED: "closed"}
+
+
+def tenures(events: Iterable[Event]) -> list[Tenure]:
+    """Who owned what, when, ordered by partition and time.
+
+    >>> p = TopicPartition("t", 0)
+    >>> e = [Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 0}), Event(5, "g", "a", "r", Kind.RELEASED, {p: 9})]
+    >>> [(t.member, t.begin_ms, t.end_ms, t.ended) for t in tenures(e)]
+    [('a', 1, 5, 'released')]
+    """
+    by_run: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in events:
+        by_run[event.member, event.run].append(event)
+    found: list[Tenure] = []
+    for (member, run), own in by_run.items():
+        own.sort(key=lambda e: e.time_ms)
+        begins: dict[TopicPartition, int] = {}
+        for event in own:
+            if event.kind is Kind.ASSIGNED:
+                for tp in event.offsets:
+                    begins.setdefault(tp, event.time_ms)
+            elif event.kind in _ENDS:
+                ended = list(begins) if event.kind is Kind.CLOSED else [tp for tp in event.offsets if tp in begins]
+                found += [Tenure(tp, member, run, begins.pop(tp), event.time_ms, _ENDS[event.kind]) for tp in ended]
+        found += [Tenure(tp, member, run, begin, own[-1].time_ms, "silent") for tp, begin in begins.items()]
+    return sorted(found, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms))
+
+
+def overlaps(of: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+    """Pairs of tenures in which two members owned one partition at the same time (SEMANTICS G11: there are none)."""
+    found: list[tuple[Tenure, Tenure]] = []
+    current: list[Tenure] = []
+    for later in sorted(of, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms)):
+        current = [t for t in current if t.topic_partition == later.topic_partition and t.end_ms > later.begin_ms]
+        found += [(earlier, later) for earlier in current if (earlier.member, earlier.run) != (later.member, later.run)]
+        current.append(later)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Offsets that were planned more than once, and by whom, in the order of time."""
+
+    offsets: OffsetRange
+    by: tuple[str, ...]
+
+
+def read_again(events: Iterable[Event]) -> list[ReadAgain]:
+    """Offsets that more than one batch read, merged into ranges of the same readers.
+
+    Only what a member had in flight when it died or lost a partition may be read again (SEMANTICS G12).
+
+    >>> p = TopicPartition("t", 0)
+    >>> def planned(t, who, a, b):
+    ...     return Event(t, "g", who, "r", Kind.PLANNED, ranges=(OffsetRange(p, a, b),))
+    >>> [str(r.offsets) for r in read_again([planned(1, "a", 0, 10), planned(2, "b", 6, 12)])]
+    ['t-0[6,10)']
+    """
+    by_partition: defaultdict[TopicPartition, list[tuple[OffsetRange, str]]] = defaultdict(list)
+    for event in sorted(events, key=lambda e: e.time_ms):
+        if event.kind is Kind.PLANNED:
+            for r in event.ranges:
+                by_partition[r.topic_partition].append((r, event.member))
+    return [again for _, reads in sorted(by_partition.items()) for again in _again(reads)]
+
+
+def _again(reads: Sequence[tuple[OffsetRange, str]]) -> list[ReadAgain]:
+    """A sweep over one partition: between two neighbouring edges the set of readers is the same."""
+    edges = sorted(
+        edge
+        for i, (r, _) in enumerate(reads)
+        if len(r)
+        for edge in ((r.next_offset, i, True), (r.end_offset, i, False))
+    )
+    found: list[ReadAgain] = []
+    reading: list[int] = []
+    at = 0
+    for offset, i, begins in edges:
+        if offset > at and len(reading) > 1:
+            by = tuple(reads[j][1] for j in reading)
+            first = at
+            if found and found[-1].by == by and found[-1].offsets.end_offset == at:
+                first = found.pop().offsets.next_offset
+            found.append(ReadAgain(OffsetRange(reads[i][0].topic_partition, first, offset), by))
+        if begins:
+            insort(reading, i)
+        else:
+            reading.remove(i)
+        at = offset
+    return found

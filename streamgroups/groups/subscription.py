@@ -1,0 +1,90 @@
+"""What a query subscribes to, as variants, and which topics that means now.
+
+Made by option parsing; resolved by ``streamgroups_spark.micro_batches`` at the start and again while running, so that a
+pattern finds new topics. Source: SEMANTICS S4; Spark's ``subscribe``, ``subscribePattern`` and ``assign``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from streamgroups.errors import UnknownTopic
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """These topics, by name."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Every topic whose whole name matches a regular expression, those made later included."""
+
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Exactly these partitions, without sharing."""
+
+    topic_partitions: tuple[TopicPartition, ...]
+
+
+Subscription: TypeAlias = Topics | Pattern | Partitions
+
+
+def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[str]:
+    """The topics a subscription means now.
+
+    Args:
+        subscription: what the user asked for.
+        existing: the number of partitions of every topic of the cluster.
+
+    Raises:
+        UnknownTopic: if a topic or partition that was named does not exist. A pattern may match nothing (yet).
+
+    >>> sorted(topics_of(Pattern(re.compile("flights-.*")), {"flights-2013": 8, "my-flights-2013": 1}))
+    ['flights-2013']
+    """
+    if isinstance(subscription, Pattern):
+        return frozenset(name for name in existing if subscription.regex.fullmatch(name))
+    if isinstance(subscription, Topics):
+        missing = sorted(set(subscription.names) - existing.keys())
+        if missing:
+            raise UnknownTopic(f"Topic {_quoted(missing)} does not exist{_see(existing)}.", remedy=_CREATE_IT)
+        return frozenset(subscription.names)
+    absent = [tp for tp in subscription.topic_partitions if tp.partition >= existing.get(tp.topic, 0)]
+    if absent:
+        raise UnknownTopic(f"Partition {_quoted(absent)} does not exist{_see(existing)}.", remedy=_CREATE_IT)
+    return frozenset(tp.topic for tp in subscription.topic_partitions)
+
+
+def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[TopicPartition]:
+    """The partitions a subscription means now.
+
+    Raises:
+        UnknownTopic: see :func:`topics_of`.
+    """
+    topics = topics_of(subscription, existing)
+    if isinstance(subscription, Partitions):
+        return frozenset(subscription.topic_partitions)
+    return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
+
+
+_CREATE_IT = "Create it, correct its name, or allow this user to Describe it."
+
+
+def _quoted(names: Iterable[object]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _see(existing: Mapping[str, int]) -> str:
+    some = sorted(existing)[:5]
+    more = " …" if len(existing) > 5 else ""
+    return f" (the cluster shows {', '.join(some)}{more})" if some else " (the cluster shows no topic)"
