@@ -1,0 +1,113 @@
+"""The offset that Spark writes into its checkpoint for every batch, as JSON.
+
+Written and read by ``streamgroups_spark.micro_batches``; read by tools that look into checkpoints. It holds the ranges of
+its batch, not only ends: a partition may leave this query and come back far ahead, so where a batch began cannot be told
+from the batch before it, and a replay after a crash must read exactly the same records. Source: Spark's
+``DataSourceStreamReader``; ``golden/`` in the unit tests has every version ever written.
+
+Version 1::
+
+    {"version": 1, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}}}
+
+``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
+that the query owned then and had nothing to read from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroups.errors import InvalidOption, OffsetFormat
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffset:
+    """What the checkpoint knows after a batch was planned.
+
+    Args:
+        number: 0 before the first batch.
+        ranges: what the batch reads.
+        resting: next offsets of the owned partitions it does not read.
+    """
+
+    number: int
+    ranges: tuple[OffsetRange, ...] = ()
+    resting: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The position of every partition the batch knew, once the batch is done."""
+        return {**self.resting, **{r.topic_partition: r.end_offset for r in self.ranges}}
+
+
+def encode(offset: BatchOffset) -> dict[str, Any]:
+    """The JSON object of an offset.
+
+    >>> encode(BatchOffset(1, (OffsetRange(TopicPartition("t", 0), 3, 5),)))
+    {'version': 1, 'n': 1, 'ranges': {'t': {'0': [3, 5]}}, 'resting': {}}
+    """
+    ranges: defaultdict[str, dict[str, list[int]]] = defaultdict(dict)
+    for r in sorted(offset.ranges):
+        tp = r.topic_partition
+        ranges[tp.topic][str(tp.partition)] = [r.next_offset, r.end_offset]
+    resting: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for tp, next_offset in sorted(offset.resting.items()):
+        resting[tp.topic][str(tp.partition)] = next_offset
+    return {"version": VERSION, "n": offset.number, "ranges": dict(ranges), "resting": dict(resting)}
+
+
+def decode(json_object: Any) -> BatchOffset:
+    """Reads an offset back.
+
+    Raises:
+        OffsetFormat: if it was written by another source, or by a newer version of this library.
+
+    >>> decode({"version": 1, "n": 1, "ranges": {"t": {"0": [3, 5]}}, "resting": {}}).number
+    1
+    """
+    version = json_object.get("version") if isinstance(json_object, dict) else None
+    if type(version) is not int or version < 1:
+        raise OffsetFormat(
+            f"The checkpoint holds an offset that streamgroups has not written: {_shortened(json_object)}.",
+            remedy="Give this query a checkpointLocation of its own; positions come from the group.",
+        )
+    if version > VERSION:
+        raise OffsetFormat(
+            f"The checkpoint was written by a newer streamgroups (offset version {version}, known here: {VERSION}).",
+            remedy="Install the version that wrote it, or a later one.",
+        )
+    try:
+        offset = BatchOffset(
+            number=int(json_object["n"]),
+            ranges=tuple(
+                sorted(
+                    OffsetRange(TopicPartition(topic, int(partition)), int(first), int(end))
+                    for topic, by_partition in json_object["ranges"].items()
+                    for partition, (first, end) in by_partition.items()
+                )
+            ),
+            resting={
+                TopicPartition(topic, int(partition)): int(next_offset)
+                for topic, by_partition in json_object["resting"].items()
+                for partition, next_offset in by_partition.items()
+            },
+        )
+        if min(offset.number, *offset.resting.values(), 0) < 0:
+            raise ValueError("a negative number")
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidOption) as e:
+        raise OffsetFormat(
+            f"The checkpoint holds a damaged offset: {_shortened(json_object)} ({type(e).__name__}: {e}).",
+            remedy="Restore the checkpoint, or give the query a new checkpointLocation; positions come from the group.",
+        ) from e
+    return offset
+
+
+def _shortened(json_object: Any) -> str:
+    text = str(json_object)
+    return text if len(text) <= 200 else text[:200] + "…"

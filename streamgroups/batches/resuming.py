@@ -1,0 +1,149 @@
+"""What a restarted query does with what its checkpoint says, given what the group says.
+
+Called by ``streamgroups_spark.micro_batches`` once after a restart, when the first partitions are assigned. Between the run
+that stopped and this one, other members may have read on, a tool may have moved the group, or nobody may have touched
+anything. Source: SEMANTICS S5; Spark replays a batch that is in its offset log but not in its commit log before it asks
+for new offsets.
+
+Per partition, with the checkpoint's last batch ``[from, to)`` and the group's committed offset ``c``:
+
+====================  =======================================  ==============================================
+the batch was         ``c`` is                                 then
+====================  =======================================  ==============================================
+finished              ``to`` or none                           no difference
+finished              ``from``, by a member                    no difference: only the last commit is missing
+finished              anything else                            difference: the policy decides
+not finished          ``from`` or none                         no difference: read ``[from, to)`` again
+not finished          anything else                            difference: the policy decides
+====================  =======================================  ==============================================
+
+That a member committed ``from``, and not a tool that set the group back to there, is told by the mark beside the commit
+(:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now is left to it, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from streamgroups.batches.offset_json import BatchOffset
+from streamgroups.errors import PositionsDiffer
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+class OnRestart(Enum):
+    """Who is right when checkpoint and group differ: the option ``onRestart``."""
+
+    CHECKPOINT = "checkpoint"
+    GROUP = "group"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A partition for which checkpoint and group name different positions."""
+
+    topic_partition: TopicPartition
+    checkpoint_next_offset: int
+    committed_next_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, "
+            f"group {self.committed_next_offset} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What to do with the partitions owned after a restart.
+
+    Args:
+        next_offsets: the position of each owned partition the checkpoint has a say in (before the replay, if any).
+        replay: the ranges of the unfinished batch that this member reads again.
+        left: its ranges that are left to others, or that the group has passed.
+        differences: where checkpoint and group differed, whatever was decided.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+    replay: tuple[OffsetRange, ...]
+    left: tuple[OffsetRange, ...]
+    differences: tuple[Difference, ...]
+
+
+def resume_finished(last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
+    """Resumes after a batch that Spark has finished: all of its ranges are done, perhaps not yet committed.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+
+    >>> p0 = TopicPartition("t", 0)
+    >>> last = BatchOffset(3, (OffsetRange(p0, 10, 20),))
+    >>> dict(resume_finished(last, {p0: Owned(10)}, OnRestart.GROUP).next_offsets)
+    {TopicPartition(topic='t', partition=0): 20}
+    """
+    started_at = {r.topic_partition: r.next_offset for r in last.ranges}
+    next_offsets, differences = _settle(last.next_offsets, owned, policy, or_at=started_at)
+    return Resumption(next_offsets, (), (), differences)
+
+
+def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
+    """Resumes with a batch that Spark has logged and not finished: it is read again as far as it is still ours.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+
+    >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> batch = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)))
+    >>> [str(r) for r in resume_unfinished(batch, {p0: Owned(10)}, OnRestart.GROUP).replay]
+    ['t-0[10,20)']
+    """
+    started_at = {r.topic_partition: r.next_offset for r in batch.ranges}
+    next_offsets, differences = _settle({**batch.resting, **started_at}, owned, policy)
+    rests = [(r, _rest_of(r, next_offsets.get(r.topic_partition))) for r in batch.ranges]
+    return Resumption(
+        next_offsets,
+        tuple(rest for _, rest in rests if rest is not None),
+        tuple(r for r, rest in rests if rest is None),
+        differences,
+    )
+
+
+def _settle(
+    checkpoint: Mapping[TopicPartition, int],
+    owned: Mapping[TopicPartition, Owned],
+    policy: OnRestart,
+    or_at: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> tuple[dict[TopicPartition, int], tuple[Difference, ...]]:
+    """The position of every owned partition the checkpoint knows; a member of the group may have committed ``or_at`` too."""
+    next_offsets: dict[TopicPartition, int] = {}
+    differences: list[Difference] = []
+    for tp in sorted(checkpoint.keys() & owned.keys()):
+        next_offsets[tp] = checkpoint[tp]
+        # A group without a committed offset has nothing to say; the checkpoint does.
+        silent = owned[tp].origin in (Origin.STARTING, Origin.OLDEST)
+        says = checkpoint[tp] if silent else owned[tp].next_offset
+        commit_missing = owned[tp].origin is Origin.COMMITTED and says == or_at.get(tp)
+        if says != checkpoint[tp] and not commit_missing:
+            differences.append(Difference(tp, checkpoint[tp], says))
+            next_offsets[tp] = checkpoint[tp] if policy is OnRestart.CHECKPOINT else says
+    _refuse_if(policy, differences)
+    return next_offsets, tuple(differences)
+
+
+def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:
+    """What of a range is still to be read from ``next_offset``; nothing if that is elsewhere, or with another member."""
+    if next_offset is not None and r.next_offset <= next_offset < r.end_offset:
+        return OffsetRange(r.topic_partition, next_offset, r.end_offset)
+    return None
+
+
+def _refuse_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
+    if policy is OnRestart.FAIL and differences:
+        raise PositionsDiffer(
+            "Checkpoint and group differ: " + "; ".join(map(str, differences)) + ".",
+            remedy="Restart once with onRestart=group or onRestart=checkpoint to say which one is right.",
+        )
