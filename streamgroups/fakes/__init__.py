@@ -1,0 +1,33 @@
+"""Every port in memory, for tests: a cluster, a group whose members rebalance, a clock and a history.
+
+For users' unit tests and for our own. No thread, no network, no time that passes by itself: what happens is what the test
+does, in the order it does it. Where a real group works in the background, a test calls :meth:`FakeGroup.settle`.
+
+>>> from functools import partial
+>>> from streamgroups.groups.membership import Origin, Owned
+>>> from streamgroups.partitions import TopicPartition
+>>> cluster = FakeCluster(FakeClock())
+>>> cluster.create_topic("flights", 4)
+>>> group = FakeGroup(cluster, "airline")
+>>> def oldest(missing):
+...     return {tp: Owned(n, Origin.OLDEST) for tp, n in cluster.beginning_offsets(missing).items()}
+>>> new_member = partial(FakeMember, group, topics=lambda: ["flights"], first_positions=oldest)
+>>> alice, bob = new_member("alice"), new_member("bob")
+>>> alice.join(1_000)
+>>> bob.join(1_000)
+>>> sorted(str(tp) for tp in bob.membership.owned)
+['flights-2', 'flights-3']
+>>> group.kill("alice")
+>>> len(bob.membership.owned)
+4
+"""
+
+from __future__ import annotations
+
+from streamgroups.fakes.clock import FakeClock
+from streamgroups.fakes.cluster import FakeCluster, Record
+from streamgroups.fakes.group import CommitAnswer, FakeGroup
+from streamgroups.fakes.history import FakeHistory
+from streamgroups.fakes.member import FakeMember
+
+__all__ = ["CommitAnswer", "FakeClock", "FakeCluster", "FakeGroup", "FakeHistory", "FakeMember", "Record"]

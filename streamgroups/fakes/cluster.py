@@ -1,0 +1,187 @@
+"""The topics and committed offsets of a cluster, in memory.
+
+Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`. Offsets behave as Kafka's: they start at 0
+and only grow, and between records there may be offsets without one (SEMANTICS G13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
+from streamgroups.groups.joining import LiveGroup
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Clock, Committed
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of one partition."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    beginning_offset: int = 0
+    end_offset: int = 0
+    records: list[Record] = field(default_factory=list)
+
+
+class FakeCluster:
+    """A cluster of one reader's dreams: it answers at once and forgets nothing.
+
+    Args:
+        clock: gives records their timestamps.
+
+    >>> cluster = FakeCluster(lambda: 1_000)
+    >>> cluster.create_topic("flights", 2)
+    >>> p0 = TopicPartition("flights", 0)
+    >>> print(cluster.produce(p0, 3))
+    flights-0[0,3)
+    >>> cluster.leave_gap(p0, 2)
+    >>> print(cluster.produce(p0))
+    flights-0[5,6)
+    >>> [record.offset for record in cluster.read(OffsetRange(p0, 1, 6))]
+    [1, 2, 5]
+    >>> cluster.offsets_at_times({p0: 1_001})
+    {TopicPartition(topic='flights', partition=0): None}
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._topics: dict[str, list[_Partition]] = {}
+        self._committed: dict[str, dict[TopicPartition, Committed]] = {}
+        self._live: dict[str, Callable[[], LiveGroup]] = {}
+        #: While false, every question is answered with ``BrokerUnreachable``.
+        self.reachable = True
+
+    # ---- what tests do to it -----------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Makes a topic; one that is there is made anew, empty, as after a deletion."""
+        self._topics[name] = [_Partition() for _ in range(partitions)]
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Gives a topic more partitions, until it has so many."""
+        self._topics[name] += [_Partition() for _ in range(partitions - len(self._topics[name]))]
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all its records. Committed offsets stay, as on a real cluster for a while."""
+        del self._topics[name]
+
+    def produce(
+        self,
+        topic_partition: TopicPartition,
+        count: int = 1,
+        *,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        timestamp_ms: int | None = None,
+    ) -> OffsetRange:
+        """Appends ``count`` records, stamped now unless ``timestamp_ms`` is given.
+
+        Returns:
+            Their offsets.
+        """
+        partition = self._partition(topic_partition)
+        first = partition.end_offset
+        stamp_ms = self._clock() if timestamp_ms is None else timestamp_ms
+        partition.end_offset += count
+        partition.records += [
+            Record(topic_partition, offset, stamp_ms, key, value) for offset in range(first, partition.end_offset)
+        ]
+        return OffsetRange(topic_partition, first, partition.end_offset)
+
+    def leave_gap(self, topic_partition: TopicPartition, count: int = 1) -> None:
+        """Appends offsets that have no record: transaction markers, or what compaction removed."""
+        self._partition(topic_partition).end_offset += count
+
+    def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
+        """Deletes what is before an offset, as retention does."""
+        partition = self._partition(topic_partition)
+        partition.beginning_offset = max(partition.beginning_offset, before_offset)
+        partition.records = [r for r in partition.records if r.offset >= before_offset]
+
+    def read(self, offset_range: OffsetRange) -> tuple[Record, ...]:
+        """The records that a reader of a range gets.
+
+        Raises:
+            DataLoss: if the range is not, or no longer, all there.
+        """
+        partition = self._partition(offset_range.topic_partition)
+        if offset_range.next_offset < partition.beginning_offset or offset_range.end_offset > partition.end_offset:
+            raise DataLoss(
+                f"{offset_range} is not there: the partition holds "
+                f"[{partition.beginning_offset}, {partition.end_offset}).",
+                remedy="Produce more, delete less, or read what is there.",
+            )
+        return tuple(r for r in partition.records if offset_range.next_offset <= r.offset < offset_range.end_offset)
+
+    def commit(self, group_id: str, next_offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Sets committed offsets, asking nobody: what a tool does to a group without members."""
+        stored = self._committed.setdefault(group_id, {})
+        stored |= {tp: Committed(n, metadata) for tp, n in next_offsets.items()}
+
+    def forget(self, group_id: str) -> None:
+        """Deletes everything a group has committed."""
+        self._committed.pop(group_id, None)
+
+    def host(self, group_id: str, describe: Callable[[], LiveGroup]) -> None:
+        """Has ``describe`` answer for a group from now on (:class:`~streamgroups.fakes.group.FakeGroup` does)."""
+        self._live[group_id] = describe
+
+    # ---- the ports ---------------------------------------------------------------------------------------------------
+
+    def check_reachable(self) -> None:
+        """Raises :class:`~streamgroups.errors.BrokerUnreachable` while :attr:`reachable` is false."""
+        if not self.reachable:
+            raise BrokerUnreachable("The cluster is switched off.", remedy="Set FakeCluster.reachable to True.")
+
+    def topics(self) -> Mapping[str, int]:
+        """See :meth:`streamgroups.ports.Log.topics`."""
+        self.check_reachable()
+        return {name: len(partitions) for name, partitions in self._topics.items()}
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Log.beginning_offsets`."""
+        self.check_reachable()
+        return {tp: self._partition(tp).beginning_offset for tp in partitions}
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Log.end_offsets`."""
+        self.check_reachable()
+        return {tp: self._partition(tp).end_offset for tp in partitions}
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Log.high_watermarks`. Nothing here is transactional."""
+        return self.end_offsets(partitions)
+
+    def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
+        self.check_reachable()
+        return {
+            tp: next((r.offset for r in self._partition(tp).records if r.timestamp_ms >= time_ms), None)
+            for tp, time_ms in times_ms.items()
+        }
+
+    def describe(self, group_id: str) -> LiveGroup:
+        """See :meth:`streamgroups.ports.Groups.describe`."""
+        self.check_reachable()
+        return self._live[group_id]() if group_id in self._live else LiveGroup(group_id)
+
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """See :meth:`streamgroups.ports.Groups.committed`."""
+        self.check_reachable()
+        return {tp: c for tp, c in self._committed.get(group_id, {}).items() if tp in partitions}
+
+    def _partition(self, topic_partition: TopicPartition) -> _Partition:
+        partitions = self._topics.get(topic_partition.topic, [])
+        if not 0 <= topic_partition.partition < len(partitions):
+            raise UnknownTopic(f"Partition '{topic_partition}' does not exist.", remedy="Call create_topic first.")
+        return partitions[topic_partition.partition]
