@@ -1,0 +1,30 @@
+"""The command ``streamgroups``: the composition of its command groups, one file each.
+
+Called by the console script (``main``). Every file imports what it drives inside its commands, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from streamgroups.cli import broker
+from streamgroups.errors import StreamGroupsError
+
+app = typer.Typer(
+    name="streamgroups",
+    help="Kafka consumer groups for Spark Structured Streaming.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(broker.app, name="broker")
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 an error of ours (printed with its remedy), 2 a usage error."""
+    try:
+        app()
+    except StreamGroupsError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(1)
