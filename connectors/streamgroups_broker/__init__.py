@@ -1,0 +1,28 @@
+"""A real Apache Kafka (KRaft, no ZooKeeper, no Docker) started from Python: for demos, tests and users' own tests.
+
+Used by the command ``streamgroups broker``, the pytest plugin and anybody who writes
+``from streamgroups_broker import EmbeddedKafka``. Kafka's jars come once through the Ivy that PySpark's wheel carries; the
+broker runs on the Java that PySpark needs anyway. Source: KIP-500, KIP-631 (KRaft).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+    from streamgroups_broker.embedded import EmbeddedKafka
+
+__all__ = ["DEFAULT_KAFKA_VERSION", "EmbeddedKafka"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "EmbeddedKafka":
+        from streamgroups_broker.embedded import EmbeddedKafka
+
+        return EmbeddedKafka
+    if name == "DEFAULT_KAFKA_VERSION":
+        from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+
+        return DEFAULT_KAFKA_VERSION
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,166 @@
+"""The directory an embedded cluster lives in: its identity, its lock, one folder per node.
+
+Used by ``streamgroups_broker.embedded``. Layout: ``cluster.json``, ``lock``, and per node ``node-<id>/`` with
+``server.properties``, ``data/`` (Kafka's log.dirs), ``broker.log`` and ``stdout.log``. Source: KIP-631 (meta.properties).
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from streamgroups.errors import EmbeddedBrokerError
+
+_CLUSTER = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a data directory remembers between two runs.
+
+    Args:
+        cluster_id: Kafka's id: 16 bytes, URL-safe base64 without padding.
+        nodes: how many nodes the data is spread over.
+        client_ports, controller_ports: where they listened last.
+    """
+
+    cluster_id: str
+    nodes: int
+    client_ports: tuple[int, ...] = ()
+    controller_ports: tuple[int, ...] = ()
+
+
+def new_id() -> str:
+    """An id as Kafka makes them: 16 random bytes, URL-safe base64, never starting with a dash.
+
+    >>> len(new_id())
+    22
+    """
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):
+            return made
+
+
+def meta_properties(cluster_id: str, node_id: int, directory_id: str) -> str:
+    """The ``meta.properties`` of a formatted log directory, version 1.
+
+    >>> print(meta_properties("AAAAAAAAAAAAAAAAAAAAAQ", 1, "WSWp-AYdkeo8365OqFWWpg"), end="")
+    version=1
+    cluster.id=AAAAAAAAAAAAAAAAAAAAAQ
+    node.id=1
+    directory.id=WSWp-AYdkeo8365OqFWWpg
+    """
+    return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={directory_id}\n"
+
+
+class DataDir:
+    """A data directory, locked for one embedded cluster.
+
+    Args:
+        path: where; None makes a temporary one, which `remove` deletes.
+
+    Raises:
+        EmbeddedBrokerError: it cannot be created, or another broker uses it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.temporary = path is None
+        try:
+            if path is None:
+                self.path = Path(tempfile.mkdtemp(prefix="streamgroups-kafka-"))
+            else:
+                path.mkdir(parents=True, exist_ok=True)
+                self.path = path.resolve()
+            self._lock: IO[str] | None = (self.path / "lock").open("w")
+        except OSError as error:
+            raise EmbeddedBrokerError(
+                f"The data directory {path or tempfile.gettempdir()} cannot be used: {error}.",
+                remedy="Name a directory you can write.",
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise EmbeddedBrokerError(
+                f"Another embedded broker uses the data directory {self.path}.",
+                remedy="Stop it (streamgroups broker stop) or name another directory.",
+            ) from error
+
+    @property
+    def lock_fd(self) -> int:
+        """The lock's descriptor: whoever inherits it keeps the directory locked until it ends."""
+        assert self._lock is not None
+        return self._lock.fileno()
+
+    def node(self, node_id: int) -> Path:
+        """The folder of one node."""
+        return self.path / f"node-{node_id}"
+
+    def load(self) -> Cluster | None:
+        """The cluster whose data is here, or None in a new directory.
+
+        Raises:
+            EmbeddedBrokerError: what is here is no embedded cluster.
+        """
+        file = self.path / _CLUSTER
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return Cluster(
+                str(found["cluster_id"]),
+                int(found["nodes"]),
+                tuple(int(port) for port in found["client_ports"]),
+                tuple(int(port) for port in found["controller_ports"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise EmbeddedBrokerError(f"{file} is unreadable: {error!r}.", remedy="Name another directory.") from error
+
+    def save(self, cluster: Cluster) -> None:
+        """Remember the cluster, atomically."""
+        content = {
+            "cluster_id": cluster.cluster_id,
+            "nodes": cluster.nodes,
+            "client_ports": cluster.client_ports,
+            "controller_ports": cluster.controller_ports,
+        }
+        new = self.path / f"{_CLUSTER}.new"
+        new.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        os.replace(new, self.path / _CLUSTER)
+
+    def format_node(self, node_id: int, cluster_id: str, bootstrap_checkpoint: Path) -> Path:
+        """Make a node's log directory what Kafka's ``StorageTool format`` makes of it, once.
+
+        ``meta.properties`` is written last: without it a half-made directory counts as not formatted.
+
+        Returns:
+            the log directory.
+        """
+        data = self.node(node_id) / "data"
+        meta = data / "meta.properties"
+        if not meta.exists():
+            data.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bootstrap_checkpoint, data / "bootstrap.checkpoint")
+            new = data / "meta.properties.new"
+            new.write_text(meta_properties(cluster_id, node_id, new_id()), encoding="utf-8")
+            os.replace(new, meta)
+        return data
+
+    def close(self) -> None:
+        """Unlock; delete everything if temporary. Harmless when done before."""
+        if self._lock is None:
+            return
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self._lock.close()
+        self._lock = None
+        if self.temporary:
+            shutil.rmtree(self.path, ignore_errors=True)

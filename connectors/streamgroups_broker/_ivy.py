@@ -1,0 +1,224 @@
+"""Fetches Kafka's jars with the Ivy that PySpark's wheel carries, and prepares what every new cluster needs.
+
+Used by ``streamgroups_broker.embedded`` to fill the cache, once per Kafka release. Source: Apache Ivy's standalone mode
+(``org.apache.ivy.Main``); Kafka's ``StorageTool`` (KIP-631) for the bootstrap checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from streamgroups.errors import EmbeddedBrokerError
+from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, cache_root
+from streamgroups_broker._java import Java
+from streamgroups_broker._properties import as_file, node_properties
+
+#: URL (``https://`` or ``file://``) of a Maven repository to use instead of Maven Central.
+MIRROR_VARIABLE = "STREAMGROUPS_MAVEN_REPOSITORY"
+
+_LOG4J_BRIDGE = "2.25.3"
+_RESOLVE_TIMEOUT_S = 900.0
+_FORMAT_TIMEOUT_S = 120.0
+
+# Kafka's tools drag in Kafka Connect with a web server; nothing here runs it. Half of the download.
+_EXCLUDED = (
+    ("org\\.apache\\.kafka", "connect-.*"),
+    ("com\\.fasterxml\\.jackson\\.jakarta\\.rs", ".*"),
+    ("org\\.glassfish.*", ".*"),
+    ("org\\.eclipse\\.jetty.*", ".*"),
+    ("org\\.apache\\.maven", ".*"),
+    ("io\\.github\\.classgraph", ".*"),
+    ("io\\.swagger.*", ".*"),
+    ("(javax|jakarta)\\..*", ".*"),
+)
+
+
+def fill(directory: Path, version: str, java: Java) -> None:
+    """Put all jars of a Kafka release, and its bootstrap checkpoint, into an empty directory.
+
+    Args:
+        directory: an empty directory.
+        version: the release.
+        java: what runs Ivy and Kafka's StorageTool.
+
+    Raises:
+        EmbeddedBrokerError: PySpark has no Ivy, the repository cannot be reached, or it has no such release.
+    """
+    printed = _retrieve(directory, ivy_module(version), java)
+    missing = [name for name in ("kafka_2.13", "kafka-tools") if not (directory / f"{name}-{version}.jar").is_file()]
+    if printed.returncode != 0 or missing:
+        raise could_not_fetch(version, printed.stdout + printed.stderr)
+    _write_bootstrap_checkpoint(directory, java)
+
+
+def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> None:
+    """Put exactly these jars into a directory, without what they depend on.
+
+    Args:
+        directory: an empty directory.
+        coordinates: Maven's, as ``group:artifact:version``.
+        java: what runs Ivy.
+
+    Raises:
+        EmbeddedBrokerError: PySpark has no Ivy, the repository cannot be reached, or it lacks one of them.
+    """
+    wanted = [coordinate.split(":") for coordinate in coordinates]
+    printed = _retrieve(directory, _ivy_document(wanted, "default->master", transitive=False), java)
+    missing = [name for _, name, version in wanted if not (directory / f"{name}-{version}.jar").is_file()]
+    if printed.returncode != 0 or missing:
+        raise EmbeddedBrokerError(
+            f"{', '.join(coordinates)} could not be fetched: {_problems(printed.stdout + printed.stderr)}.",
+            remedy=f"Set {MIRROR_VARIABLE} to the URL of a Maven repository you can reach.",
+        )
+
+
+def _retrieve(directory: Path, document: str, java: Java) -> subprocess.CompletedProcess[str]:
+    """Runs Ivy; what an Ivy file asks for goes into the directory."""
+    with tempfile.TemporaryDirectory(prefix="streamgroups-ivy-") as work:
+        settings, module = Path(work, "ivysettings.xml"), Path(work, "ivy.xml")
+        settings.write_text(ivy_settings(os.environ.get(MIRROR_VARIABLE), Path(work, "cache")), encoding="utf-8")
+        module.write_text(document, encoding="utf-8")
+        pattern = f"{directory}/[artifact]-[revision](-[classifier]).[ext]"
+        ivy = [java.executable, "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(module)]
+        return _run([*ivy, "-retrieve", pattern, "-types", "jar", "bundle"], _RESOLVE_TIMEOUT_S)
+
+
+def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
+    """Ivy's settings: one Maven repository, Ivy's own default or the user's mirror.
+
+    >>> 'root="https://mirror.example/maven"' in ivy_settings("https://mirror.example/maven", Path("/tmp/c"))
+    True
+    >>> "root=" in ivy_settings(None, Path("/tmp/c"))
+    False
+    """
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    return (
+        f'<ivysettings><settings defaultResolver="maven"/><caches defaultCacheDir={quoteattr(str(ivy_cache))}/>'
+        f'<resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers></ivysettings>\n'
+    )
+
+
+def ivy_module(version: str) -> str:
+    """What to resolve: the broker, its command line tools, and the bridge from its logging to log4j 2."""
+    wanted = (
+        ("org.apache.kafka", "kafka_2.13", version),
+        ("org.apache.kafka", "kafka-tools", version),
+        ("org.apache.logging.log4j", "log4j-core", _LOG4J_BRIDGE),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_BRIDGE),
+    )
+    return _ivy_document(wanted, "default->default", transitive=True)
+
+
+def _ivy_document(wanted: Iterable[Sequence[str]], conf: str, *, transitive: bool) -> str:
+    """An Ivy file that asks for artifacts, each given by group, name and version."""
+    dependencies = "".join(
+        f'<dependency org="{org}" name="{name}" rev="{revision}" conf="{conf}" transitive="{str(transitive).lower()}"/>'
+        for org, name, revision in wanted
+    )
+    excludes = "".join(f'<exclude org="{org}" module="{name}" matcher="regexp"/>' for org, name in _EXCLUDED)
+    return (
+        '<ivy-module version="2.0"><info organisation="streamgroups" module="embedded-kafka"/>'
+        f'<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}{excludes}</dependencies></ivy-module>\n"
+    )
+
+
+def could_not_fetch(version: str, printed: str) -> EmbeddedBrokerError:
+    """The error for a failed resolution, naming what Ivy could not get.
+
+    >>> error = could_not_fetch("4.1.2", ":: org.apache.kafka#kafka_2.13;4.1.2: not found")
+    >>> error.what
+    'Kafka 4.1.2 could not be fetched: org.apache.kafka#kafka_2.13;4.1.2: not found.'
+    """
+    return EmbeddedBrokerError(
+        f"Kafka {version} could not be fetched: {_problems(printed)}.",
+        remedy=(
+            f"The first use needs a Maven repository: set {MIRROR_VARIABLE} to the URL of one you can reach, "
+            f"or copy {cache_root() / f'kafka-{version}'} from a machine that has it."
+        ),
+    )
+
+
+def _problems(printed: str) -> str:
+    """What Ivy could not get, in its own words."""
+    problems = re.findall(r":: (\S+#\S+;\S+: .+?)\s*(?:::)?$", printed, re.MULTILINE)
+    problems += re.findall(
+        r"^\s*(?:Server access error.*|\S*(?:Host|Connect|Http|SSL)\w*Exception.*)$", printed, re.MULTILINE
+    )
+    named = "; ".join(dict.fromkeys(problem.strip() for problem in problems[:4]))
+    return named or " | ".join(printed.strip().splitlines()[-5:]) or "Ivy printed nothing"
+
+
+def _ivy_jar() -> Path:
+    """The Ivy in PySpark's wheel; PySpark is found, not imported."""
+    spec = importlib.util.find_spec("pyspark")
+    jars = (
+        sorted(Path(spec.submodule_search_locations[0], "jars").glob("ivy-*.jar"))
+        if (spec is not None and spec.submodule_search_locations)
+        else []
+    )
+    if not jars:
+        raise EmbeddedBrokerError(
+            "PySpark's jars have no Ivy to fetch Kafka with.",
+            remedy="Install pyspark from its wheel: pip install pyspark.",
+        )
+    return jars[-1]
+
+
+def _write_bootstrap_checkpoint(directory: Path, java: Java) -> None:
+    """Let Kafka's StorageTool format a scratch directory, and keep the part that is the same for every cluster.
+
+    A formatted directory holds two files: ``meta.properties`` (ids, plain text) and ``bootstrap.checkpoint`` (the features
+    of the release, binary). With the second one at hand a node starts without a JVM of its own for the formatting.
+    """
+    with tempfile.TemporaryDirectory(prefix="streamgroups-format-") as work:
+        log_dir, config = Path(work, "data"), Path(work, "server.properties")
+        config.write_text(as_file(node_properties(1, [9092], [9093], log_dir, {})), encoding="utf-8")
+        printed = _run(
+            [
+                java.executable,
+                "-cp",
+                f"{directory}/*",
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                "AAAAAAAAAAAAAAAAAAAAAQ",
+                "-c",
+                str(config),
+            ],
+            _FORMAT_TIMEOUT_S,
+        )
+        made = log_dir / BOOTSTRAP_CHECKPOINT
+        if printed.returncode != 0 or not made.is_file():
+            raise EmbeddedBrokerError(
+                f"Kafka's StorageTool failed: {(printed.stdout + printed.stderr).strip()[-500:]}.",
+                remedy="Try another Kafka version.",
+            )
+        shutil.copyfile(made, directory / BOOTSTRAP_CHECKPOINT)
+
+
+def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EmbeddedBrokerError(
+            f"{' '.join(command[:4])} … took longer than {timeout_s:.0f} s.", remedy="Check the network and try again."
+        ) from error
+    except OSError as error:
+        raise EmbeddedBrokerError(f"{command[0]} could not be run: {error}.", remedy="Check JAVA_HOME.") from error

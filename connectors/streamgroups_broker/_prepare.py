@@ -1,0 +1,63 @@
+"""What happens to a data directory before its nodes start: identity and ports, formatting, configuration files.
+
+Used by ``streamgroups_broker.embedded``. Source: KIP-631 (a formatted log directory), KIP-595 (static quorum voters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamgroups.errors import EmbeddedBrokerError
+from streamgroups_broker._data_dir import Cluster, DataDir, new_id
+from streamgroups_broker._jvm import NodeCommands, write_logging
+from streamgroups_broker._node import Node
+from streamgroups_broker._ports import free_ports, is_free, require_free
+from streamgroups_broker._properties import as_file, node_properties
+
+
+def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None) -> Cluster:
+    """Identity and ports of the cluster: the ones on disk where possible, else new ones; remembered on disk.
+
+    Args:
+        data: the locked data directory.
+        nodes: how many.
+        wanted_ports: client ports that must be used, or None.
+
+    Raises:
+        EmbeddedBrokerError: the data is of another number of nodes, or a wanted port is in use.
+    """
+    known = data.load()
+    if known is not None and known.nodes != nodes:
+        raise EmbeddedBrokerError(
+            f"{data.path} holds a cluster of {known.nodes} node(s), not {nodes}.",
+            remedy=f"Start it with nodes={known.nodes}, or name another directory.",
+        )
+    if wanted_ports is not None:
+        require_free(wanted_ports)
+        client = tuple(wanted_ports)
+    elif known is not None and all(map(is_free, known.client_ports)):
+        client = known.client_ports
+    else:
+        client = free_ports(nodes)
+    controller = known.controller_ports if known is not None else ()
+    if not controller or set(controller) & set(client) or not all(map(is_free, controller)):
+        controller = free_ports(nodes, taken=client)
+    cluster = Cluster(known.cluster_id if known else new_id(), nodes, client, controller)
+    data.save(cluster)
+    return cluster
+
+
+def prepare_nodes(
+    data: DataDir, cluster: Cluster, commands: NodeCommands, overrides: Mapping[str, str]
+) -> tuple[Node, ...]:
+    """Format what is new, write each node's configuration, and return the nodes, not yet started."""
+    write_logging(data.path)
+    nodes = []
+    for node_id in range(1, cluster.nodes + 1):
+        directory = data.node(node_id)
+        log_dir = data.format_node(node_id, cluster.cluster_id, commands.jars.bootstrap_checkpoint)
+        made = node_properties(node_id, cluster.client_ports, cluster.controller_ports, log_dir, overrides)
+        (directory / "server.properties").write_text(as_file(made), encoding="utf-8")
+        command = commands.run(directory)
+        nodes.append(Node(node_id, directory, command, temporary=data.temporary, lock_fd=data.lock_fd))
+    return tuple(nodes)
