@@ -1,0 +1,38 @@
+"""How to be a member of a Kafka group, as one value.
+
+Made by ``streamgroups_spark.source`` from the user's options; used by :class:`streamgroups_kafka.member.KafkaMember`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """How to be a member.
+
+    Args:
+        group_id: the group.
+        name: the member's ``client.id``, which lists show.
+        consumer: librdkafka's configuration.
+        topics: asks for the topics to subscribe to now; called again and again, so that a pattern finds new topics.
+        assign: read exactly these partitions without joining (the option ``assign``); ``None`` to join.
+        exclusive: fail when the group gives partitions to anybody else.
+        rebalance_timeout_ms: how long the group waits for a member to give partitions back (``max.poll.interval.ms``).
+        refresh_ms: how often ``topics`` is asked.
+        redact: takes secrets out of what librdkafka says.
+    """
+
+    group_id: str
+    name: str
+    consumer: Mapping[str, object]
+    topics: Callable[[], Collection[str]]
+    assign: tuple[TopicPartition, ...] | None = None
+    exclusive: bool = False
+    rebalance_timeout_ms: int = 300_000
+    refresh_ms: int = 5_000
+    redact: Callable[[str], str] = str
