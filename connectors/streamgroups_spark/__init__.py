@@ -1,0 +1,1 @@
+"""The Spark side of streamgroups: the data source, translated to and from the decisions in ``streamgroups``."""

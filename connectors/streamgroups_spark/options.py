@@ -1,0 +1,287 @@
+"""The options of ``format("streamgroups")``: one dataclass, checked as a whole before anything happens.
+
+Called by ``source`` when Spark creates the data source. Source: SEMANTICS S4, S5; the options of Spark's own ``kafka``
+source keep their names and meanings. Names are case-insensitive, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from streamgroups.batches.admission import Limits
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import Positions
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
+
+_SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
+_STREAM_ONLY = ("membership", "onRestart", "historyDir")
+#: Spark ignores these in batch reads with a warning; so do we.
+IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_NAMES = (
+    *_SUBSCRIBING,
+    *STARTING,
+    *ENDING,
+    *_STREAM_ONLY,
+    *IGNORED_IN_BATCH,
+    "group.id",
+    "groupIdPrefix",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_CANONICAL = {name.lower(): name for name in _NAMES}
+_KAFKA = "kafka."
+
+_E = TypeVar("_E", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the user asked for, understood.
+
+    Args:
+        client: how to reach the cluster.
+        group_id: the group; ``None`` only in batch reads.
+        group_id_prefix: how readers name themselves in batch reads without a group.
+        subscription: what to read.
+        starting: where a new group starts.
+        ending: where a batch read ends.
+        mode: the option ``membership``.
+        on_restart: the option ``onRestart``.
+        limits: limits per trigger.
+        min_tasks: the option ``minPartitions``.
+        max_task_offsets: the option ``maxRecordsPerPartition``.
+        fail_on_data_loss: whether offsets that are gone fail the query.
+        include_headers: whether there is a column ``headers``.
+        poll_timeout_ms: how long a reader may get nothing from a partition.
+        attempts: how often offsets are asked for.
+        retry_interval_ms: how long to wait in between.
+        history_dir: where the member writes its history; ``None`` for nowhere.
+    """
+
+    client: ClientConfig
+    group_id: str | None
+    group_id_prefix: str
+    subscription: Subscription
+    starting: Positions
+    ending: Positions
+    mode: MembershipMode
+    on_restart: OnRestart
+    limits: Limits
+    min_tasks: int | None
+    max_task_offsets: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    poll_timeout_ms: int
+    attempts: int
+    retry_interval_ms: int
+    history_dir: str | None
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Reads and checks all options.
+
+    Args:
+        options: as Spark hands them over; names in any case.
+        streaming: whether they are for ``readStream``; ``read`` otherwise.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+
+    >>> parse({"subscrib": "t"}, streaming=True)
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'subscrib' is unknown. Did you mean 'subscribe'?
+    """
+    known, kafka = _sort(options)
+    group_id = _group_id(known, kafka, streaming=streaming)
+    _refuse_misplaced(known, streaming=streaming)
+    mode = _choice(known, "membership", MembershipMode, MembershipMode.SHARED)
+    default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT
+    max_offsets = _count(known, "maxOffsetsPerTrigger")
+    min_offsets = _count(known, "minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
+        raise InvalidOption(
+            f"Option 'minOffsetsPerTrigger' is {min_offsets}, more than 'maxOffsetsPerTrigger', which is {max_offsets}.",
+            remedy="Give the smaller number to minOffsetsPerTrigger.",
+        )
+    subscription = _subscription(known)
+    if mode is MembershipMode.EXCLUSIVE and isinstance(subscription, Partitions):
+        raise InvalidOption(
+            "Options 'assign' and membership=exclusive exclude each other: 'assign' joins no group.",
+            remedy="Use 'subscribe', or leave 'membership' out.",
+        )
+    return SourceOptions(
+        client=ClientConfig.from_options(kafka),
+        group_id=group_id,
+        group_id_prefix=known.get("groupIdPrefix", "streamgroups-batch"),
+        subscription=subscription,
+        starting=starting_positions(known, streaming=streaming),
+        ending=ending_positions(known),
+        mode=mode,
+        on_restart=_choice(known, "onRestart", OnRestart, default_restart),
+        limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
+        min_tasks=_count(known, "minPartitions"),
+        max_task_offsets=_count(known, "maxRecordsPerPartition"),
+        fail_on_data_loss=_flag(known, "failOnDataLoss", True),
+        include_headers=_flag(known, "includeHeaders", False),
+        poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        attempts=1 + _number(known, "fetchOffset.numRetries", 3),
+        retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
+        history_dir=known.get("historyDir"),
+    )
+
+
+def _sort(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Our options under their canonical names, and Kafka's without their prefix."""
+    known: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower().startswith(_KAFKA):
+            kafka[name[len(_KAFKA) :].lower()] = value
+        elif name.lower() in _CANONICAL:
+            known[_CANONICAL[name.lower()]] = value
+        elif name.lower() == "path":
+            raise InvalidOption(
+                f"load('{value}') names a path, but topics have none.", remedy="Use option 'subscribe' and load()."
+            )
+        else:
+            close = difflib.get_close_matches(name.lower(), _CANONICAL, n=1)
+            hint = f"Did you mean '{_CANONICAL[close[0]]}'?" if close else "Kafka's own settings begin with 'kafka.'."
+            raise InvalidOption(f"Option '{name}' is unknown.", remedy=hint)
+    return known, kafka
+
+
+def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: bool) -> str | None:
+    ours, theirs = known.get("group.id"), kafka.pop("group.id", None)
+    if ours is not None and theirs is not None and ours != theirs:
+        raise InvalidOption(
+            f"Options 'group.id' ('{ours}') and 'kafka.group.id' ('{theirs}') differ.", remedy="Give only 'group.id'."
+        )
+    group_id = ours or theirs
+    if streaming and not group_id:
+        raise InvalidOption(
+            "Option 'group.id' is missing.",
+            remedy="Name the group: queries with the same group.id share the topic's partitions.",
+        )
+    return group_id
+
+
+def _refuse_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
+    for name in ENDING if streaming else _STREAM_ONLY:
+        if name in known:
+            here, there = ("streaming", "spark.read") if streaming else ("batch", "spark.readStream")
+            raise InvalidOption(f"Option '{name}' has no meaning in {here} reads.", remedy=f"It belongs to {there}.")
+
+
+def _subscription(known: Mapping[str, str]) -> Subscription:
+    given = [name for name in _SUBSCRIBING if name in known]
+    if len(given) != 1:
+        what = f"Options {', '.join(map(repr, given))} exclude each other" if given else "Nothing says what to read"
+        raise InvalidOption(f"{what}.", remedy="Give exactly one of 'subscribe', 'subscribePattern' and 'assign'.")
+    (name,), value = given, known[given[0]]
+    if name == "assign":
+        return Partitions(_assigned(value))
+    if name == "subscribePattern":
+        try:
+            return Pattern(re.compile(value))
+        except re.error as e:
+            raise InvalidOption(
+                f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
+                remedy="It must match whole topic names, like 'flights-.*'.",
+            ) from None
+    topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
+    if not topics:
+        raise InvalidOption(
+            f"Option 'subscribe' is '{value}', which names no topic.", remedy="Name topics, separated by commas."
+        )
+    return Topics(topics)
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    try:
+        parsed: Any = json.loads(value)
+        found = tuple(sorted(TopicPartition(t, p) for t, ps in parsed.items() for p in ps))
+        # A string would be read letter by letter, and true is a 1 in Python.
+        if not found or any(type(tp.partition) is not int or tp.partition < 0 for tp in found):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidOption(
+            f"Option 'assign' is '{value}', which does not name partitions.", remedy='Write it like {"flights":[0,1]}.'
+        ) from None
+    return found
+
+
+def _choice(known: Mapping[str, str], name: str, of: type[_E], default: _E) -> _E:
+    value = known.get(name)
+    if value is None:
+        return default
+    try:
+        return of(value.strip().lower())
+    except ValueError:
+        allowed = ", ".join(str(choice.value) for choice in of)
+        raise InvalidOption(f"Option '{name}' is '{value}'.", remedy=f"Allowed are {allowed}.") from None
+
+
+def _parsed(known: Mapping[str, str], name: str, read: Callable[[str], int], remedy: str) -> int | None:
+    value = known.get(name)
+    if value is None:
+        return None
+    try:
+        return read(value.strip())
+    except ValueError:
+        raise InvalidOption(f"Option '{name}' is '{value}'.", remedy=remedy) from None
+
+
+def _count(known: Mapping[str, str], name: str) -> int | None:
+    def positive(text: str) -> int:
+        if (number := int(text)) <= 0:
+            raise ValueError
+        return number
+
+    return _parsed(known, name, positive, "It must be a whole number above 0.")
+
+
+def _number(known: Mapping[str, str], name: str, default: int) -> int:
+    def natural(text: str) -> int:
+        if (number := int(text)) < 0:
+            raise ValueError
+        return number
+
+    found = _parsed(known, name, natural, "It must be a whole number, 0 or more.")
+    return default if found is None else found
+
+
+_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(known: Mapping[str, str], name: str, default_ms: int) -> int:
+    def duration(text: str) -> int:
+        match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+        if match is None or match[2] not in _UNITS_MS:
+            raise ValueError
+        return int(match[1]) * _UNITS_MS[match[2]]
+
+    found = _parsed(known, name, duration, "Write it like 500ms, 30s, 15m, 1h or 1d.")
+    return default_ms if found is None else found
+
+
+def _flag(known: Mapping[str, str], name: str, default: bool) -> bool:
+    value = known.get(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise InvalidOption(f"Option '{name}' is '{known[name]}'.", remedy="Allowed are true and false.")
+    return value == "true"

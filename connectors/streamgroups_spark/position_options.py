@@ -1,0 +1,160 @@
+"""The options that say where to start and to end, in our words and in those of Spark's ``kafka`` source.
+
+Called by ``options``. Source: SEMANTICS G1, S4. Spark's own precedence is kept: a timestamp for all beats timestamps by
+partition, which beat offsets. ``startingPosition`` is ours and goes with none of them, except that ``AT_OFFSET`` takes its
+offsets from ``startingOffsets``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import (
+    AtOffset,
+    AtTime,
+    Latest,
+    Position,
+    Positions,
+    TrimHorizon,
+    WhenNoRecordMatches,
+    parse_time_ms,
+)
+
+STARTING = (
+    "startingPosition",
+    "startingTime",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+)
+ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+_WORDS: dict[str, Position] = {"earliest": TrimHorizon(), "latest": Latest()}
+#: How Spark's JSON spells the oldest and the newest offset.
+_SPECIAL: dict[int, Position] = {-2: TrimHorizon(), -1: Latest()}
+
+
+def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Positions:
+    """Where a new group (or a batch read) starts.
+
+    Args:
+        known: options under their canonical names.
+        streaming: decides the default, as in Spark: ``latest`` for streams, ``earliest`` for batches.
+
+    Raises:
+        InvalidOption: for a malformed or contradictory option.
+
+    >>> starting_positions({"startingPosition": "TRIM_HORIZON"}, streaming=True).default
+    TrimHorizon()
+    """
+    strategy = _strategy(known)
+    named = known.get("startingPosition")
+    if named is not None:
+        return _named(named.strip().upper(), known, strategy)
+    if "startingTime" in known:
+        raise InvalidOption(
+            "Option 'startingTime' is given without startingPosition=AT_TIME.", remedy="Give both, or neither."
+        )
+    if "startingTimestamp" in known:
+        time_ms = parse_time_ms(known["startingTimestamp"], option="startingTimestamp")
+        return Positions(AtTime(time_ms), when_no_record_matches=strategy)
+    if "startingOffsetsByTimestamp" in known:
+        times = _by_partition(known, "startingOffsetsByTimestamp")
+        return Positions(None, {tp: AtTime(ms) for tp, ms in times.items()}, strategy)
+    default: Position = Latest() if streaming else TrimHorizon()
+    positions = _offsets(known, "startingOffsets", default)
+    if not streaming and Latest() in (positions.default, *positions.by_partition.values()):
+        raise InvalidOption(
+            "Option 'startingOffsets' names the latest offsets, after which a batch read finds nothing.",
+            remedy="Start at earliest, at a time or at an offset.",
+        )
+    return positions
+
+
+def ending_positions(known: Mapping[str, str]) -> Positions:
+    """Where a batch read ends; a time after the last record means the end, as in Spark.
+
+    Raises:
+        InvalidOption: for a malformed option.
+    """
+    at_end = WhenNoRecordMatches.LATEST
+    if "endingTimestamp" in known:
+        time_ms = parse_time_ms(known["endingTimestamp"], option="endingTimestamp")
+        return Positions(AtTime(time_ms), when_no_record_matches=at_end)
+    if "endingOffsetsByTimestamp" in known:
+        times = _by_partition(known, "endingOffsetsByTimestamp")
+        return Positions(None, {tp: AtTime(ms) for tp, ms in times.items()}, at_end)
+    positions = _offsets(known, "endingOffsets", Latest())
+    if TrimHorizon() in (positions.default, *positions.by_partition.values()):
+        raise InvalidOption(
+            "Option 'endingOffsets' names the earliest offsets, before which a batch read finds nothing.",
+            remedy="End at latest, at a time or at an offset.",
+        )
+    return positions
+
+
+def _named(word: str, known: Mapping[str, str], strategy: WhenNoRecordMatches) -> Positions:
+    partner = {"AT_TIME": "startingTime", "AT_OFFSET": "startingOffsets"}.get(word)
+    for other in STARTING[1:-1]:
+        if other in known and other != partner:
+            raise InvalidOption(
+                f"Options 'startingPosition' ('{word}') and '{other}' exclude each other.",
+                remedy="AT_TIME goes with startingTime, AT_OFFSET with startingOffsets, the others with none.",
+            )
+    if partner is not None and partner not in known:
+        raise InvalidOption(f"startingPosition={word} needs option '{partner}'.", remedy="Give both.")
+    if word == "TRIM_HORIZON":
+        return Positions(TrimHorizon())
+    if word == "LATEST":
+        return Positions(Latest())
+    if word == "AT_TIME":
+        time_ms = parse_time_ms(known["startingTime"], option="startingTime")
+        return Positions(AtTime(time_ms), when_no_record_matches=strategy)
+    if word == "AT_OFFSET":
+        return _offsets(known, "startingOffsets", TrimHorizon())
+    raise InvalidOption(
+        f"Option 'startingPosition' is '{known['startingPosition']}'.",
+        remedy="Allowed are TRIM_HORIZON, LATEST, AT_TIME and AT_OFFSET.",
+    )
+
+
+def _strategy(known: Mapping[str, str]) -> WhenNoRecordMatches:
+    value = known.get("startingOffsetsByTimestampStrategy", "error")
+    try:
+        return WhenNoRecordMatches(value.strip().lower())
+    except ValueError:
+        raise InvalidOption(
+            f"Option 'startingOffsetsByTimestampStrategy' is '{value}'.", remedy="Allowed are error and latest."
+        ) from None
+
+
+def _offsets(known: Mapping[str, str], name: str, default: Position) -> Positions:
+    value = known.get(name)
+    if value is None:
+        return Positions(default)
+    word = _WORDS.get(value.strip().lower())
+    if word is not None:
+        return Positions(word)
+    numbers = _by_partition(known, name, least=-2)
+    return Positions(None, {tp: _SPECIAL.get(n, AtOffset(n)) for tp, n in numbers.items()})
+
+
+def _by_partition(known: Mapping[str, str], name: str, *, least: int = 0) -> dict[TopicPartition, int]:
+    value = known[name]
+    try:
+        parsed: Any = json.loads(value)
+        found = {TopicPartition(t, int(p)): n for t, by in parsed.items() for p, n in by.items()}
+        if not found or any(type(n) is not int or n < least or tp.partition < 0 for tp, n in found.items()):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError):
+        words = "earliest, latest or " if name.endswith("Offsets") else ""
+        raise InvalidOption(
+            f"Option '{name}' is '{value}'.",
+            remedy=f'Write {words}a number for each partition: {{"flights":{{"0":5}}}}.',
+        ) from None
+    return found

@@ -1,0 +1,36 @@
+"""Makes ``format("streamgroups")`` known to a Spark session.
+
+Called by users, once per session, as ``sg.register(spark)``.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from streamgroups_spark.source import StreamGroupsDataSource
+
+
+def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
+    """Registers the data source ``streamgroups`` with a session.
+
+    Args:
+        spark: the session.
+        parallelism: tasks that can run at once; a batch is packed into no more unless asked for. Default: what the session
+            says (``spark.sparkContext.defaultParallelism``).
+
+    Example::
+
+        import streamgroups as sg
+        sg.register(spark)
+        flights = (
+            spark.readStream.format("streamgroups")
+            .option("kafka.bootstrap.servers", "localhost:9092")
+            .option("group.id", "flight-board")
+            .option("subscribe", "flights")
+            .load()
+        )
+    """
+    cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
+    # Spark creates the source in other processes, which do not see the session: what it says travels with the class.
+    source = type("StreamGroupsDataSource", (StreamGroupsDataSource,), {"parallelism": cores})
+    spark.dataSource.register(source)
