@@ -1,0 +1,167 @@
+"""Spark's side of a streaming query, as small as it can be: what ``MicroBatchExecution`` asks of a source, in its order.
+
+A :class:`Checkpoint` outlives the runs of a query, a :class:`Run` is one process of it. Offsets go through JSON text, as in
+the files of a real checkpoint. Used by tests of ``streamgroups_spark.micro_batches`` on :mod:`streamgroups.fakes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroups.batches.admission import UNLIMITED, Limits
+from streamgroups.batches.packing import Packing
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import Partitions, Subscription, Topics
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Member
+from streamgroups.positions import Positions, TrimHorizon
+from streamgroups_spark.micro_batches import MicroBatches
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options that :class:`MicroBatches` looks at."""
+
+    group_id: str | None = "airline"
+    subscription: Subscription = field(default_factory=lambda: Topics(("flights",)))
+    starting: Positions = field(default_factory=lambda: Positions(TrimHorizon()))
+    mode: MembershipMode = MembershipMode.SHARED
+    on_restart: OnRestart = OnRestart.GROUP
+    limits: Limits = UNLIMITED
+    fail_on_data_loss: bool = True
+
+
+@dataclass
+class Checkpoint:
+    """The offset log and the commit log of one query."""
+
+    offsets: list[str] = field(default_factory=list)
+    commits: int = 0
+
+
+class World:
+    """A cluster with one topic, ``flights``, and one group."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.clock = FakeClock(1_000_000)
+        self.cluster = FakeCluster(self.clock)
+        self.cluster.create_topic("flights", partitions)
+        self.group = FakeGroup(self.cluster, "airline")
+
+    def produce(self, *counts: int) -> None:
+        """Appends so many records to partition 0, 1 and so on."""
+        for partition, count in enumerate(counts):
+            self.cluster.produce(tp(partition), count)
+
+    def committed(self) -> dict[int, int]:
+        """The group's committed offsets by partition."""
+        partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
+        found = self.cluster.committed("airline", partitions)
+        return {p.partition: c.next_offset for p, c in sorted(found.items())}
+
+    def commit(self, *next_offsets: int) -> None:
+        """Commits as a tool does."""
+        self.cluster.commit("airline", {tp(p): n for p, n in enumerate(next_offsets)})
+
+
+def tp(partition: int) -> TopicPartition:
+    """A partition of the world's topic."""
+    return TopicPartition("flights", partition)
+
+
+class Run:
+    """One process of a query, from its start to its stop or death."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        settings: Settings | None = None,
+        checkpoint: Checkpoint | None = None,
+        run: str = "1",
+    ) -> None:
+        self.world, self.name = world, name
+        self.settings = settings or Settings()
+        self.checkpoint = checkpoint or Checkpoint()
+        self.history = FakeHistory(world.clock, "airline", name, run)
+        self.running: tuple[OffsetRange, ...] | None = None
+        self._member: FakeMember | None = None
+        self._start: Any = None
+        self._end: Any = None
+        self.source = MicroBatches(
+            self.settings, Packing(cores=2), world.cluster, self._new_member, world.clock, self.history
+        )
+
+    def _new_member(
+        self,
+        *,
+        topics: Callable[[], Collection[str]],
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+    ) -> Member:
+        subscription = self.settings.subscription
+        self._member = FakeMember(
+            self.world.group,
+            self.name,
+            topics=topics,
+            first_positions=first_positions,
+            record=self.history,
+            assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
+            exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
+        )
+        return self._member
+
+    @property
+    def member(self) -> FakeMember:
+        """The member, once the query has started."""
+        assert self._member is not None
+        return self._member
+
+    def start(self, *, until_now: bool = False) -> Run:
+        """Starts as Spark does: a logged batch that is not committed runs again before anything else is asked."""
+        if until_now:
+            self.source.run_until_now()
+        logged, done = self.checkpoint.offsets, self.checkpoint.commits
+        self._start = json.loads(logged[done - 1]) if done else self.source.initial_offset()
+        if len(logged) > done:
+            self._end = json.loads(logged[done])
+            self._begin()
+        return self
+
+    def plan(self, *, limited: bool = True) -> tuple[OffsetRange, ...] | None:
+        """Asks for a batch, logs it and hands out its tasks; ``None`` if there is nothing to read."""
+        assert self.running is None
+        self._end = json.loads(json.dumps(self.source.latest_offset(self._start, limited=limited)))
+        if self._end == self._start:
+            return None
+        self.checkpoint.offsets.append(json.dumps(self._end))
+        return self._begin()
+
+    def _begin(self) -> tuple[OffsetRange, ...]:
+        tasks = self.source.tasks(self._start, self._end)
+        self.running = tuple(sorted(r for task in tasks for r in task))
+        return self.running
+
+    def finish(self) -> None:
+        """The sink has it all: the batch is committed in Spark's sense."""
+        assert self.running is not None
+        self.checkpoint.commits += 1
+        self.running, self._start = None, self._end
+
+    def batch(self, *, limited: bool = True) -> list[str] | None:
+        """Plans and finishes one batch after some time has passed; its ranges as text."""
+        self.world.clock.advance(100)
+        ranges = self.plan(limited=limited)
+        if ranges is None:
+            return None
+        self.finish()
+        return [str(r) for r in ranges]
+
+    def again(self) -> Run:
+        """The same query in a new process."""
+        return Run(self.world, self.name, self.settings, self.checkpoint)

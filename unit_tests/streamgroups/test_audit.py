@@ -1,0 +1,120 @@
+"""G11, G12, S1, S3: an audit finds what was planted and nothing in clean histories."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.groups.audit import Tenure, overlaps, read_again, tenures
+from streamgroups.groups.history import Event, Kind
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def event(time_ms: int, member: str, kind: Kind, *partitions: TopicPartition, run: str = "r") -> Event:
+    return Event(time_ms, "airline", member, run, kind, dict.fromkeys(partitions, 0))
+
+
+def planned(time_ms: int, member: str, first: int, end: int, tp: TopicPartition = P0) -> Event:
+    return Event(time_ms, "airline", member, "r", Kind.PLANNED, ranges=(OffsetRange(tp, first, end),))
+
+
+def tenure(member: str, begin_ms: int, end_ms: int, tp: TopicPartition = P0, run: str = "r") -> Tenure:
+    return Tenure(tp, member, run, begin_ms, end_ms, "released")
+
+
+def test_tenures_end_in_four_ways() -> None:
+    events = [
+        event(1, "a", Kind.ASSIGNED, P0, P1),
+        event(5, "a", Kind.RELEASED, P0),
+        event(6, "b", Kind.ASSIGNED, P0),
+        event(8, "b", Kind.LOST, P0),
+        event(8, "a", Kind.CLOSED),
+        event(9, "c", Kind.ASSIGNED, P0, P1),
+        event(12, "c", Kind.COMMITTED, P0),
+    ]
+    assert [(str(t.topic_partition), t.member, t.begin_ms, t.end_ms, t.ended) for t in tenures(events)] == [
+        ("flights-0", "a", 1, 5, "released"),
+        ("flights-0", "b", 6, 8, "lost"),
+        ("flights-0", "c", 9, 12, "silent"),
+        ("flights-1", "a", 1, 8, "closed"),
+        ("flights-1", "c", 9, 12, "silent"),
+    ]
+    assert not overlaps(tenures(events))
+
+
+def test_two_runs_of_one_name_are_two_members() -> None:
+    events = [event(1, "a", Kind.ASSIGNED, P0, run="1"), event(9, "a", Kind.COMMITTED, P0, run="1")]
+    events += [event(5, "a", Kind.ASSIGNED, P0, run="2"), event(7, "a", Kind.CLOSED, run="2")]
+    assert [(x.run, y.run) for x, y in overlaps(tenures(events))] == [("1", "2")]
+
+
+def test_G11_every_overlap_is_found_behind_a_long_tenure_too() -> None:
+    long, first, second = tenure("a", 0, 100), tenure("b", 10, 20), tenure("c", 30, 40)
+    elsewhere, after = tenure("d", 10, 20, P1), tenure("e", 100, 110)
+    assert overlaps([after, second, elsewhere, long, first]) == [(long, first), (long, second)]
+
+
+TENURES = st.builds(
+    lambda who, begin, length, tp: tenure(who, begin, begin + length, tp),
+    st.sampled_from("abc"),
+    st.integers(0, 30),
+    st.integers(0, 10),
+    st.sampled_from([P0, P1]),
+)
+
+
+@given(st.lists(TENURES, max_size=8))
+def test_G11_overlaps_are_what_comparing_every_pair_finds(found: list[Tenure]) -> None:
+    ordered = sorted(found, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms))
+    expected = [
+        (x, y)
+        for i, x in enumerate(ordered)
+        for y in ordered[i + 1 :]
+        if x.topic_partition == y.topic_partition and x.member != y.member and y.begin_ms < x.end_ms
+    ]
+    assert sorted(overlaps(found), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([planned(1, "a", 0, 10), planned(2, "b", 10, 20)], []),
+        ([planned(1, "a", 0, 10), planned(2, "b", 0, 10, P1)], []),
+        ([planned(1, "a", 5, 5), planned(2, "b", 0, 10)], []),
+        ([planned(1, "b", 0, 10), planned(2, "a", 0, 10)], [("[0,10)", "ba")]),
+        ([planned(1, "a", 0, 10), planned(2, "b", 6, 12)], [("[6,10)", "ab")]),
+        ([planned(1, "a", 0, 10), planned(2, "b", 0, 5), planned(3, "b", 5, 20)], [("[0,10)", "ab")]),
+        (
+            [planned(1, "a", 0, 10), planned(2, "b", 0, 8), planned(3, "c", 4, 10)],
+            [("[0,4)", "ab"), ("[4,8)", "abc"), ("[8,10)", "ac")],
+        ),
+        ([planned(1, "a", 0, 9), planned(2, "b", 1, 2), planned(3, "b", 5, 6)], [("[1,2)", "ab"), ("[5,6)", "ab")]),
+    ],
+)
+def test_G12_what_was_read_again_and_by_whom(events: list[Event], expected: list[tuple[str, str]]) -> None:
+    found = [(str(r.offsets).removeprefix("flights-0"), "".join(r.by)) for r in read_again(events)]
+    assert found == expected
+
+
+READS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20), st.integers(0, 8)), max_size=8)
+
+
+@given(READS)
+def test_G12_read_again_is_what_counting_every_offset_finds(reads: list[tuple[str, int, int]]) -> None:
+    by: defaultdict[int, str] = defaultdict(str)
+    for who, first, length in reads:
+        for offset in range(first, first + length):
+            by[offset] += who
+    found = read_again(planned(i, who, first, first + length) for i, (who, first, length) in enumerate(reads))
+
+    assert {o: "".join(r.by) for r in found for o in range(r.offsets.next_offset, r.offsets.end_offset)} == {
+        o: who for o, who in by.items() if len(who) > 1
+    }
+    for earlier, later in pairwise(found):
+        assert earlier.offsets.end_offset < later.offsets.next_offset or earlier.by != later.by

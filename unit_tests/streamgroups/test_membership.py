@@ -1,0 +1,137 @@
+"""G11, S1-S3: what a member may read, may give back and may commit."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+
+
+def batch(number: int, *ranges: tuple[TopicPartition, int, int]) -> InFlight:
+    return InFlight(number, tuple(OffsetRange(*r) for r in ranges))
+
+
+OWNING = Membership().assign({P0: Owned(5), P1: Owned(7)})
+READING = OWNING.plan(batch(1, (P0, 5, 9)))
+
+
+def test_S1_partitions_that_come_in_are_added() -> None:
+    more = OWNING.assign({P2: Owned(0, Origin.OLDEST)})
+    assert more.plannable == {P0: 5, P1: 7, P2: 0}
+    assert (OWNING.assignments, more.assignments) == (1, 2)
+
+
+def test_S1_an_empty_assignment_is_one() -> None:
+    assert Membership().assign({}).assignments == 1
+
+
+def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
+    asked = OWNING.ask_back([P0, P2])
+    assert (set(asked.owned), asked.plannable, set(asked.releasing)) == ({P0, P1}, {P1: 7}, {P0})
+
+
+@pytest.mark.parametrize(
+    ("membership", "wanted"),
+    [
+        (OWNING, (P2, 0, 1)),
+        (OWNING.ask_back([P0]), (P0, 5, 9)),
+        (OWNING, (P0, 4, 9)),
+        (OWNING, (P0, 6, 9)),
+        (OWNING.release([P0])[0].assign({P0: Owned(50)}), (P0, 5, 9)),
+    ],
+    ids=["not owned", "asked back", "read before", "beyond the position", "gone and come back further on"],
+)
+def test_G11_what_must_not_be_read_is_not_planned(
+    membership: Membership, wanted: tuple[TopicPartition, int, int]
+) -> None:
+    wish = batch(2, wanted, (P1, 7, 8))
+    assert membership.readable(wish.ranges) == (OffsetRange(P1, 7, 8),)
+    with pytest.raises(ValueError, match="batch 2 reads flights-"):
+        membership.plan(wish)
+
+
+def test_G12_a_partition_in_flight_is_released_only_when_its_batch_is_done() -> None:
+    asked = READING.ask_back([P0, P1])
+    assert (asked.may_release(P0), asked.may_release(P1)) == (False, True)
+    done, to_commit = asked.finish(1)
+    assert (done.may_release(P0), to_commit) == (True, {P0: 9})
+    released, abandoned = done.release([P0, P1])
+    assert (dict(released.owned), released.releasing, abandoned) == ({}, frozenset(), ())
+
+
+def test_S2_a_batch_done_is_committed_once() -> None:
+    done, to_commit = READING.finish(1)
+    assert (to_commit, done.plannable) == ({P0: 9}, {P0: 9, P1: 7})
+    assert done.finish(1) == (done, {})
+
+
+def test_S2_a_later_batch_says_that_earlier_ones_are_done_and_not_the_other_way_round() -> None:
+    assert READING.finish(0) == (READING, {})
+    assert READING.finish(3)[1] == {P0: 9}
+
+
+def test_S3_what_was_lost_in_flight_is_abandoned_and_never_committed() -> None:
+    lost, abandoned = READING.release([P0])
+    assert abandoned == (OffsetRange(P0, 5, 9),)
+    assert lost.finish(1)[1] == {}
+    back = lost.assign({P0: Owned(5)})
+    assert back.finish(1)[1] == {}
+
+
+def test_G8_a_position_moved_during_a_batch_stays_moved() -> None:
+    for moved in (READING.move({P0: 2}), READING.move({P0: 100}), READING.assign({P0: Owned(100)})):
+        done, to_commit = moved.finish(1)
+        assert to_commit == {}
+        assert done.plannable[P0] == moved.plannable[P0]
+
+
+def test_moving_what_is_not_owned_does_nothing() -> None:
+    assert OWNING.move({P2: 4}) == OWNING
+
+
+def test_a_planned_batch_that_never_began_is_forgotten() -> None:
+    other = READING.plan(batch(2, (P1, 7, 8)))
+    assert other.finish(2)[1] == {P1: 8}
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    words = st.sampled_from(["assign", "move", "plan", "finish", "ask_back", "release"])
+    return draw(st.lists(st.tuples(words, st.integers(0, 2), st.integers(0, 20)), max_size=40))
+
+
+@given(lives())
+def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions_never_regress(
+    life: list[tuple[str, int, int]],
+) -> None:
+    m, number = Membership(), 0
+    for word, partition, n in life:
+        tp = TopicPartition("flights", partition)
+        if word == "assign":
+            m = m.assign({tp: Owned(n)})
+        elif word == "move":
+            m = m.move({tp: n})
+        elif word == "ask_back":
+            m = m.ask_back([tp])
+        elif word == "release":
+            reading = m.in_flight.ranges if m.in_flight else ()
+            m, abandoned = m.release([tp])
+            assert set(abandoned) == {r for r in reading if r.topic_partition == tp}
+        elif word == "plan":
+            number += 1
+            ranges = [OffsetRange(t, next_offset, next_offset + n) for t, next_offset in m.plannable.items()]
+            m = m.plan(InFlight(number, m.readable(ranges)))
+        else:
+            before = {t: o.next_offset for t, o in m.owned.items()}
+            m, to_commit = m.finish(number)
+            assert to_commit.keys() <= before.keys()
+            assert all(end >= before[t] for t, end in to_commit.items())
+            assert m.in_flight is None
+        assert m.releasing <= m.owned.keys()
+        assert m.plannable.keys() == m.owned.keys() - m.releasing
+        assert m.in_flight is None or m.in_flight.topic_partitions <= m.owned.keys()

@@ -1,0 +1,120 @@
+"""The offsets in checkpoints: every version ever written is read, anything else is refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.batches.offset_json import VERSION, BatchOffset, decode, encode
+from streamgroups.errors import OffsetFormat
+from streamgroups.partitions import OffsetRange, TopicPartition
+from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS, range_lists
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+#: What the golden files of each version mean.
+MEANT = {
+    1: {
+        "before the first batch": BatchOffset(0),
+        "a batch": BatchOffset(
+            7,
+            (
+                OffsetRange(TopicPartition("flights", 0), 10, 25),
+                OffsetRange(TopicPartition("flights", 11), 0, 9_007_199_254_740_993),
+                OffsetRange(TopicPartition("flüge", 2), 5, 6),
+            ),
+            {TopicPartition("flights", 3): 40, TopicPartition("orders", 0): 0},
+        ),
+        "nothing was left": BatchOffset(8, (), {TopicPartition("flights", 3): 40}),
+    },
+}
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_every_version_ever_written_is_read(version: int) -> None:
+    written = json.loads((GOLDEN / f"offset_v{version}.json").read_text())
+    assert {name: decode(offset) for name, offset in written.items()} == MEANT[version]
+
+
+def test_the_newest_version_is_written_to_the_letter() -> None:
+    written = json.loads((GOLDEN / f"offset_v{VERSION}.json").read_text())
+    # Order counts: Spark compares offsets as text.
+    assert {name: json.dumps(encode(offset)) for name, offset in MEANT[VERSION].items()} == {
+        name: json.dumps(offset) for name, offset in written.items()
+    }
+
+
+@given(st.builds(BatchOffset, st.integers(0, 10**9), range_lists(), st.dictionaries(TOPIC_PARTITIONS, OFFSETS)))
+def test_what_is_written_is_read_back(offset: BatchOffset) -> None:
+    assert decode(json.loads(json.dumps(encode(offset)))) == offset
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"flights": {"0": 23, "1": -2}},
+        {"version": {"0": 23}},
+        {"version": True, "n": 1, "ranges": {}, "resting": {}},
+        {"version": 0, "n": 1, "ranges": {}, "resting": {}},
+        [1, 2],
+        None,
+        7,
+    ],
+    ids=["Spark's kafka source", "... of a topic called version", "a boolean", "zero", "a list", "nothing", "a number"],
+)
+def test_what_another_source_wrote_is_refused(foreign: Any) -> None:
+    with pytest.raises(OffsetFormat) as refusal:
+        decode(foreign)
+    assert str(refusal.value) == (
+        f"The checkpoint holds an offset that streamgroups has not written: {foreign}. "
+        "Give this query a checkpointLocation of its own; positions come from the group."
+    )
+
+
+def test_what_a_newer_version_wrote_is_refused() -> None:
+    with pytest.raises(OffsetFormat) as refusal:
+        decode({"version": VERSION + 1, "whatever": []})
+    assert str(refusal.value) == (
+        f"The checkpoint was written by a newer streamgroups (offset version {VERSION + 1}, known here: {VERSION}). "
+        "Install the version that wrote it, or a later one."
+    )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"n": None},
+        {"n": -1},
+        {"ranges": None},
+        {"ranges": {"t": {"0": [5]}}},
+        {"ranges": {"t": {"0": [5, 3]}}},
+        {"ranges": {"t": {"zero": [3, 5]}}},
+        {"ranges": []},
+        {"resting": {"t": 5}},
+        {"resting": {"t": {"0": -2}}},
+    ],
+    ids=str,
+)
+def test_what_is_damaged_is_refused_with_what_to_do(damage: dict[str, Any]) -> None:
+    with pytest.raises(OffsetFormat, match=r"damaged offset.*Restore the checkpoint"):
+        decode({"version": 1, "n": 1, "ranges": {}, "resting": {}, **damage})
+
+
+def test_a_refusal_does_not_print_a_whole_checkpoint() -> None:
+    with pytest.raises(OffsetFormat) as refusal:
+        decode({"flights": {str(p): 0 for p in range(10_000)}})
+    assert len(str(refusal.value)) < 500
+
+
+def test_positions_after_a_batch_are_its_ends_and_what_rested() -> None:
+    assert MEANT[1]["a batch"].next_offsets == {
+        TopicPartition("flights", 0): 25,
+        TopicPartition("flights", 11): 9_007_199_254_740_993,
+        TopicPartition("flüge", 2): 6,
+        TopicPartition("flights", 3): 40,
+        TopicPartition("orders", 0): 0,
+    }

@@ -1,0 +1,77 @@
+"""S4: tasks read exactly the ranges of a batch, within the user's bounds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.batches.packing import SMALL_TASK_OFFSETS, Packing, pack, split
+from streamgroups.partitions import OffsetRange, TopicPartition
+from unit_tests.streamgroups.strategies import range_lists, ranges_of
+
+P0 = TopicPartition("flights", 0)
+PACKINGS = st.builds(
+    Packing,
+    cores=st.integers(1, 16),
+    min_tasks=st.none() | st.integers(1, 60),
+    max_task_offsets=st.none() | st.integers(500, 100_000),
+)
+
+
+@given(range_lists(), PACKINGS)
+def test_S4_tasks_tile_the_ranges_within_the_bounds(ranges: tuple[OffsetRange, ...], packing: Packing) -> None:
+    tasks = pack(ranges, packing)
+
+    pieces: defaultdict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    for r in (r for task in tasks for r in task):
+        assert len(r)
+        pieces[r.topic_partition].append(r)
+    for r in ranges:
+        at = r.next_offset
+        for piece in sorted(pieces.pop(r.topic_partition, [])):
+            assert piece.next_offset == at
+            at = piece.end_offset
+        assert at == r.end_offset
+    assert not pieces
+    assert all(tasks)
+    total = sum(map(len, ranges))
+    if packing.max_task_offsets is not None:
+        assert all(sum(map(len, task)) <= packing.max_task_offsets for task in tasks)
+    if packing.min_tasks is not None:
+        assert len(tasks) >= min(packing.min_tasks, total)
+    if packing.min_tasks is None and packing.max_task_offsets is None:
+        assert len(tasks) <= packing.cores
+        assert all(r in ranges for task in tasks for r in task)
+
+
+@given(range_lists(), PACKINGS)
+def test_S4_the_same_batch_has_the_same_tasks(ranges: tuple[OffsetRange, ...], packing: Packing) -> None:
+    assert pack(reversed(ranges), packing) == pack(ranges, packing)
+
+
+@given(ranges_of(P0, longest=1_000), st.integers(1, 50))
+def test_split_cuts_evenly(r: OffsetRange, parts: int) -> None:
+    cut = split(r, parts)
+    assert len(cut) == max(1, min(parts, len(r)))
+    assert max(map(len, cut)) - min(map(len, cut)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "packing", "tasks"),
+    [
+        ([100] * 8, Packing(cores=2), [8]),
+        ([SMALL_TASK_OFFSETS] * 8, Packing(cores=2), [4, 4]),
+        ([SMALL_TASK_OFFSETS + 1], Packing(cores=8), [1]),
+        ([0, 0], Packing(cores=2), []),
+        ([10] * 4, Packing(cores=2, min_tasks=4), [1, 1, 1, 1]),
+        ([3], Packing(cores=2, min_tasks=10), [1, 1, 1]),
+        ([10, 10], Packing(cores=2, max_task_offsets=15), [1, 1]),
+        ([10, 10], Packing(cores=2, max_task_offsets=20), [2]),
+    ],
+)
+def test_S4_how_many_ranges_each_task_has(lengths: list[int], packing: Packing, tasks: list[int]) -> None:
+    ranges = [OffsetRange(TopicPartition("flights", p), 0, n) for p, n in enumerate(lengths)]
+    assert [len(task) for task in pack(ranges, packing)] == tasks

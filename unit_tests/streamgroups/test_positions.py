@@ -1,0 +1,59 @@
+"""Positions a user can name, and points in time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import AtOffset, Latest, Positions, parse_time_ms
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def test_a_position_of_its_own_beats_the_one_for_all() -> None:
+    positions = Positions(Latest(), {P0: AtOffset(5)})
+    assert (positions.of(P0), positions.of(P1)) == (AtOffset(5), Latest())
+
+
+def test_positions_by_partition_must_name_every_partition() -> None:
+    with pytest.raises(InvalidOption, match="No position is given for flights-1"):
+        Positions(None, {P0: AtOffset(5)}).of(P1)
+
+
+@given(st.integers(0, 253_402_300_799_999), st.integers(-14 * 60, 14 * 60))
+def test_every_millisecond_is_read_back_exactly(time_ms: int, offset_minutes: int) -> None:
+    utc = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=time_ms)
+    try:
+        there = utc.astimezone(timezone(timedelta(minutes=offset_minutes)))
+    except OverflowError:
+        return
+    assert parse_time_ms(there.isoformat(timespec="milliseconds"), option="startingTime") == time_ms
+    assert parse_time_ms(str(time_ms), option="startingTime") == time_ms
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", " 2026-01-31T12:00:00z ", "2026-01-31T13:00:00+01:00"])
+def test_utc_can_be_written_in_several_ways(text: str) -> None:
+    assert parse_time_ms(text, option="startingTime") == 1_769_860_800_000
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not a time"),
+        ("Z", "is not a time"),
+        ("-5", "is not a time"),
+        ("12:00", "is not a time"),
+        ("2026-01-31T12:00:00", "does not say its offset from UTC"),
+        ("1969-12-31T23:59:59Z", "is before 1970"),
+        ("0001-01-01T00:00:00+23:00", "is before 1970"),
+    ],
+)
+def test_what_is_no_time_is_refused_by_name(text: str, why: str) -> None:
+    with pytest.raises(InvalidOption, match=why) as refusal:
+        parse_time_ms(text, option="startingTime")
+    assert "'startingTime'" in refusal.value.what

@@ -1,0 +1,554 @@
+"""``kafka.*`` options, as Spark's users write them: translated, refused by name, and never shown when secret."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka import client_config
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.jaas import SECRET, parse_jaas
+
+SERVERS = {"bootstrap.servers": "127.0.0.1:1"}
+# Made for these tests and used nowhere else.
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7MehrdMvm2ZAA+9s
+XtgsYRepZht0ETlVmkbz2Gf+EUehRANCAARRBTNmlyyhJ/zQd/qwqrMXUt3GcZRt
+kT8m1e0nuy8GcsZ7s70vw7kyniETPBVnEyKTcyToTcf5XyaQwod3Af0I
+-----END PRIVATE KEY-----
+"""
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBdDCCARugAwIBAgIUDeu+7vtrsdk2ABFvZ4DOwjbn9FgwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjExMDEyNDBaGA8yMTI2MTAyODEwMTI0
+MFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABFEF
+M2aXLKEn/NB3+rCqsxdS3cZxlG2RPybV7Se7LwZyxnuzvS/DuTKeIRM8FWcTIpNz
+JOhNx/lfJpDCh3cB/QijUzBRMB0GA1UdDgQWBBTVxAUMMGvW+DAeFhatxZ6FYRoH
+xjAfBgNVHSMEGDAWgBTVxAUMMGvW+DAeFhatxZ6FYRoHxjAPBgNVHRMBAf8EBTAD
+AQH/MAoGCCqGSM49BAMCA0cAMEQCIE2WBrkXy0+ChQWcWDk0kv3c8Gf5/psVU1tI
+pfw7pv62AiBRj+ygVRlWpnfPGAQNnJpLRH0xGUZ36Jv5AnF19lVpjg==
+-----END CERTIFICATE-----
+"""
+
+
+def _config(**options: str) -> ClientConfig:
+    """Options with ``_`` for ``.``, beside the servers."""
+    return ClientConfig.from_options({**SERVERS, **{name.replace("_", "."): value for name, value in options.items()}})
+
+
+def _refusal(options: Mapping[str, str]) -> str:
+    with pytest.raises(InvalidOption) as caught:
+        ClientConfig.from_options({**SERVERS, **options})
+    return str(caught.value)
+
+
+# Translating
+
+
+@pytest.mark.parametrize(
+    ("java", "value", "ours", "expected"),
+    [
+        ("request.timeout.ms", "9000", "socket.timeout.ms", "9000"),
+        ("fetch.max.wait.ms", "10", "fetch.wait.max.ms", "10"),
+        ("max.partition.fetch.bytes", "2048", "fetch.message.max.bytes", "2048"),
+        ("receive.buffer.bytes", "-1", "socket.receive.buffer.bytes", "0"),
+        ("send.buffer.bytes", "65536", "socket.send.buffer.bytes", "65536"),
+        ("connections.max.idle.ms", "-1", "connections.max.idle.ms", "0"),
+        ("metadata.max.age.ms", "30000", "topic.metadata.refresh.interval.ms", "30000"),
+        ("ssl.endpoint.identification.algorithm", "", "ssl.endpoint.identification.algorithm", "none"),
+        ("client.dns.lookup", "default", "client.dns.lookup", "use_all_dns_ips"),
+        ("security.protocol", "PLAINTEXT", "security.protocol", "PLAINTEXT"),
+        ("reconnect.backoff.ms", " 50 ", "reconnect.backoff.ms", "50"),
+        ("retry.backoff.max.ms", "900", "retry.backoff.max.ms", "900"),
+        ("client.rack", "eu-1a", "client.rack", "eu-1a"),
+        ("isolation.level", "read_committed", "isolation.level", "read_committed"),
+        ("sasl.kerberos.service.name", "kafka", "sasl.kerberos.service.name", "kafka"),
+        ("check.crcs", "true", "check.crcs", "true"),
+        ("Request.Timeout.Ms", "9000", "socket.timeout.ms", "9000"),
+    ],
+)
+def test_java_names_become_librdkafkas(java: str, value: str, ours: str, expected: str) -> None:
+    assert ClientConfig.from_options({**SERVERS, java: value}).get(ours) == expected
+
+
+@pytest.mark.parametrize("name", sorted(client_config._COMMON | client_config._FETCHING | client_config._MEMBERSHIP))
+def test_librdkafka_knows_every_name_in_the_tables(name: str) -> None:
+    # A value that no property takes: what is known is refused for its value, or taken; never for its name.
+    said = ""
+    try:
+        Consumer({"group.id": "g", name: "x"}, logger=_silent()).close()
+    except KafkaException as e:
+        said = e.args[0].str()
+    assert "No such configuration property" not in said
+
+
+@pytest.mark.parametrize("name", sorted(client_config._RENAMED.values()))
+def test_what_is_renamed_is_renamed_to_a_name_we_know(name: str) -> None:
+    assert name in client_config._COMMON | client_config._FETCHING | client_config._MEMBERSHIP
+
+
+def test_librdkafkas_own_names_are_taken() -> None:
+    assert _config(socket_timeout_ms="9000").get("socket.timeout.ms") == "9000"
+
+
+def test_one_setting_by_two_names_must_agree() -> None:
+    assert _config(request_timeout_ms="9000", socket_timeout_ms="9000").get("socket.timeout.ms") == "9000"
+    text = _refusal({"request.timeout.ms": "9000", "socket.timeout.ms": "8000"})
+    assert "'kafka.request.timeout.ms'" in text
+    assert "'kafka.socket.timeout.ms'" in text
+
+
+def test_harmless_java_settings_are_ignored_and_listed() -> None:
+    config = _config(max_poll_records="100", metrics_num_samples="3", sasl_login_refresh_window_factor="0.9")
+    assert config.ignored == ("max.poll.records", "metrics.num.samples", "sasl.login.refresh.window.factor")
+    assert not {"max.poll.records", "metrics.num.samples"} & config.for_reader("g").keys()
+
+
+def test_the_group_is_handed_on() -> None:
+    assert _config(group_id="orders").group_id == "orders"
+    assert _config().group_id is None
+
+
+# Refusing
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("auto.offset.reset", "earliest", "startingPosition"),
+        ("key.deserializer", "a.B", "DataFrame functions"),
+        ("value.deserializer", "a.B", "DataFrame functions"),
+        ("key.serializer", "a.B", "DataFrame functions"),
+        ("value.serializer", "a.B", "DataFrame functions"),
+        ("enable.auto.commit", "false", "micro-batch"),
+        ("interceptor.classes", "a.B", "StreamingQueryListener"),
+        ("enable.auto.offset.store", "true", "micro-batch"),
+        ("enable.partition.eof", "false", "Leave it out"),
+        ("partition.assignment.strategy", "range", "cooperative-sticky"),
+        ("allow.auto.create.topics", "true", "create the topic"),
+        ("sasl.client.callback.handler.class", "a.B", "no Java class"),
+        ("sasl.login.callback.handler.class", "a.B", "no Java class"),
+        ("ssl.provider", "BC", "OpenSSL"),
+        ("ssl.engine.factory.class", "a.B", "OpenSSL"),
+        ("ssl.enabled.protocols", "TLSv1.3", "restrict the broker"),
+        ("ssl.truststore.location", "/trust.jks", "keytool"),
+        ("ssl.keystore.location", "/client.jks", "keytool"),
+        ("group.protocol", "new", "'classic' or 'consumer'"),
+        ("security.protocol", "TLS", "librdkafka refuses"),
+        ("request.timeout.ms", "600000", "10..300000"),
+        ("request.timeout.ms", "soon", "librdkafka refuses"),
+        ("ssl.truststore.certificates", "MIIB", "PEM block"),
+    ],
+)
+def test_refusals_name_the_option_as_it_was_given_and_what_to_do(option: str, value: str, remedy: str) -> None:
+    text = _refusal({option: value})
+    assert f"'kafka.{option}" in text
+    assert remedy in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("partition.assignment.strategy", "cooperative-sticky"),
+        ("partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
+        ("allow.auto.create.topics", "false"),
+        ("ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),
+    ],
+)
+def test_what_happens_anyway_may_be_said(option: str, value: str) -> None:
+    assert ClientConfig.from_options({**SERVERS, option: value}).properties == (("bootstrap.servers", "127.0.0.1:1"),)
+
+
+def test_an_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
+    text = _refusal({"sasl.mechanizm": "PLAIN"})
+    assert "'kafka.sasl.mechanizm' is unknown. Did you mean 'kafka.sasl.mechanism'?" in text
+
+
+@pytest.mark.parametrize(
+    "servers", ["", " , ", "broker", "broker:", ":9092", "broker:0", "broker:65536", "a:1;b:2", "[::1]"]
+)
+def test_malformed_servers_are_refused(servers: str) -> None:
+    assert "kafka.bootstrap.servers" in _refusal({"bootstrap.servers": servers})
+
+
+def test_missing_servers_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="is missing"):
+        ClientConfig.from_options({})
+
+
+def test_servers_are_taken_as_java_takes_them() -> None:
+    given = "SASL_SSL://a.example:9093, b_1:9092,, [::1]:9092"
+    assert ClientConfig.from_options({"bootstrap.servers": given}).get("bootstrap.servers") == (
+        "a.example:9093,b_1:9092,[::1]:9092"
+    )
+
+
+@pytest.mark.parametrize("option", ["session.timeout.ms", "heartbeat.interval.ms"])
+def test_the_consumer_protocol_refuses_what_the_broker_decides(option: str) -> None:
+    text = _refusal({"group.protocol": "consumer", option: "6000"})
+    assert f"'kafka.{option}'" in text
+    assert f"consumer.{option}" in text
+    with pytest.raises(InvalidOption, match="on the broker"):
+        ClientConfig.from_options({**SERVERS, option: "2000"}).for_member("g", protocol="consumer")
+
+
+@pytest.mark.parametrize("odd", ["\0", "\ud800"])
+def test_a_value_that_is_no_text_is_refused_without_showing_it(odd: str) -> None:
+    text = _refusal({"sasl.password": f"hunter2{odd}!"})
+    assert "NUL" in text
+    assert "hunter2" not in text
+
+
+def test_a_client_id_may_be_long_and_foreign() -> None:
+    assert _config(client_id="\u00fc" * 200).get("client.id") == "\u00fc" * 200
+
+
+def test_settings_that_contradict_each_other_are_refused_at_once() -> None:
+    assert "max.poll.interval.ms" in _refusal({"max.poll.interval.ms": "1000", "session.timeout.ms": "6000"})
+
+
+# Logins and certificates
+
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hunter2!";'
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username='ann' password='hunter2!' ;"
+OAUTH = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId=app clientSecret=hunter2!"
+)
+OIDC = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    "sasl.login.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+    ),
+}
+
+
+@pytest.mark.parametrize(("jaas", "mechanism"), [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512")])
+def test_jaas_passwords_become_sasl_passwords(jaas: str, mechanism: str) -> None:
+    config = _config(security_protocol="SASL_SSL", sasl_mechanism=mechanism, sasl_jaas_config=jaas)
+    assert (config.get("sasl.username"), config.get("sasl.password")) == ("ann", "hunter2!")
+    assert config.get("sasl.jaas.config") is None
+
+
+def test_jaas_oauth_becomes_oidc_without_asking_the_token_endpoint(capfd: pytest.CaptureFixture[str]) -> None:
+    config = ClientConfig.from_options({**SERVERS, **OIDC, "sasl.jaas.config": f'{OAUTH} scope="a b" extension_x=1;'})
+    assert {name: value for name, value in config.properties if name.startswith("sasl.oauthbearer")} == {
+        "sasl.oauthbearer.client.id": "app",
+        "sasl.oauthbearer.client.secret": "hunter2!",
+        "sasl.oauthbearer.extensions": "x=1",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.scope": "a b",
+        "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    }
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        "",
+        "hunter2!",
+        "a.PlainLoginModule required username=ann password=hunter2!",
+        'a.PlainLoginModule required username=ann password="hunter2!;',
+        "a.PlainLoginModule sometimes username=ann password=hunter2!;",
+        "a.PlainLoginModule required password=hunter2!;",
+        "a.PlainLoginModule required username=ann password=hunter2! debug=true;",
+        "a.PlainLoginModule required username=ann password=hunter2!; b.PlainLoginModule required;",
+        "a.ScramLoginModule required username=ann password=hunter2!;",
+        "a.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=hunter2!;",
+        "com.sun.security.auth.module.Krb5LoginModule required keyTab=hunter2!;",
+    ],
+)
+def test_jaas_that_cannot_be_used_is_refused_without_showing_it(jaas: str) -> None:
+    text = _refusal({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    assert "'kafka.sasl." in text
+    assert "hunter2" not in text
+
+
+def test_quotes_and_escapes_in_jaas() -> None:
+    login = parse_jaas(r"""a.B required /* c */ one="x;=y" two='a"b' three="\"\\\101\n" four=";"; // end""")
+    assert login.options == {"one": "x;=y", "two": 'a"b', "three": '"\\A\n', "four": ";"}
+
+
+def test_oauth_without_a_way_to_a_token_is_refused() -> None:
+    assert "no way to get a token" in _refusal({"sasl.mechanism": "OAUTHBEARER"})
+    assert "'kafka.sasl.oauthbearer.client.secret'" in _refusal({**OIDC, "sasl.oauthbearer.client.id": "app"})
+    file_url = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "file:///token"}
+    assert "a token file is not read" in _refusal(file_url)
+    _config(sasl_mechanism="OAUTHBEARER", enable_sasl_oauthbearer_unsecure_jwt="true")
+
+
+def test_kerberos_without_a_library_for_it_says_so() -> None:
+    text = _refusal({"security.protocol": "SASL_SSL"})
+    assert "'kafka.sasl.mechanism'" in text
+
+
+def test_pem_stores_are_read_by_openssl(tmp_path: Path) -> None:
+    (tmp_path / "both.pem").write_text(KEY + CERTIFICATE)
+    path = str(tmp_path / "both.pem")
+    config = ClientConfig.from_options(
+        {
+            **SERVERS,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": path,
+            "ssl.truststore.password": "changeit",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": path,
+        }
+    )
+    assert (
+        config.get("ssl.ca.location")
+        == config.get("ssl.key.location")
+        == config.get("ssl.certificate.location")
+        == path
+    )
+    assert config.ignored == ("ssl.truststore.password",)
+
+
+@pytest.mark.parametrize("newline", ["\n", " ", "\\n"])
+def test_pem_in_options_is_taken_however_its_lines_end(newline: str) -> None:
+    config = ClientConfig.from_options(
+        {
+            **SERVERS,
+            "security.protocol": "SSL",
+            "ssl.truststore.certificates": CERTIFICATE.replace("\n", newline),
+            "ssl.keystore.key": KEY.replace("\n", newline),
+            "ssl.keystore.certificate.chain": CERTIFICATE.replace("\n", newline),
+        }
+    )
+    assert (config.get("ssl.key.pem"), config.get("ssl.ca.pem")) == (KEY, CERTIFICATE)
+
+
+def test_pkcs12_key_stores_are_known_by_type_or_name() -> None:
+    by_type = _config(ssl_keystore_location="/a", ssl_keystore_type="PKCS12", ssl_keystore_password="pw")
+    assert by_type.get("ssl.keystore.location") == "/a"
+    assert _config(ssl_keystore_location="/a.p12", ssl_keystore_password="pw").get("ssl.keystore.password") == "pw"
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_at_once() -> None:
+    options = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/does/not/exist"}
+    assert "'kafka.ssl.truststore.location' failed" in _refusal(options)
+
+
+# What each client gets
+
+
+def test_a_member_never_fetches_nor_commits_by_itself() -> None:
+    member = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_uncommitted").for_member("g")
+    assert member == {
+        "heartbeat.interval.ms": "1000",
+        "allow.auto.create.topics": "false",
+        "auto.offset.reset": "error",
+        "bootstrap.servers": "127.0.0.1:1",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "fetch.message.max.bytes": "1024",
+        "group.id": "g",
+        "group.protocol": "classic",
+        "isolation.level": "read_committed",
+        "log.connection.close": "false",
+        "log_level": "4",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "queued.max.messages.kbytes": "1",
+        "queued.min.messages": "1",
+        "session.timeout.ms": "9000",
+        "topic.metadata.refresh.interval.ms": "5000",
+    }
+
+
+def test_a_member_of_the_new_protocol() -> None:
+    config = _config(group_protocol="CONSUMER", group_remote_assignor="uniform")
+    member = config.for_member("g", client_id="query-1")
+    assert config.group_protocol == member["group.protocol"] == "consumer"
+    assert member["client.id"] == "query-1"
+    assert member["group.remote.assignor"] == "uniform"
+    assert "partition.assignment.strategy" not in member
+    Consumer(member).close()
+
+
+def test_a_reader_sees_gaps_and_ends() -> None:
+    reader = _config(session_timeout_ms="9000", group_instance_id="i", fetch_min_bytes="5").for_reader(
+        "g", client_id="c"
+    )
+    assert reader == {
+        "allow.auto.create.topics": "false",
+        "auto.offset.reset": "error",
+        "bootstrap.servers": "127.0.0.1:1",
+        "check.crcs": "true",
+        "client.id": "c",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "enable.partition.eof": "true",
+        "fetch.min.bytes": "5",
+        "group.id": "g",
+        "isolation.level": "read_uncommitted",
+        "log.connection.close": "false",
+        "log_level": "4",
+    }
+
+
+def test_users_may_change_what_a_reader_does_by_default() -> None:
+    options = {"isolation.level": "READ_COMMITTED", "check.crcs": "false", "log_level": "7"}
+    config = ClientConfig.from_options({**SERVERS, **options})
+    reader = config.for_reader("g")
+    assert config.isolation_level == reader["isolation.level"] == "read_committed"
+    assert (reader["check.crcs"], reader["log_level"]) == ("false", "7")
+
+
+def test_an_admin_client_gets_nothing_it_would_warn_about() -> None:
+    config = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_committed", client_rack="a")
+    assert config.for_admin().keys() == {"bootstrap.servers", "client.rack", "log_level", "log.connection.close"}
+    records: list[str] = []
+    logger = _silent()
+    logger.setLevel(logging.DEBUG)
+    logger.addFilter(lambda record: bool(records.append(record.getMessage())))
+    AdminClient(config.for_admin(), logger=logger).poll(0.2)
+    assert not [record for record in records if "CONFWARN" in record]
+
+
+def test_it_travels() -> None:
+    config = _config(sasl_password="hunter2!", max_poll_records="1")
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert hash(config) == hash(pickle.loads(pickle.dumps(config)))
+
+
+def test_checking_uses_no_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = f"127.0.0.1:{server.getsockname()[1]}"
+        oidc = {**OIDC, "sasl.oauthbearer.token.endpoint.url": f"http://{here}/token"}
+        jaas = {"sasl.jaas.config": f"{OAUTH};"}
+        for _ in range(20):
+            ClientConfig.from_options({"bootstrap.servers": here})
+        ClientConfig.from_options({"bootstrap.servers": here, "group.protocol": "consumer"})
+        ClientConfig.from_options({"bootstrap.servers": here, **oidc, **jaas})
+        server.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_checking_is_cheap() -> None:
+    options = {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}
+    durations = []
+    for _ in range(5):
+        start = time.perf_counter()
+        ClientConfig.from_options(options)
+        durations.append(time.perf_counter() - start)
+    assert min(durations) < 0.1
+
+
+# Secrets
+
+
+KAFKAS_PASSWORD_TYPES = {
+    "sasl.jaas.config",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.password",
+    "ssl.truststore.certificates",
+    "ssl.truststore.password",
+}
+# No asterisk: the mask itself is no leak. No quote: they are escaped in a JAAS string, and that is another test.
+_secret = st.text(
+    st.characters(codec="utf-8", exclude_characters="*\0\"\\'", exclude_categories=("Cs", "Cc")), min_size=4
+).filter(lambda text: len(text.strip()) >= 4 and text == text.strip())
+_malformed = st.sampled_from(
+    [
+        {"bootstrap.servers": "nowhere"},
+        {"request.timeout.ms": "soon"},
+        {"security.protocol": "TLS"},
+        {"sesion.timeout.ms": "6000"},
+        {"auto.offset.reset": "latest"},
+        {"isolation.level": "none"},
+        {"group.protocol": "new"},
+        {"group.protocol": "consumer", "session.timeout.ms": "1"},
+        {"ssl.truststore.location": "/trust.jks"},
+        {"ssl.provider": "BC"},
+        {"sasl.mechanism": "SCRAM-SHA-256"},
+        {"sasl.mechanism": "OAUTHBEARER"},
+        {"ssl.key.pem": "no pem", "security.protocol": "SSL"},
+        {"socket.timeout.ms": "1000", "request.timeout.ms": "2000"},
+    ]
+)
+
+
+def test_the_nine_passwords_of_kafka_are_secret() -> None:
+    assert KAFKAS_PASSWORD_TYPES <= SECRET
+
+
+@pytest.mark.parametrize("name", sorted(SECRET))
+def test_secrets_are_not_printed(name: str) -> None:
+    config = ClientConfig((("bootstrap.servers", "b:1"), (name, "hunter2!")))
+    assert repr(config) == str(config) == f"ClientConfig(bootstrap.servers='b:1', {name}='***')"
+    assert config.redact("it was hunter2!") == "it was ***"
+
+
+@settings(max_examples=150, deadline=None)
+@given(secret=_secret, name=st.sampled_from(["sasl.password", "ssl.key.password", "ssl.keystore.password"]))
+def test_no_secret_in_what_is_printed(secret: str, name: str) -> None:
+    # Also when another, harmless option happens to hold it.
+    config = ClientConfig.from_options({**SERVERS, name: secret, "client.id": f"query {secret}"})
+    for shown in (repr(config), str(config), f"{config}", config.redact(f"refused: {secret}, {secret!r}")):
+        assert secret not in shown
+
+
+@settings(max_examples=300, deadline=None)
+@given(password=_secret, other=_secret, malformed=_malformed)
+def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, malformed: dict[str, str]) -> None:
+    options = {
+        **SERVERS,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'a.PlainLoginModule required username="ann" password="{password}";',
+        "ssl.truststore.password": other,
+        "client.id": other,
+    }
+    with pytest.raises(InvalidOption) as caught:
+        ClientConfig.from_options({**options, **malformed})
+    shown = "".join(traceback.format_exception_only(caught.value)).removeprefix("streamgroups.errors.InvalidOption: ")
+    assert caught.value.__context__ is None
+    for secret in (password, other):
+        assert secret not in shown
+
+
+@settings(max_examples=150, deadline=None)
+@given(secret=_secret, misspelt=st.sampled_from(["sasl.pasword", "sasl.jaas.conf", "ssl.keystore.pwd", "password"]))
+def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspelt: str) -> None:
+    assume(secret not in misspelt)
+    assert secret not in _refusal({misspelt: secret})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    secret=_secret, template=st.sampled_from(["{}", "a.B required password={};", '{} required password="', "x {} y;"])
+)
+def test_no_secret_in_the_refusal_of_broken_jaas(secret: str, template: str) -> None:
+    assert secret not in _refusal({"sasl.jaas.config": template.format(secret)})
+
+
+def test_passwords_in_a_clients_text_are_masked_even_if_unknown() -> None:
+    config = _config()
+    text = config.redact("""login password="a b" failed; clientSecret=abc, https://ann:pw@idp/token""")
+    assert text == "login password=*** failed; clientSecret=***, https://***@idp/token"
+
+
+def _silent() -> logging.Logger:
+    return logging.Logger("silent", level=logging.CRITICAL + 1)

@@ -1,0 +1,128 @@
+"""Kafka's error codes as ours, and what a refused commit means."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from confluent_kafka import KafkaError
+
+from streamgroups.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    FencedMember,
+    GroupRefused,
+    InvalidOption,
+    NotAuthorized,
+    StreamGroupsError,
+    UnknownTopic,
+)
+from streamgroups_kafka import errors
+from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
+
+RETRY, FENCED, FATAL = CommitVerdict.RETRY_WHILE_OWNED, CommitVerdict.FENCED, CommitVerdict.FATAL
+EVERY_CODE = sorted(
+    name
+    for name in dir(KafkaError)
+    if isinstance(getattr(KafkaError, name), int) and name.upper() == name and name != "NO_ERROR"
+)
+
+
+def _kafka(name: str, *args: object) -> KafkaError:
+    return KafkaError(getattr(KafkaError, name), *args)
+
+
+@pytest.mark.parametrize(
+    ("error", "names"),
+    [
+        (BrokerUnreachable, "_ALL_BROKERS_DOWN _TRANSPORT _TIMED_OUT _RESOLVE REQUEST_TIMED_OUT NOT_COORDINATOR"),
+        (BrokerUnreachable, "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION"),
+        (BrokerUnreachable, "REBALANCE_IN_PROGRESS UNSTABLE_OFFSET_COMMIT"),
+        (UnknownTopic, "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION UNKNOWN_TOPIC_ID TOPIC_EXCEPTION"),
+        (NotAuthorized, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
+        (NotAuthorized, "SASL_AUTHENTICATION_FAILED _AUTHENTICATION _SSL TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (FencedMember, "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID STALE_MEMBER_EPOCH"),
+        (FencedMember, "FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID _MAX_POLL_EXCEEDED PRODUCER_FENCED"),
+        (GroupRefused, "INCONSISTENT_GROUP_PROTOCOL GROUP_ID_NOT_FOUND NON_EMPTY_GROUP GROUP_MAX_SIZE_REACHED"),
+        (GroupRefused, "UNSUPPORTED_VERSION OFFSET_METADATA_TOO_LARGE GROUP_SUBSCRIBED_TO_TOPIC"),
+        (InvalidOption, "INVALID_GROUP_ID INVALID_SESSION_TIMEOUT UNSUPPORTED_ASSIGNOR"),
+        (DataLoss, "OFFSET_OUT_OF_RANGE _AUTO_OFFSET_RESET"),
+    ],
+)
+def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> None:
+    for name in names.split():
+        ours = to_streamgroups_error(_kafka(name), "Reading 'flights'")
+        assert type(ours) is error, name
+        assert ours.remedy, name
+
+
+@pytest.mark.parametrize("name", EVERY_CODE)
+def test_every_code_keeps_its_name_and_pickles(name: str) -> None:
+    ours = to_streamgroups_error(_kafka(name), "Group 'orders'", group="orders", topic="flights")
+
+    assert str(ours).startswith("Group 'orders': ")
+    assert f"({name}: " in str(ours)
+    assert "{" not in str(ours)
+    assert str(pickle.loads(pickle.dumps(ours))) == str(ours)
+
+
+def test_the_table_names_real_codes_only() -> None:
+    tables = {*errors._MEANINGS, *errors._VERDICTS}
+    # Newer than the oldest client we run on.
+    assert tables - set(EVERY_CODE) <= {"INVALID_REGULAR_EXPRESSION"}
+    assert all(_kafka(name).name() == name for name in tables & set(EVERY_CODE))
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("GROUP_AUTHORIZATION_FAILED", "Grant Read on Group 'orders'"),
+        ("TOPIC_AUTHORIZATION_FAILED", "Grant Read and Describe on Topic 'flights'"),
+    ],
+)
+def test_the_missing_permission_is_named(name: str, remedy: str) -> None:
+    assert to_streamgroups_error(_kafka(name), "Reading", group="orders", topic="flights").remedy.startswith(remedy)
+
+
+def test_an_unknown_code_keeps_its_number_and_is_not_retriable() -> None:
+    ours = to_streamgroups_error(KafkaError(9999, "never heard of"), "Committing")
+    assert type(ours) is StreamGroupsError
+    assert "9999" in str(ours)
+    assert "never heard of" in str(ours)
+    assert not ours.retriable
+
+
+def test_an_unknown_code_that_the_client_calls_retriable_is() -> None:
+    assert to_streamgroups_error(KafkaError(9999, "later", False, True), "Committing").retriable
+
+
+def test_the_clients_text_is_redacted() -> None:
+    ours = to_streamgroups_error(
+        _kafka("_AUTHENTICATION", "hunter2 is wrong"), "Login", redact=lambda text: text.replace("hunter2", "***")
+    )
+    assert "hunter2" not in str(ours)
+    assert "*** is wrong" in str(ours)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "names"),
+    [
+        (RETRY, "ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH"),
+        (RETRY, "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE _TRANSPORT _TIMED_OUT"),
+        (RETRY, "REQUEST_TIMED_OUT _ALL_BROKERS_DOWN UNSTABLE_OFFSET_COMMIT _WAIT_COORD"),
+        (FENCED, "UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH _ASSIGNMENT_LOST PRODUCER_FENCED"),
+        (FATAL, "GROUP_AUTHORIZATION_FAILED TOPIC_AUTHORIZATION_FAILED OFFSET_METADATA_TOO_LARGE _AUTHENTICATION"),
+        (FATAL, "INVALID_COMMIT_OFFSET_SIZE INVALID_GROUP_ID UNSUPPORTED_VERSION UNKNOWN"),
+    ],
+)
+def test_what_a_refused_commit_means(verdict: CommitVerdict, names: str) -> None:
+    assert {name: commit_verdict(_kafka(name)) for name in names.split()} == dict.fromkeys(names.split(), verdict)
+
+
+def test_a_fatal_error_is_not_retried() -> None:
+    assert commit_verdict(KafkaError(KafkaError._TRANSPORT, "gone", True, False)) is FATAL
+
+
+@pytest.mark.parametrize("name", EVERY_CODE)
+def test_every_code_has_a_verdict(name: str) -> None:
+    assert commit_verdict(_kafka(name)) in CommitVerdict

@@ -1,0 +1,531 @@
+"""S1-S7, G2, G8: what a query does with the calls that Spark makes, in the order Spark makes them; on the fakes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+import pytest
+
+from streamgroups.batches.admission import Limits
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    GroupRefused,
+    InvalidOption,
+    OffsetFormat,
+    PositionsDiffer,
+    UnknownTopic,
+)
+from streamgroups.fakes import FakeCluster
+from streamgroups.groups.history import Kind
+from streamgroups.groups.joining import LiveGroup, MembershipMode
+from streamgroups.groups.subscription import Partitions, Pattern, Topics
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
+from unit_tests.spark_model import Run, Settings, World, tp
+
+EXCLUSIVE = Settings(mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
+TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
+
+
+@pytest.fixture
+def world() -> World:
+    return World(2)
+
+
+def kinds(run: Run) -> list[Kind]:
+    return [event.kind for event in run.history.events]
+
+
+class TestCallsOfAQuery:
+    def test_S1_the_first_offset_comes_from_joining_and_reads_nothing(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice")
+        assert run.source.initial_offset() == {"version": 1, "n": 0, "ranges": {}, "resting": {}}
+        assert set(world.group.owners().values()) == {"alice"}
+        assert Kind.PLANNED not in kinds(run)
+
+    def test_S2_a_batch_is_committed_when_the_next_offset_is_asked_for(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice").start()
+        run.plan()
+        assert world.committed() == {0: 0, 1: 0}
+        run.finish()
+        assert run.batch() is None
+        assert world.committed() == {0: 3, 1: 2}
+
+    def test_S4_batches_follow_each_other_within_the_limit(self, world: World) -> None:
+        world.produce(3, 1)
+        run = Run(world, "alice", TWO_A_TIME).start()
+        assert [run.batch() for _ in range(3)] == [
+            ["flights-0[0,1)", "flights-1[0,1)"],
+            ["flights-0[1,3)"],
+            None,
+        ]
+
+    def test_the_offset_in_the_checkpoint_holds_what_is_read_and_what_rests(self, world: World) -> None:
+        world.produce(3)
+        run = Run(world, "alice").start()
+        run.batch()
+        assert run.checkpoint.offsets == [
+            '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}}'
+        ]
+
+    def test_the_same_batch_has_the_same_tasks_however_often_it_is_asked_for(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice")
+        start = run.source.initial_offset()
+        end = run.source.latest_offset(start, limited=True)
+        first = run.source.tasks(start, end)
+        world.produce(5, 5)
+        assert [run.source.tasks(start, end) for _ in range(3)] == [first] * 3
+        assert run.source.tasks(end, end) == ()
+
+    def test_nothing_new_is_the_start_itself(self, world: World) -> None:
+        run = Run(world, "alice")
+        start = run.source.initial_offset()
+        assert run.source.latest_offset(start, limited=True) is start
+
+    def test_an_idle_query_asks_the_log_at_a_limited_rate_and_a_busy_one_at_once(self, world: World) -> None:
+        asked: list[int] = []
+        end_offsets = world.cluster.end_offsets
+
+        def counting(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            asked.append(world.clock())
+            return end_offsets(partitions)
+
+        run = Run(world, "alice", TWO_A_TIME).start()
+        world.cluster.end_offsets = counting  # type: ignore[method-assign]
+        for _ in range(10):
+            assert run.plan() is None
+            world.clock.advance(10)
+        assert [ms - asked[0] for ms in asked] == [0, 40, 80]
+        world.clock.advance(100)
+        world.produce(4)
+        asked.clear()
+        for _ in range(2):
+            assert run.plan()
+            run.finish()
+        assert len(asked) == 2
+
+    def test_report_latest_offset_tells_the_ends_last_seen(self, world: World) -> None:
+        run = Run(world, "alice").start()
+        assert run.source.report_latest_offset() is None
+        world.produce(3, 2)
+        run.plan()
+        assert run.source.report_latest_offset() == {"flights": {"0": 3, "1": 2}}
+
+    def test_stop_leaves_the_group_once_and_before_a_start_does_nothing(self, world: World) -> None:
+        run = Run(world, "alice")
+        run.source.stop()
+        run.start()
+        for _ in range(2):
+            run.source.stop()
+        assert world.group.owners() == {}
+        assert kinds(run).count(Kind.CLOSED) == 1
+
+    def test_G13_gaps_neither_stall_nor_count_as_lost(self, world: World) -> None:
+        world.cluster.leave_gap(tp(0), 5)
+        world.produce(1)
+        world.cluster.leave_gap(tp(0), 2)
+        run = Run(world, "alice", TWO_A_TIME).start()
+        assert [run.batch() for _ in range(5)] == [[f"flights-0[{a},{a + 2})"] for a in (0, 2, 4, 6)] + [None]
+        assert world.committed()[0] == 8
+
+
+class TestTriggers:
+    def test_availableNow_reads_what_was_there_and_ends(self, world: World) -> None:
+        world.produce(3, 1)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        assert run.batch() == ["flights-0[0,1)", "flights-1[0,1)"]
+        world.produce(5, 5)
+        assert run.batch() == ["flights-0[1,3)"]
+        assert run.batch() is None
+        assert world.committed() == {0: 3, 1: 1}
+
+    def test_availableNow_does_not_end_because_batches_are_quick(self, world: World) -> None:
+        world.produce(6)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        for _ in range(3):
+            assert run.plan()
+            run.finish()
+        assert run.plan() is None
+
+    def test_availableNow_does_not_wait_for_minOffsetsPerTrigger(self, world: World) -> None:
+        world.produce(30)
+        run = Run(world, "alice", Settings(limits=Limits(max_offsets=20, min_offsets=20))).start(until_now=True)
+        assert [run.batch() for _ in range(3)] == [["flights-0[0,20)"], ["flights-0[20,30)"], None]
+
+    def test_availableNow_waits_until_the_group_has_given_out_its_partitions(self, world: World) -> None:
+        world.produce(3, 1)
+        describe = world.group.describe
+        answers = [LiveGroup("airline"), LiveGroup("airline", settled=False)]
+        alice, bob, carol = (Run(world, name) for name in ("alice", "bob", "carol"))
+        alice.start()
+        bob.start()
+        world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
+        assert carol.start(until_now=True).batch() is None
+        assert not answers
+
+    def test_once_reads_everything_whatever_the_limits(self, world: World) -> None:
+        world.produce(30, 20)
+        run = Run(world, "alice", TWO_A_TIME).start()
+        assert run.batch(limited=False) == ["flights-0[0,30)", "flights-1[0,20)"]
+
+    def test_S4_minOffsetsPerTrigger_waits_no_longer_than_maxTriggerDelay(self, world: World) -> None:
+        world.produce(1)
+        run = Run(world, "alice", Settings(limits=Limits(min_offsets=10, max_delay_ms=60_000))).start()
+        assert run.batch() == ["flights-0[0,1)"]
+        world.produce(9)
+        assert run.batch() is None
+        world.produce(1)
+        assert run.batch() == ["flights-0[1,11)"]
+        world.produce(1)
+        assert run.batch() is None
+        world.clock.advance(60_000)
+        assert run.batch() == ["flights-0[11,12)"]
+
+
+class TestStarting:
+    @pytest.mark.parametrize(
+        ("starting", "first"),
+        [
+            (Positions(TrimHorizon()), ["flights-0[1,6)", "flights-1[0,3)"]),
+            (Positions(Latest()), ["flights-0[5,6)", "flights-1[2,3)"]),
+            (Positions(AtTime(1_000_050), when_no_record_matches=WhenNoRecordMatches.LATEST), None),
+            (Positions(Latest(), {tp(0): AtOffset(3)}), ["flights-0[3,6)", "flights-1[2,3)"]),
+        ],
+        ids=["oldest", "latest", "at a time", "at an offset"],
+    )
+    def test_G1_a_new_group_starts_where_it_was_told_to(
+        self, world: World, starting: Positions, first: list[str] | None
+    ) -> None:
+        world.produce(3, 2)
+        world.clock.advance(100)
+        world.produce(2)
+        world.cluster.delete_records(tp(0), 1)
+        run = Run(world, "alice", Settings(starting=starting)).start()
+        world.produce(1, 1)
+        assert run.batch() == (first or ["flights-0[3,6)", "flights-1[2,3)"])
+
+    def test_G2_a_group_with_offsets_goes_on_from_them(self, world: World) -> None:
+        world.produce(5, 5)
+        world.commit(3, 4)
+        assert Run(world, "alice").start().batch() == ["flights-0[3,5)", "flights-1[4,5)"]
+
+    def test_G2_a_partition_without_an_offset_in_an_old_group_starts_at_its_oldest_record(self, world: World) -> None:
+        world.produce(5, 5)
+        world.cluster.delete_records(tp(1), 2)
+        world.commit(3)
+        run = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
+        assert run.batch() == ["flights-0[3,5)", "flights-1[2,5)"]
+
+    def test_G2_a_partition_added_to_a_running_query_starts_at_its_oldest_record(self, world: World) -> None:
+        run = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
+        world.cluster.add_partitions("flights", 3)
+        world.produce(0, 0, 4)
+        world.group.settle()
+        assert run.batch() == ["flights-2[0,4)"]
+
+    def test_G2_where_a_new_group_starts_is_committed_at_once(self, world: World) -> None:
+        world.produce(5, 5)
+        alice = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
+        world.produce(1, 1)
+        bob = Run(world, "bob", alice.settings).start()
+        world.group.kill("alice")
+        assert bob.batch() == ["flights-0[5,6)", "flights-1[5,6)"]
+
+    def test_a_pattern_finds_a_topic_made_later(self, world: World) -> None:
+        run = Run(world, "alice", Settings(subscription=Pattern(re.compile("orders.*")))).start()
+        assert run.batch() is None
+        world.cluster.create_topic("orders-2013")
+        world.cluster.produce(TopicPartition("orders-2013", 0), 2)
+        world.group.settle()
+        assert run.batch() == ["orders-2013-0[0,2)"]
+
+    def test_assigned_partitions_are_read_and_committed_without_a_group(self, world: World) -> None:
+        world.produce(3, 3)
+        run = Run(world, "alice", Settings(subscription=Partitions((tp(1),)))).start()
+        assert [run.batch(), run.batch()] == [["flights-1[0,3)"], None]
+        assert world.committed() == {1: 3}
+        assert world.group.owners() == {}
+
+    @pytest.mark.parametrize(
+        ("prepare", "settings", "error"),
+        [
+            (lambda w: setattr(w.cluster, "reachable", False), Settings(), BrokerUnreachable),
+            (lambda w: None, Settings(subscription=Topics(("fligths",))), UnknownTopic),
+            (lambda w: None, Settings(starting=Positions(AtOffset(7))), InvalidOption),
+            (lambda w: Run(w, "bob").start(), EXCLUSIVE, GroupRefused),
+            (lambda w: Run(w, "bob", EXCLUSIVE).start(), Settings(), GroupRefused),
+            (lambda w: Run(w, "bob").start(), Settings(subscription=Partitions((tp(0),))), GroupRefused),
+        ],
+        ids=["no broker", "no topic", "no offset", "not alone", "held exclusively", "assign in a live group"],
+    )
+    def test_S4_a_refusal_comes_before_joining(
+        self, world: World, prepare: Callable[[World], object], settings: Settings, error: type[Exception]
+    ) -> None:
+        prepare(world)
+        before = world.group.generation
+        with pytest.raises(error):
+            Run(world, "alice", settings).start()
+        assert world.group.generation == before
+
+    def test_a_checkpoint_of_another_source_is_refused(self, world: World) -> None:
+        with pytest.raises(OffsetFormat):
+            Run(world, "alice").source.latest_offset({"flights": {"0": 23}}, limited=True)
+        assert world.group.generation == 0
+
+
+class TestRestarting:
+    def stopped_after_a_batch(self, world: World, settings: Settings | None = None) -> Run:
+        world.produce(3, 2)
+        run = Run(world, "alice", settings).start()
+        run.batch()
+        return run
+
+    def test_S1_a_finished_batch_is_not_read_again_although_its_commit_is_missing(self, world: World) -> None:
+        run = self.stopped_after_a_batch(world)
+        world.group.kill("alice")
+        assert world.committed() == {0: 0, 1: 0}
+        world.produce(1)
+        assert run.again().start().batch() == ["flights-0[3,4)"]
+        assert world.committed() == {0: 3, 1: 2}
+
+    @pytest.mark.parametrize("die", [True, False], ids=["killed", "stopped"])
+    def test_S1_an_unfinished_batch_is_read_again_exactly(self, world: World, die: bool) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice").start()
+        first = run.plan()
+        world.group.kill("alice") if die else run.source.stop()
+        world.produce(9, 9)
+        again = run.again().start()
+        assert again.running == first
+        again.finish()
+        assert again.batch() == ["flights-0[3,12)", "flights-1[2,11)"]
+
+    def test_S1_an_unfinished_first_batch_of_a_group_that_started_at_latest(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
+        world.produce(1, 1)
+        first = run.plan()
+        world.group.kill("alice")
+        world.cluster.forget("airline")
+        assert run.again().start().running == first
+
+    def test_S1_what_another_member_took_over_is_left_to_it(self, world: World) -> None:
+        world.produce(3, 2)
+        alice = Run(world, "alice").start()
+        alice.plan()
+        world.group.kill("alice")
+        bob = Run(world, "bob").start()
+        bob.batch()
+        bob.plan()
+        again = alice.again().start()
+        assert again.running == ()
+        again.finish()
+        assert again.batch() is None
+        assert world.committed() == {0: 3, 1: 2}
+
+    @pytest.mark.parametrize(
+        ("policy", "then"),
+        [
+            (OnRestart.GROUP, ["flights-0[1,3)"]),
+            (OnRestart.CHECKPOINT, None),
+            (OnRestart.FAIL, PositionsDiffer),
+        ],
+    )
+    def test_S5_a_group_moved_while_the_query_was_stopped(
+        self, world: World, policy: OnRestart, then: list[str] | type[Exception] | None
+    ) -> None:
+        run = self.stopped_after_a_batch(world, Settings(on_restart=policy))
+        run.batch()
+        run.source.stop()
+        world.commit(1)
+        again = run.again().start()
+        if isinstance(then, type):
+            with pytest.raises(then, match=r"flights-0: checkpoint 3, group 1 \(-2\)"):
+                again.batch()
+            return
+        assert again.batch() == then
+        again.batch()
+        assert world.committed() == {0: 3, 1: 2}
+
+    def test_S5_S6_a_group_set_back_to_where_the_last_batch_began_reads_it_again(self, world: World) -> None:
+        run = self.stopped_after_a_batch(world)
+        run.batch()
+        run.source.stop()
+        world.commit(0, 0)
+        assert run.again().start().batch() == ["flights-0[0,3)", "flights-1[0,2)"]
+
+    def test_S5_a_restart_is_recorded_with_the_differences(self, world: World) -> None:
+        run = self.stopped_after_a_batch(world)
+        run.batch()
+        run.source.stop()
+        world.commit(1)
+        again = run.again().start()
+        again.batch()
+        (resumed,) = (e for e in again.history.events if e.kind is Kind.RESUMED)
+        assert (resumed.offsets, resumed.batch) == ({tp(0): 1, tp(1): 2}, 1)
+        assert resumed.note == "flights-0: checkpoint 3, group 1 (-2)"
+
+    def test_S1_a_checkpoint_goes_on_after_the_group_was_forgotten(self, world: World) -> None:
+        run = self.stopped_after_a_batch(world)
+        run.source.stop()
+        world.cluster.forget("airline")
+        world.produce(1)
+        assert run.again().start().batch() == ["flights-0[3,4)"]
+
+    def test_S1_availableNow_runs_the_unfinished_batch_and_the_rest(self, world: World) -> None:
+        world.produce(5)
+        run = Run(world, "alice", TWO_A_TIME).start(until_now=True)
+        run.plan()
+        world.group.kill("alice")
+        again = run.again().start(until_now=True)
+        again.finish()
+        assert [again.batch() for _ in range(3)] == [["flights-0[2,4)"], ["flights-0[4,5)"], None]
+
+
+class TestSharing:
+    def test_G11_G12_a_partition_changes_hands_after_its_batch_and_nothing_is_read_twice(self, world: World) -> None:
+        world.produce(3, 2)
+        alice = Run(world, "alice").start()
+        alice.plan()
+        bob = Run(world, "bob").start()
+        assert bob.batch() is None
+        world.produce(1, 1)
+        alice.finish()
+        assert alice.batch() == ["flights-0[3,4)"]
+        assert bob.batch() == ["flights-1[2,3)"]
+
+    def test_G12_a_killed_member_s_batch_is_read_again_by_another_from_the_committed_offset(self, world: World) -> None:
+        world.cluster.produce(tp(0), 100)
+        alice = Run(world, "alice", Settings(subscription=Topics(("flights",)), limits=Limits(max_offsets=100))).start()
+        alice.batch()
+        world.cluster.produce(tp(0), 100)
+        assert alice.plan() is not None
+        assert world.committed()[0] == 100
+        bob = Run(world, "bob", alice.settings).start()
+        world.group.kill("alice")
+        assert bob.batch() == ["flights-0[100,200)"]
+
+    def test_S3_a_zombie_s_commit_is_refused_and_it_comes_back_as_a_new_member(self, world: World) -> None:
+        world.produce(3, 2)
+        alice, bob = Run(world, "alice").start(), Run(world, "bob")
+        alice.plan()
+        world.group.fence("alice")
+        bob.start()
+        bob.batch()
+        bob.batch()
+        alice.finish()
+        assert alice.batch() is None
+        assert world.committed() == {0: 3, 1: 2}
+        assert kinds(alice)[-2:] == [Kind.REFUSED, Kind.LOST]
+        world.group.settle()
+        assert sorted(world.group.owners().values()) == ["alice", "bob"]
+
+    @pytest.mark.parametrize("gone_meanwhile", [True, False])
+    def test_G11_what_left_while_the_log_was_asked_is_not_planned(self, world: World, gone_meanwhile: bool) -> None:
+        class Racing(FakeCluster):
+            def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+                found = super().end_offsets(partitions)
+                if self.race:
+                    self.race.pop()()
+                return found
+
+            race: list[Callable[[], object]]
+
+        world.cluster.__class__ = Racing
+        assert isinstance(world.cluster, Racing)
+        world.cluster.race = []
+        world.produce(9, 9)
+        alice, bob = Run(world, "alice", Settings(limits=Limits(max_offsets=4))).start(), Run(world, "bob")
+
+        def others_read_on() -> None:
+            """Fenced, read on by bob, and given back further on."""
+            world.group.fence("alice")
+            bob.start()
+            bob.batch()
+            bob.batch()
+            world.group.settle()
+            if not gone_meanwhile:
+                bob.source.stop()
+
+        world.cluster.race = [others_read_on]
+        assert alice.batch() is None
+        assert world.committed() == {0: 9, 1: 9}
+        assert alice.batch() is None
+        assert world.committed() == {0: 9, 1: 9}
+
+    def test_S2_a_commit_refused_during_a_rebalance_is_made_up_for(self, world: World) -> None:
+        world.produce(3, 2)
+        alice = Run(world, "alice").start()
+        alice.batch()
+        world.group.rebalancing = True
+        assert alice.batch() is None
+        assert world.committed() == {0: 0, 1: 0}
+        world.group.rebalancing = False
+        world.group.settle()
+        assert world.committed() == {0: 3, 1: 2}
+
+    def test_S4_an_exclusive_query_fails_when_another_member_comes(self, world: World) -> None:
+        alice = Run(world, "alice", EXCLUSIVE).start()
+        # A member that does not look before it joins.
+        bob = Run(world, "bob")
+        world.cluster.host("airline", lambda: LiveGroup("airline"))
+        bob.start()
+        with pytest.raises(GroupRefused, match="which this query needs alone"):
+            alice.batch()
+
+    def test_S4_of_two_exclusive_queries_that_joined_at_once_none_stays_unnoticed(self, world: World) -> None:
+        describe = world.group.describe
+        Run(world, "alice").start()
+        answers = [LiveGroup("airline")]
+        world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
+        with pytest.raises(GroupRefused, match="has 2 members"):
+            Run(world, "bob", EXCLUSIVE).start()
+        assert set(world.group.owners().values()) == {"alice"}
+
+
+class TestLostData:
+    def remade(self, world: World, settings: Settings) -> Run:
+        world.produce(5, 5)
+        run = Run(world, "alice", settings).start()
+        run.batch()
+        run.batch()
+        world.cluster.create_topic("flights", 2)
+        world.produce(2, 9)
+        world.cluster.delete_records(tp(0), 1)
+        return run
+
+    def test_S7_a_topic_made_anew_fails_the_query_by_default(self, world: World) -> None:
+        run = self.remade(world, Settings())
+        with pytest.raises(DataLoss, match=r"flights-0 \(next offset 5, but it ends at 2\)") as loss:
+            run.batch()
+        assert "failOnDataLoss=false" in loss.value.remedy
+
+    def test_S7_or_is_skipped_and_recorded(self, world: World) -> None:
+        run = self.remade(world, Settings(fail_on_data_loss=False))
+        assert run.batch() == ["flights-0[1,2)", "flights-1[5,9)"]
+        (gap,) = (e for e in run.history.events if e.kind is Kind.GAP)
+        assert (gap.offsets, gap.note) == ({tp(0): 1}, "flights-0 (next offset 5, but it ends at 2)")
+
+    def test_S7_after_a_skip_the_checkpoint_agrees_with_the_group(self, world: World) -> None:
+        settings = Settings(fail_on_data_loss=False, on_restart=OnRestart.FAIL)
+        run = self.remade(world, settings)
+        world.cluster.delete_records(tp(0), 2)
+        assert run.batch() == ["flights-1[5,9)"]
+        run.batch()
+        run.source.stop()
+        assert world.committed() == {0: 2, 1: 9}
+        assert run.again().start().batch() is None
+
+
+def test_the_settings_of_a_query_are_those_of_its_options() -> None:
+    from streamgroups_spark.options import parse
+
+    options = parse({"kafka.bootstrap.servers": "b:9", "group.id": "g", "subscribe": "flights"}, streaming=True)
+    for name in Settings.__dataclass_fields__:
+        assert hasattr(options, name)

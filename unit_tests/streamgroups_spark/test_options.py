@@ -1,0 +1,313 @@
+"""S4, S5: every option is taken or refused by name, with what to do; nothing secret is ever printed."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from streamgroups.batches.admission import Limits
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.subscription import Partitions, Pattern, Topics
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import AtOffset, AtTime, Latest, Position, Positions, TrimHorizon, WhenNoRecordMatches
+from streamgroups_spark.options import SourceOptions, parse
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+LENIENT = WhenNoRecordMatches.LATEST
+BASE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
+WITHOUT_SUBSCRIBE = {name: value for name, value in BASE.items() if name != "subscribe"}
+
+
+def stream(**options: str) -> SourceOptions:
+    """Parses options for ``readStream``; ``__`` stands for a dot."""
+    return parse({**BASE, **dotted(options)}, streaming=True)
+
+
+def batch(**options: str) -> SourceOptions:
+    return parse({**BASE, **dotted(options)}, streaming=False)
+
+
+def dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): value for name, value in options.items()}
+
+
+def refused(options: dict[str, str], *, streaming: bool = True) -> InvalidOption:
+    with pytest.raises(InvalidOption) as refusal:
+        parse(options, streaming=streaming)
+    assert refusal.value.remedy
+    return refusal.value
+
+
+def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
+    options = stream()
+    assert options.subscription == Topics(("flights",))
+    assert (options.starting, options.ending) == (Positions(Latest()), Positions(Latest()))
+    assert (options.mode, options.on_restart) == (MembershipMode.SHARED, OnRestart.GROUP)
+    assert options.limits == Limits(None, None, 15 * 60 * 1000)
+    assert (options.min_tasks, options.max_task_offsets) == (None, None)
+    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.poll_timeout_ms, options.attempts, options.retry_interval_ms) == (120_000, 4, 1_000)
+    assert options.history_dir is None
+    assert batch().starting == Positions(TrimHorizon())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "understood"),
+    [
+        ("group.id", "other", "group_id", "other"),
+        ("groupIdPrefix", "mine", "group_id_prefix", "mine"),
+        ("subscribe", " flights, orders,,flights", "subscription", Topics(("flights", "orders"))),
+        ("membership", "Exclusive", "mode", MembershipMode.EXCLUSIVE),
+        ("onRestart", "FAIL", "on_restart", OnRestart.FAIL),
+        ("maxOffsetsPerTrigger", "5", "limits", Limits(max_offsets=5)),
+        ("minOffsetsPerTrigger", " 5 ", "limits", Limits(min_offsets=5)),
+        ("maxTriggerDelay", "90s", "limits", Limits(max_delay_ms=90_000)),
+        ("maxTriggerDelay", "2 h", "limits", Limits(max_delay_ms=7_200_000)),
+        ("maxTriggerDelay", "250", "limits", Limits(max_delay_ms=250)),
+        ("minPartitions", "9", "min_tasks", 9),
+        ("maxRecordsPerPartition", "1000", "max_task_offsets", 1_000),
+        ("failOnDataLoss", "False", "fail_on_data_loss", False),
+        ("includeHeaders", "true", "include_headers", True),
+        ("kafkaConsumer.pollTimeoutMs", "500", "poll_timeout_ms", 500),
+        ("fetchOffset.numRetries", "0", "attempts", 1),
+        ("fetchOffset.retryIntervalMs", "10", "retry_interval_ms", 10),
+        ("historyDir", "histories", "history_dir", "histories"),
+    ],
+)
+@pytest.mark.parametrize("respell", [str, str.lower, str.upper])
+def test_S4_every_option_is_taken_in_any_case(
+    name: str, value: str, field: str, understood: Any, respell: type[str]
+) -> None:
+    base = {n: v for n, v in BASE.items() if n != name}
+    assert getattr(parse({**base, respell(name): value}, streaming=True), field) == understood
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("membership", "both", "shared, exclusive"),
+        ("onRestart", "", "checkpoint, group, fail"),
+        ("maxOffsetsPerTrigger", "0", "whole number above 0"),
+        ("minOffsetsPerTrigger", "-1", "whole number above 0"),
+        ("maxTriggerDelay", "soon", "500ms, 30s, 15m"),
+        ("maxTriggerDelay", "-5s", "500ms, 30s, 15m"),
+        ("minPartitions", "1.5", "whole number above 0"),
+        ("maxRecordsPerPartition", "many", "whole number above 0"),
+        ("failOnDataLoss", "yes", "true and false"),
+        ("includeHeaders", "1", "true and false"),
+        ("kafkaConsumer.pollTimeoutMs", "0", "whole number above 0"),
+        ("fetchOffset.numRetries", "-1", "0 or more"),
+        ("fetchOffset.retryIntervalMs", "x", "0 or more"),
+        ("startingPosition", "BEGINNING", "TRIM_HORIZON, LATEST, AT_TIME and AT_OFFSET"),
+        ("startingOffsets", "newest", "earliest, latest or a number"),
+        ("startingOffsets", '{"flights":{"0":-3}}', "a number for each partition"),
+        ("startingOffsets", "{}", "a number for each partition"),
+        ("startingOffsetsByTimestamp", '{"flights":{"0":-1}}', "a number for each partition"),
+        ("startingOffsetsByTimestamp", "[1]", "a number for each partition"),
+        ("startingTimestamp", "yesterday", "2026-01-31T12:00:00Z"),
+        ("startingOffsetsByTimestampStrategy", "newest", "error and latest"),
+    ],
+)
+def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed(
+    name: str, value: str, remedy: str
+) -> None:
+    refusal = refused({**BASE, name: value})
+    assert f"'{name}'" in refusal.what
+    assert f"'{value}'" in refusal.what
+    assert remedy in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({**BASE, "subscrib": "x"}, "Option 'subscrib' is unknown. Did you mean 'subscribe'?"),
+        ({**BASE, "startingtme": "x"}, "Option 'startingtme' is unknown. Did you mean 'startingTime'?"),
+        ({**BASE, "bootstrap": "x"}, "Option 'bootstrap' is unknown. Kafka's own settings begin with 'kafka.'."),
+        ({**BASE, "path": "/data"}, "load('/data') names a path, but topics have none."),
+        ({**BASE, "kafka.sesion.timeout.ms": "1"}, "Did you mean 'kafka.session.timeout.ms'?"),
+        ({**BASE, "kafka.enable.auto.commit": "true"}, "Option 'kafka.enable.auto.commit' is refused"),
+        ({**BASE, "kafka.auto.offset.reset": "latest"}, "Option 'kafka.auto.offset.reset' is refused"),
+    ],
+)
+def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str, str], what: str) -> None:
+    assert what in str(refused(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"subscribe": "flights"}, "Option 'group.id' is missing"),
+        ({**BASE, "group.id": ""}, "Option 'group.id' is missing"),
+        ({**BASE, "kafka.group.id": "other"}, "Options 'group.id' ('airline') and 'kafka.group.id' ('other') differ"),
+        (WITHOUT_SUBSCRIBE, "Nothing says what to read"),
+        ({**BASE, "subscribe": " , "}, "names no topic"),
+        ({**BASE, "assign": '{"flights":[0]}'}, "Options 'subscribe', 'assign' exclude each other"),
+        ({**WITHOUT_SUBSCRIBE, "subscribePattern": "fl("}, "is not a regular expression"),
+        ({**WITHOUT_SUBSCRIBE, "assign": "flights"}, "does not name partitions"),
+        ({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[-1]}'}, "does not name partitions"),
+        ({**WITHOUT_SUBSCRIBE, "assign": "{}"}, "does not name partitions"),
+        ({**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is 9, more than 'maxOffsetsPerTrigger'"),
+        ({**BASE, "startingTime": "5"}, "'startingTime' is given without startingPosition=AT_TIME"),
+        ({**BASE, "startingPosition": "AT_TIME"}, "startingPosition=AT_TIME needs option 'startingTime'"),
+        ({**BASE, "startingPosition": "AT_OFFSET"}, "startingPosition=AT_OFFSET needs option 'startingOffsets'"),
+        (
+            {**BASE, "startingPosition": "LATEST", "startingOffsets": "earliest"},
+            "'startingPosition' ('LATEST') and 'startingOffsets' exclude each other",
+        ),
+        ({**BASE, "startingPosition": "AT_TIME", "startingTimestamp": "5"}, "exclude each other"),
+        ({"group.id": "airline", "subscribe": "flights"}, "'kafka.bootstrap.servers' is missing"),
+    ],
+)
+def test_S4_contradictions_and_gaps_are_refused_by_name(options: dict[str, str], what: str) -> None:
+    assert what in refused(options).what
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_S4_a_stream_has_no_end(name: str) -> None:
+    assert str(refused({**BASE, name: "5"})) == (
+        f"Option '{name}' has no meaning in streaming reads. It belongs to spark.read."
+    )
+
+
+@pytest.mark.parametrize("name", ["membership", "onRestart", "historyDir"])
+def test_S4_a_batch_read_is_no_member(name: str) -> None:
+    assert str(refused({**BASE, name: "shared"}, streaming=False)) == (
+        f"Option '{name}' has no meaning in batch reads. It belongs to spark.readStream."
+    )
+
+
+def test_S4_a_batch_read_needs_no_group_and_ignores_limits_per_trigger() -> None:
+    options = parse(
+        {"kafka.bootstrap.servers": "broker:9092", "subscribe": "flights", "maxOffsetsPerTrigger": "5"}, streaming=False
+    )
+    assert options.group_id is None
+
+
+def test_S4_kafka_group_id_is_the_group_too() -> None:
+    options = {**{n: v for n, v in BASE.items() if n != "group.id"}, "kafka.group.id": "airline"}
+    assert parse(options, streaming=True).group_id == "airline"
+    assert parse({**options, "group.id": "airline"}, streaming=True).group_id == "airline"
+
+
+def test_S4_what_to_read_can_be_said_in_three_ways() -> None:
+    assigned = parse({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[1,0]}'}, streaming=True).subscription
+    assert assigned == Partitions((P0, P1))
+    pattern = parse({**WITHOUT_SUBSCRIBE, "subscribePattern": "flights-.*"}, streaming=True).subscription
+    assert isinstance(pattern, Pattern)
+    assert pattern.regex.pattern == "flights-.*"
+
+
+def test_S5_an_exclusive_query_trusts_its_checkpoint_unless_told_otherwise() -> None:
+    assert stream(membership="exclusive").on_restart is OnRestart.CHECKPOINT
+    assert stream(membership="exclusive", onRestart="group").on_restart is OnRestart.GROUP
+
+
+OFFSETS, TIMES = '{"flights":{"0":5,"1":-2}}', '{"flights":{"0":7,"1":8}}'
+
+
+@pytest.mark.parametrize(
+    ("options", "starting"),
+    [
+        ({"startingOffsets": "Earliest"}, Positions(TrimHorizon())),
+        ({"startingOffsets": "latest"}, Positions(Latest())),
+        ({"startingOffsets": OFFSETS}, Positions(None, {P0: AtOffset(5), P1: TrimHorizon()})),
+        ({"startingOffsets": '{"flights":{"0":-1}}'}, Positions(None, {P0: Latest()})),
+        (
+            {"startingOffsetsByTimestamp": TIMES, "startingOffsets": OFFSETS},
+            Positions(None, {P0: AtTime(7), P1: AtTime(8)}),
+        ),
+        (
+            {"startingTimestamp": "9", "startingOffsetsByTimestamp": TIMES, "startingOffsets": OFFSETS},
+            Positions(AtTime(9)),
+        ),
+        (
+            {"startingTimestamp": "9", "startingOffsetsByTimestampStrategy": "LATEST"},
+            Positions(AtTime(9), when_no_record_matches=LENIENT),
+        ),
+        ({"startingPosition": "trim_horizon"}, Positions(TrimHorizon())),
+        ({"startingPosition": "LATEST"}, Positions(Latest())),
+        ({"startingPosition": "AT_TIME", "startingTime": "1970-01-01T00:00:00.009Z"}, Positions(AtTime(9))),
+        (
+            {"startingPosition": "AT_OFFSET", "startingOffsets": OFFSETS},
+            Positions(None, {P0: AtOffset(5), P1: TrimHorizon()}),
+        ),
+    ],
+)
+def test_S4_where_to_start_has_spark_s_precedence(options: dict[str, str], starting: Positions) -> None:
+    assert stream(**options).starting == starting
+
+
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [
+        ({"endingOffsets": '{"flights":{"0":5,"1":-1}}'}, Positions(None, {P0: AtOffset(5), P1: Latest()})),
+        (
+            {"endingOffsetsByTimestamp": TIMES, "endingOffsets": "latest"},
+            Positions(None, {P0: AtTime(7), P1: AtTime(8)}, LENIENT),
+        ),
+        (
+            {"endingTimestamp": "9", "endingOffsetsByTimestamp": TIMES},
+            Positions(AtTime(9), when_no_record_matches=LENIENT),
+        ),
+    ],
+)
+def test_S4_where_to_end_has_spark_s_precedence(options: dict[str, str], ending: Positions) -> None:
+    assert batch(**options).ending == ending
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"flights":{"0":-1}}'},
+        {"endingOffsets": "earliest"},
+        {"endingOffsets": '{"flights":{"0":-2}}'},
+    ],
+)
+def test_S4_a_batch_read_that_finds_nothing_is_refused(options: dict[str, str]) -> None:
+    assert "a batch read finds nothing" in refused({**BASE, **options}, streaming=False).what
+
+
+def test_a_position_is_one_for_all_or_for_each() -> None:
+    position: Position = stream(startingPosition="LATEST").starting.of(P0)
+    assert position == Latest()
+
+
+SECRET = "hunter2-s3cr3t"
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="ann" password="{SECRET}";',
+}
+
+
+def test_P3_secrets_are_not_printed_and_reach_the_workers() -> None:
+    options = parse({**BASE, **LOGIN}, streaming=True)
+    assert SECRET not in repr(options)
+    assert SECRET not in str(options)
+    assert pickle.loads(pickle.dumps(options)).client.for_admin()["sasl.password"] == SECRET
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"kafka.sasl.pasword": SECRET},
+        {"kafka.sasl.password": SECRET, "kafka.sasl.username": "bob"},
+        {"kafka.sasl.mechanism": f"PLAIN{SECRET}"},
+        {"kafka.security.protocol": "SASL_SSL", "kafka.ssl.key.password": SECRET, "kafka.ssl.key.location": "no.pem"},
+        {"kafka.bootstrap.servers": f"ann:{SECRET}@broker:9092"},
+        {"kafka.sasl.jaas.config": f'required password="{SECRET}'},
+    ],
+)
+def test_P3_no_refusal_prints_a_secret(mistake: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption) as refusal:
+        parse({**BASE, **LOGIN, **mistake}, streaming=True)
+    chain: BaseException | None = refusal.value
+    while chain is not None:
+        assert SECRET not in str(chain)
+        chain = chain.__cause__ or chain.__context__

@@ -1,0 +1,61 @@
+"""The tree of errors: it crosses processes, and the CLI and users tell errors apart by ``code``."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from streamgroups import errors
+from streamgroups.errors import StreamGroupsError
+
+
+def _tree(root: type[StreamGroupsError]) -> list[type[StreamGroupsError]]:
+    return [root, *(below for child in root.__subclasses__() for below in _tree(child))]
+
+
+ERRORS = [error for error in _tree(StreamGroupsError) if error.__module__ == errors.__name__]
+DOCUMENTED = {
+    match[1]: bool(match[2])
+    for match in re.finditer(r"[├└]── (\w+)\s[^\n]*?(\(retriable\))?$", errors.__doc__ or "", re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("remedy", ["", "Do this."])
+def test_every_error_pickles(error: type[StreamGroupsError], remedy: str) -> None:
+    before = error("Topic 'flights' is gone.", remedy=remedy)
+
+    after = pickle.loads(pickle.dumps(before))
+
+    assert type(after) is error
+    assert (after.what, after.remedy, str(after)) == (before.what, before.remedy, str(before))
+    assert (after.code, after.retriable) == (error.code, error.retriable)
+
+
+def test_codes_are_unique_and_machine_readable() -> None:
+    codes = [error.code for error in ERRORS]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", code) for code in codes)
+
+
+def test_the_docstring_shows_the_whole_tree() -> None:
+    assert set(DOCUMENTED) == {error.__name__ for error in ERRORS} - {"StreamGroupsError"}
+
+
+def test_the_docstring_says_which_are_retriable() -> None:
+    assert {name for name, retriable in DOCUMENTED.items() if retriable} == {
+        error.__name__ for error in ERRORS if error.retriable
+    }
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_says_what_it_means(error: type[StreamGroupsError]) -> None:
+    assert inspect.getdoc(error)
+
+
+def test_the_text_is_what_happened_and_what_to_do() -> None:
+    assert str(StreamGroupsError("It broke.", remedy="Mend it.")) == "It broke. Mend it."
+    assert str(StreamGroupsError("It broke.")) == "It broke."

@@ -1,0 +1,73 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "streamgroups", *sorted(p for p in (ROOT / "connectors").iterdir() if (p / "__init__.py").exists()))
+MODULES = sorted(m for p in PACKAGES for m in p.rglob("*.py"))
+FOLDERS = (
+    "streamgroups",
+    "connectors",
+    "unit_tests",
+    "integration_tests",
+    "benchmarks",
+    "demo",
+    "docs",
+    "docker",
+    ".ci",
+)
+TEXTS = sorted(
+    path
+    for pattern in (*(f"{folder}/**/*" for folder in FOLDERS), "*")
+    for path in ROOT.glob(pattern)
+    if path.suffix in {".py", ".cfg", ".toml", ".rst", ".md", ".txt", ".yaml", ".yml", ".json", ".sh", ""}
+    and path.is_file()
+    and "__pycache__" not in path.parts
+)
+MOST_LINES = 500
+#: Home and work directories of somebody's machine, and hosts of packages and images that are somebody's own.
+NOT_OURS = re.compile(
+    r"(?<![\w.])/(?:home|Users|root|work|workspace)/[\w.]+"
+    r"|https?://(?![\w.-]*\.example\b)[\w.-]*(?:artifactory|nexus|mirror|devpi|registry)[\w.-]*"
+    r"|(?:index-url|trusted-host|extra-index)"
+)
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_module_opens_with_its_purpose(module: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+    assert docstring
+    assert docstring[0].isupper() or docstring[0] in "`:" or docstring.startswith("streamgroups")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_module_can_be_read_in_one_sitting(module: Path) -> None:
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_a_package_is_typed(package: Path) -> None:
+    assert (package / "py.typed").is_file()
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    assert MODULES
+    assert TEXTS
+    found = [
+        f"{_name(path)}:{number}: {line.strip()[:120]}"
+        for path in TEXTS
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if NOT_OURS.search(line)
+    ]
+    assert not found, "\n".join(found)
