@@ -1,0 +1,460 @@
+"""A Kafka broker in a container, with the interface of the embedded broker as far as the integration tests use it.
+
+Used by the fixtures behind ``make test BROKER=container`` and by ``test_containers.py``. One node in KRaft mode, from
+``apache/kafka`` or any image that reads the same variables (``docker/broker`` builds one where no registry is reachable).
+The properties and tools are the embedded broker's, so that a test sees the same broker either way. Source: Kafka's
+container image (KIP-975), testcontainers' ``DockerContainer``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import itertools
+import math
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.docker_client import DockerClient
+
+from streamgroups.errors import InvalidOption
+from streamgroups_broker._ports import free_ports
+from streamgroups_broker._properties import check_overrides, default_properties
+from streamgroups_broker._tools import tool_command
+from streamgroups_broker.embedded import _as_text
+
+#: Docker's Python client, imported by name: type checkers take this repository's folder ``docker`` for it.
+docker: Any = importlib.import_module("docker")
+
+#: Names the image to run; unset or empty, `DEFAULT_IMAGE`.
+IMAGE_VARIABLE = "STREAMGROUPS_KAFKA_IMAGE"
+DEFAULT_IMAGE = "apache/kafka:4.1.1"
+
+_CLUSTER_ID = "ATdGup8-Ul6ISkLqRUL6EA"
+_HOST_PORT, _LOCAL_PORT, _CONTROLLER_PORT = 9092, 19092, 29093
+_PORT_ATTEMPTS = 5
+#: The request every conversation with a broker may start with: ApiVersions, version 0, without a client id (KIP-35).
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_ANSWER_TIMEOUT_S = 2.0
+_POLL_S = 0.05
+_STOP_GRACE_S = 10.0
+#: Docker's answers may take as long as the longest tool that prints nothing.
+_DOCKER_TIMEOUT_S = 600
+_TAIL_LINES = 30
+
+#: The JVM of a tool: started for a second, so compiled lightly.
+_TOOL_ENVIRONMENT = {
+    "KAFKA_HEAP_OPTS": "-Xmx256m",
+    "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+#: What ``timeout`` exits with when it ended the command: coreutils, a kill, BusyBox.
+_TIMED_OUT = {124, 137, 143}
+
+#: Removes a container once the process that started it is gone: standard input is a pipe from that process. The Docker
+#: client is imported only then.
+_GUARD = """
+import sys
+sys.stdin.read()
+import docker
+docker.from_env().containers.get(sys.argv[1]).remove(force=True, v=True)
+"""
+
+
+class ContainerKafkaError(RuntimeError):
+    """The container could not be started, died, or a tool in it failed."""
+
+
+def kafka_image() -> str:
+    """The image to run: the one `IMAGE_VARIABLE` names, else `DEFAULT_IMAGE`."""
+    return os.environ.get(IMAGE_VARIABLE) or DEFAULT_IMAGE
+
+
+def why_unavailable(image: str | None = None) -> str | None:
+    """Why no broker can run in a container here, or None when one can. Pulls the image if it is not there yet.
+
+    Args:
+        image: the image to run; `kafka_image` by default.
+    """
+    wanted = image or kafka_image()
+    client = _docker_client()
+    if isinstance(client, str):
+        return client
+    with contextlib.closing(client):
+        try:
+            client.ping()
+            return _why_no_image(client, wanted)
+        except (docker.errors.DockerException, OSError) as error:
+            return f"Docker does not answer: {error}"
+
+
+def _docker_client() -> Any | str:
+    """A client of the Docker engine, or why there is none.
+
+    docker-py leaves its socket open when nobody listens on the other side. It is let go here, with its warning, instead
+    of whenever the garbage collector finds it: then the warning would fail some later test.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            return docker.from_env()
+        except docker.errors.DockerException as error:
+            reason = f"Docker is not there: {error}"
+        gc.collect()
+    return reason
+
+
+def _why_no_image(client: Any, image: str) -> str | None:
+    """Why an image can be neither found nor pulled, or None."""
+    try:
+        client.images.get(image)
+    except docker.errors.ImageNotFound:
+        try:
+            client.images.pull(image)
+        except docker.errors.APIError as error:
+            return f"Image {image} is not here and cannot be pulled: {error.explanation or error}"
+    return None
+
+
+@functools.cache
+def reaper_available() -> bool:
+    """Whether testcontainers' reaper removes what a killed test run leaves; if not, it is switched off in testcontainers.
+
+    The reaper is a container itself. Where its image is neither local nor can be pulled, starting any container would fail.
+    """
+    if testcontainers_config.ryuk_disabled:
+        return False
+    with contextlib.closing(docker.from_env()) as client:
+        missing = _why_no_image(client, testcontainers_config.ryuk_image)
+    if missing is not None:
+        testcontainers_config.ryuk_disabled = True
+    return missing is None
+
+
+def environment(properties: Mapping[str, str], host: str, host_port: int) -> dict[str, str]:
+    """The variables that make the image run one node which tests on the host, and tools inside, can reach.
+
+    Args:
+        properties: broker properties; they win over the defaults.
+        host, host_port: the address that clients outside the container use.
+
+    >>> made = environment({"group.coordinator.rebalance.protocols": "classic"}, "127.0.0.1", 25001)
+    >>> made["KAFKA_ADVERTISED_LISTENERS"]
+    'HOST://127.0.0.1:25001,LOCAL://localhost:19092'
+    >>> made["KAFKA_GROUP_COORDINATOR_REBALANCE_PROTOCOLS"]
+    'classic'
+    """
+    settings = {
+        **default_properties(1),
+        "listeners": f"HOST://0.0.0.0:{_HOST_PORT},LOCAL://0.0.0.0:{_LOCAL_PORT},CONTROLLER://0.0.0.0:{_CONTROLLER_PORT}",
+        "advertised.listeners": f"HOST://{host}:{host_port},LOCAL://localhost:{_LOCAL_PORT}",
+        "listener.security.protocol.map": "HOST:PLAINTEXT,LOCAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "LOCAL",
+        "controller.listener.names": "CONTROLLER",
+        **properties,
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@localhost:{_CONTROLLER_PORT}",
+    }
+    variables = {variable(name): value for name, value in settings.items()}
+    return {"CLUSTER_ID": _CLUSTER_ID, "KAFKA_HEAP_OPTS": "-Xmx512m", **variables}
+
+
+def variable(name: str) -> str:
+    """The environment variable by which the image takes a broker property.
+
+    >>> variable("log.dirs"), variable("a.b-c_d")
+    ('KAFKA_LOG_DIRS', 'KAFKA_A_B___C__D')
+    """
+    return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+
+
+class ContainerKafka:
+    """One Kafka broker in a container, removed at the end of the ``with`` block or with this process, however it ends.
+
+    Args:
+        properties: Kafka broker properties; they win over the embedded broker's defaults. Booleans and numbers are welcome.
+        image: the image to run; None: `kafka_image`.
+        start_timeout_s: how long `start` may take, in seconds, without the first pulling of the image.
+
+    Raises:
+        InvalidOption: a property is one that the broker's identity depends on.
+
+    Example, with a container::
+
+        with ContainerKafka(properties={"message.max.bytes": 2_000_000}) as kafka:
+            kafka.run_tool("topics", "--create", "--topic", "flights", "--partitions", "6")
+            kafka.kill_node(1)
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, object] | None = None,
+        *,
+        image: str | None = None,
+        start_timeout_s: float = 90.0,
+    ) -> None:
+        self._properties = {name: _as_text(value) for name, value in (properties or {}).items()}
+        check_overrides(self._properties)
+        self._image = image or kafka_image()
+        self._start_timeout_s = start_timeout_s
+        self._container: DockerContainer | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._bootstrap_servers = ""
+        self._inputs = itertools.count(1)
+
+    def __enter__(self) -> ContainerKafka:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the container and wait until the broker serves requests. Does nothing when already started.
+
+        Raises:
+            ContainerKafkaError: it died or took too long; the message ends with its log.
+        """
+        if self._container is not None:
+            return
+        reaped = reaper_available()
+        try:
+            self._start_on_a_free_port()
+            if not reaped:
+                self._guard = _start_guard(self.container_id)
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Remove the container and its data; may be called at any time, any number of times."""
+        container, self._container = self._container, None
+        guard, self._guard = self._guard, None
+        try:
+            if container is not None:
+                _remove(container)
+        finally:
+            if guard is not None:
+                guard.kill()
+                guard.communicate()
+
+    @property
+    def running(self) -> bool:
+        """Whether the container is started and the broker in it lives, paused or not."""
+        return self._container is not None and self._status() in {"running", "paused"}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients on this machine; stays the same when the node is restarted."""
+        self._started()
+        return self._bootstrap_servers
+
+    @property
+    def container_id(self) -> str:
+        """Docker's id of the container."""
+        return str(self._started().id)
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's id of the cluster."""
+        return _CLUSTER_ID
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of all nodes, as Kafka's tools show them: there is one."""
+        return (1,)
+
+    def kill_node(self, node_id: int) -> None:
+        """End the node with SIGKILL, as a crash would; its data stays. Harmless when it has ended."""
+        self._check_node(node_id)
+        if self._unpaused_status() == "running":
+            self._started().kill()
+            self._started().wait()
+
+    def pause_node(self, node_id: int) -> None:
+        """Freeze the node: its connections stay open and nothing answers.
+
+        Raises:
+            ContainerKafkaError: it is not running.
+        """
+        self._check_node(node_id)
+        if self._status() not in {"running", "paused"}:
+            raise ContainerKafkaError(f"Node {node_id} is not running.")
+        if self._status() == "running":
+            self._started().pause()
+
+    def resume_node(self, node_id: int) -> None:
+        """Let a paused node go on.
+
+        Raises:
+            ContainerKafkaError: it is not running.
+        """
+        self._check_node(node_id)
+        if self._unpaused_status() != "running":
+            raise ContainerKafkaError(f"Node {node_id} is not running.")
+
+    def stop_node(self, node_id: int, grace_s: float = _STOP_GRACE_S) -> None:
+        """Stop the node cleanly (SIGTERM, after ``grace_s`` seconds SIGKILL). Harmless when it has ended."""
+        self._check_node(node_id)
+        if self._unpaused_status() == "running":
+            self._started().stop(timeout=math.ceil(grace_s))
+
+    def restart_node(self, node_id: int) -> None:
+        """Start the node on its data and its port, and wait until it serves; one that still runs is stopped first.
+
+        Raises:
+            ContainerKafkaError: it died or did not start in time.
+        """
+        self.stop_node(node_id)
+        self._started().start()
+        self._await_ready()
+
+    def run_tool(
+        self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's own command line tools inside the container. File arguments name files in there.
+
+        Args:
+            tool: the script's name (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server`` added, or
+                a main class, which gets nothing added.
+            args: its arguments.
+            timeout_s: how long it may take, in seconds.
+            stdin: text for its standard input.
+
+        Returns:
+            the finished process, with text in ``stdout`` and ``stderr``; its ``returncode`` is not judged here.
+
+        Raises:
+            InvalidOption: Kafka has no such tool.
+            ContainerKafkaError: it took too long, or the container is not running.
+        """
+        wanted = tool_command(tool, args, f"localhost:{_LOCAL_PORT}")
+        command = ["timeout", str(math.ceil(timeout_s)), "/opt/kafka/bin/kafka-run-class.sh", *wanted]
+        container = self._started()
+        if stdin is not None:
+            path = f"/tmp/stdin-{next(self._inputs)}"
+            assert self._container is not None
+            self._container.copy_into_container(stdin.encode(), path)
+            command = ["sh", "-c", 'exec "$@" <"$0"', path, *command]
+        begun = time.monotonic()
+        try:
+            code, (stdout, stderr) = container.exec_run(command, demux=True, environment=_TOOL_ENVIRONMENT)
+        except docker.errors.APIError as error:
+            raise ContainerKafkaError(f"{wanted[0]} could not be run: {error.explanation or error}") from error
+        if code in _TIMED_OUT and time.monotonic() - begun >= timeout_s:
+            raise ContainerKafkaError(f"{wanted[0]} {' '.join(args)} took longer than {timeout_s:g} s.")
+        return subprocess.CompletedProcess(wanted, code, (stdout or b"").decode(), (stderr or b"").decode())
+
+    def _start_on_a_free_port(self) -> None:
+        """Start the container; where somebody else takes the chosen port in between, choose again."""
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            (port,) = free_ports(1)
+            container = DockerContainer(self._image, docker_client_kw={"timeout": _DOCKER_TIMEOUT_S})
+            host = _host(container.get_docker_client())
+            container.with_envs(**environment(self._properties, host, port)).with_bind_ports(_HOST_PORT, port)
+            try:
+                container.start()
+            except docker.errors.APIError as error:
+                _remove(container)
+                taken = any(text in str(error) for text in ("already allocated", "already in use"))
+                if not taken or attempt == _PORT_ATTEMPTS:
+                    raise ContainerKafkaError(f"{self._image} could not be started: {error.explanation}") from error
+                continue
+            except BaseException:
+                _remove(container)
+                raise
+            self._container = container
+            self._bootstrap_servers = f"{host}:{port}"
+            return
+
+    def _await_ready(self) -> None:
+        """Return when the broker answers a client on this machine. An open port proves nothing: Docker opens it first."""
+        deadline = time.monotonic() + self._start_timeout_s
+        while not _answers(self._bootstrap_servers):
+            status = self._status()
+            if status != "running":
+                raise ContainerKafkaError(f"The broker's container is {status}. Its log ends:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise ContainerKafkaError(
+                    f"The broker did not answer for {self._start_timeout_s:g} s. Its log ends:\n{self._tail()}"
+                )
+            time.sleep(_POLL_S)
+
+    def _started(self) -> Any:
+        """Docker's own object for the container."""
+        if self._container is None:
+            raise ContainerKafkaError("The broker is not started: use it in a with block.")
+        return self._container.get_wrapped_container()
+
+    def _status(self) -> str:
+        container = self._started()
+        container.reload()
+        return str(container.status)
+
+    def _unpaused_status(self) -> str:
+        """The status after ending a pause, if there is one: Docker sends no signal to a paused container."""
+        if self._status() == "paused":
+            self._started().unpause()
+        return self._status()
+
+    def _tail(self) -> str:
+        return str(self._started().logs(tail=_TAIL_LINES).decode(errors="replace"))
+
+    def _check_node(self, node_id: int) -> None:
+        self._started()
+        if node_id not in self.node_ids:
+            raise InvalidOption(f"There is no node {node_id}.", remedy=f"Nodes are {list(self.node_ids)}.")
+
+
+def _answers(address: str) -> bool:
+    """Whether a broker takes requests at ``host:port``; it does so only when its start is complete."""
+    host, _, port = address.rpartition(":")
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection((host, int(port)), timeout=_ANSWER_TIMEOUT_S) as connection,
+    ):
+        connection.sendall(_API_VERSIONS)
+        return len(connection.recv(4)) > 0
+    return False
+
+
+def _host(client: DockerClient) -> str:
+    """Where ports published by this Docker are reached; the loopback address by number, as it may have two by name."""
+    host = client.host()
+    return "127.0.0.1" if host == "localhost" else host
+
+
+def _remove(container: DockerContainer) -> None:
+    """Remove a container, running or not, created or not, and close the connection to Docker."""
+    client = container.get_docker_client().client
+    try:
+        with contextlib.suppress(docker.errors.NotFound):
+            container.stop()
+    finally:
+        client.close()
+
+
+def _start_guard(container_id: str) -> subprocess.Popen[bytes]:
+    """Start the process that removes the container when this one dies; in a session of its own, out of Ctrl-C's reach."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", _GUARD, container_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
