@@ -1,0 +1,1 @@
+"""Promises, tested on a real broker with real Spark: one file each."""

@@ -1,0 +1,103 @@
+"""What integration tests share: a broker, topics on it, and a Spark session.
+
+``pytest --broker=container`` runs the same suite against a container instead of the embedded broker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.harness import Broker
+from integration_tests.spark_kafka import spark_kafka_jars
+from streamgroups_broker import EmbeddedKafka
+
+_ROOT = Path(__file__).parent.parent
+
+# Spark's workers and the queries of other processes import what the tests import, installed or not.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(_ROOT), str(_ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+#: Members that die are noticed in seconds, under both protocols.
+BROKER_PROPERTIES = {
+    "group.consumer.session.timeout.ms": 6_000,
+    "group.consumer.heartbeat.interval.ms": 1_000,
+    # Compaction within a test's patience.
+    "log.cleaner.backoff.ms": 200,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--broker", choices=["embedded", "container"], default="embedded", help="which Kafka to test on")
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The broker of the whole run."""
+    if request.config.getoption("--broker") == "container":
+        from integration_tests.containers import ContainerKafka
+
+        with ContainerKafka(properties=BROKER_PROPERTIES) as container:
+            yield container
+        return
+    with EmbeddedKafka(properties=BROKER_PROPERTIES) as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="session")
+def bootstrap(kafka: Broker) -> str:
+    """Where the broker is."""
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def new_topic(admin: AdminClient) -> Callable[..., str]:
+    """Makes a topic with a name of its own: ``new_topic(partitions=8)``."""
+
+    def make(partitions: int = 4, *, name: str | None = None, **config: str) -> str:
+        topic = name or f"t-{uuid.uuid4().hex[:8]}"
+        options = {key.replace("_", "."): value for key, value in config.items()}
+        admin.create_topics([NewTopic(topic, partitions, 1, config=options)])[topic].result(30)
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a group nobody has used."""
+    return f"g-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session for the whole run, with the data source registered, and Spark's own where it can be had."""
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("streamgroups-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.jars", spark_kafka_jars().option)
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    sg.register(session)
+    yield session
+    session.stop()

@@ -1,0 +1,296 @@
+"""Tools of the integration tests: producing, waiting, and queries in processes of their own that can be killed.
+
+A query's output is one file per finished batch, written whole or not at all, that lists what the batch read. So a test can
+say exactly which records arrived, how often, and from whom.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamgroups.groups.history import Event, Kind
+from streamgroups.partitions import OffsetRange
+from streamgroups_kafka.history import read_history
+
+Record = tuple[str, int, int]
+
+
+class Broker(Protocol):
+    """What the suite needs of a broker, embedded or in a container."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def run_tool(self, tool: str, *args: str) -> subprocess.CompletedProcess[str]: ...
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60, interval_s: float = 0.1) -> None:
+    """Waits for a condition, and fails naming it if it does not come true in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
+        time.sleep(interval_s)
+
+
+def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:
+    """Writes ``count`` records, round robin over the partitions, keyed and valued by their number."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for i in range(first, first + count):
+        while True:
+            try:
+                producer.produce(topic, key=str(i), value=str(i).ljust(size_bytes, "."), partition=i % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+class Load:
+    """Produces at a steady rate in the background until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000) -> None:
+        self.count = 0
+        self._stopped = threading.Event()
+        self._args = bootstrap, topic, partitions, per_second
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        bootstrap, topic, partitions, per_second = self._args
+        portion = per_second // 10
+        while not self._stopped.wait(0.1):
+            produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
+            self.count += portion
+
+
+def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end offset of every partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    try:
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(partitions)}
+    finally:
+        consumer.close()
+
+
+def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """What a group has committed for a topic.
+
+    Through a consumer: the admin API's way ends the process while a group has no coordinator yet (librdkafka#5040).
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=30)
+        return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+    except KafkaException as e:
+        # A new cluster is still making the topic of committed offsets: nothing is committed yet.
+        if e.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+            raise
+        return {}
+    finally:
+        consumer.close()
+
+
+def described(kafka: Broker, group: str) -> list[dict[str, str]]:
+    """What Kafka's own tool says of a group's partitions: a row each, by the names of its columns."""
+    said = kafka.run_tool("consumer-groups", "--describe", "--group", group).stdout.splitlines()
+    table = [line.split() for line in said if line.strip()]
+    header = next((i for i, words in enumerate(table) if words[0] == "GROUP"), len(table) - 1)
+    return [dict(zip(table[header], words, strict=False)) for words in table[header + 1 :]]
+
+
+def wait_until_empty(admin: AdminClient, group: str) -> None:
+    """Waits until the last member has left: Spark lets a query's stream runner end a moment after the query."""
+
+    def empty() -> bool:
+        return not admin.describe_consumer_groups([group])[group].result(30).members
+
+    wait_until(empty, f"all members of {group} have left")
+
+
+def sharing(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, str]:
+    """Options of a member that shares a topic, and is missed after six seconds."""
+    # Under the broker's protocol the broker decides; see BROKER_PROPERTIES.
+    session = {"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+        "kafka.group.protocol": protocol,
+        **session,
+    }
+
+
+@dataclass
+class QueryProcess:
+    """A streaming query in a process group of its own.
+
+    Args:
+        directory: where output, history, checkpoints and logs of all queries of a test go.
+        name: the member's name.
+        options: of the source, ``kafka.*`` included.
+        trigger: as for ``DataStreamWriter.trigger``; default: as fast as it can.
+        batch_delay_s: how long each batch sleeps before its output is written, to hold it in flight.
+    """
+
+    directory: Path
+    name: str
+    options: Mapping[str, str]
+    trigger: Mapping[str, object] = field(default_factory=dict)
+    batch_delay_s: float = 0.0
+    process: subprocess.Popen[bytes] | None = None
+    _log: IO[bytes] | None = None
+
+    @property
+    def output(self) -> Path:
+        return self.directory / "output"
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / f"{self.name}.log"
+
+    def start(self) -> QueryProcess:
+        """Starts it; does not wait."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        config = {
+            "name": self.name,
+            "output": str(self.output),
+            "checkpoint": str(self.directory / f"checkpoint-{self.name}"),
+            "options": {
+                "kafka.client.id": self.name,
+                "historyDir": str(self.directory / "history"),
+                **self.options,
+            },
+            "trigger": dict(self.trigger),
+            "batch_delay_s": self.batch_delay_s,
+        }
+        self._log = self.log_path.open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "integration_tests.query", json.dumps(config)],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to all its processes: driver, JVM and Spark's stream runner."""
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, all of it, at once."""
+        if self.process is not None and self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.process.wait(30)
+        if self._log is not None:
+            self._log.close()
+
+    def stop(self, timeout_s: float = 60) -> None:
+        """Asks the query to stop, as a user would, and waits until it has."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout_s) == 0, self.log()
+        assert self._log is not None
+        self._log.close()
+
+    def wait_until_joining(self, timeout_s: float = 90) -> None:
+        """Waits until it is up and asks the group for partitions."""
+        record = self.directory / "history"
+        wait_until(lambda: list(record.glob(f"{self.name}-*.jsonl")), f"{self.name} is up:\n{self.log()}", timeout_s)
+
+    def log(self) -> str:
+        """The end of what it has printed."""
+        return self.log_path.read_text(errors="replace")[-6000:]
+
+    def batches(self) -> int:
+        """How many of its batches have written their output."""
+        return sum(1 for _ in self.output.glob(f"{self.name}-*.json"))
+
+    def wait_for_batches(self, least: int, timeout_s: float = 90) -> None:
+        """Waits for so many finished batches with records; fails at once if the query died."""
+
+        def done() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, f"{self.name} died:\n{self.log()}"
+            return self.batches() >= least
+
+        wait_until(done, f"{least} batches of {self.name}:\n{self.log()}", timeout_s)
+
+    def wait_for_end(self, timeout_s: float = 120) -> int:
+        """Waits until it ends by itself; returns its exit code."""
+        assert self.process is not None
+        return self.process.wait(timeout_s)
+
+
+def arrived(directory: Path) -> Counter[Record]:
+    """How often each record, by topic, partition and offset, arrived in a finished batch of any query."""
+    found: Counter[Record] = Counter()
+    for path in (directory / "output").glob("*.json"):
+        batch = json.loads(path.read_text())
+        for topic, partition, offset in batch["records"]:
+            found[topic, partition, offset] += 1
+    return found
+
+
+def history(directory: Path) -> list[Event]:
+    """What all members of a test did, in order of time."""
+    return read_history(directory / "history")
+
+
+def expected(topic: str, ends: Mapping[int, int]) -> set[Record]:
+    """Every record of a topic, given its end offsets and no gaps."""
+    return {(topic, p, offset) for p, end in ends.items() for offset in range(end)}
+
+
+def never_committed(events: list[Event], member: str) -> set[Record]:
+    """What a member planned and did not get committed: the only records that others may read again.
+
+    In flight when it died, stopped or lost the partition; or done, and then the commit was refused or cut off.
+    """
+    own = [e for e in events if e.member == member]
+    found: set[Record] = set()
+    for i, event in enumerate(own):
+        if event.kind not in (Kind.PLANNED, Kind.RESUMED):
+            continue
+        later = [e for e in own[i + 1 :] if e.run == event.run]
+        for r in event.ranges:
+            if not _was_committed(r, later):
+                tp = r.topic_partition
+                found |= {(tp.topic, tp.partition, offset) for offset in range(r.next_offset, r.end_offset)}
+    return found
+
+
+def _was_committed(planned: OffsetRange, later: list[Event]) -> bool:
+    """Whether a member got a range committed before it gave the partition back or lost it."""
+    tp = planned.topic_partition
+    for event in later:
+        if event.kind is Kind.COMMITTED and event.offsets.get(tp, -1) >= planned.end_offset:
+            return True
+        if event.kind in (Kind.RELEASED, Kind.LOST, Kind.ASSIGNED) and tp in event.offsets:
+            return False
+    return False

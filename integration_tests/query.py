@@ -1,0 +1,60 @@
+"""A streaming query as a program: ``python -m integration_tests.query '{...}'``. Started by ``harness.QueryProcess``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import streamgroups as sg
+
+
+def main(config: dict[str, Any]) -> int:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName(config["name"])
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    sg.register(spark)
+    output = Path(config["output"])
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        columns = batch.select("topic", "partition", "offset").toArrow().to_pydict()
+        records = list(zip(columns["topic"], columns["partition"], columns["offset"], strict=True))
+        if config["batch_delay_s"]:
+            time.sleep(config["batch_delay_s"])
+        if not records:
+            return
+        path = output / f"{config['name']}-{batch_id}-{os.getpid()}.json"
+        path.with_suffix(".part").write_text(json.dumps({"records": records}))
+        path.with_suffix(".part").rename(path)
+
+    reader = spark.readStream.format("streamgroups").options(**config["options"])
+    writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"])
+    if config["trigger"]:
+        writer = writer.trigger(**config["trigger"])
+    query = writer.start()
+
+    asked_to_stop = threading.Event()
+    # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())
+    while not asked_to_stop.is_set() and not query.awaitTermination(1):
+        pass
+    query.stop()
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,55 @@
+"""S4, DESIGN: ``membership=exclusive`` owns all partitions, alone, and stays a real, fenced member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from integration_tests.harness import committed, produce, wait_until
+
+
+def start(spark: SparkSession, options: dict[str, str]) -> StreamingQuery:
+    reader = spark.readStream.format("streamgroups").options(**options).load()
+    return reader.groupBy("partition").count().writeStream.format("noop").outputMode("complete").start()
+
+
+def test_alone_or_not_at_all(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 10, partitions=2)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+    }
+    exclusive = {**options, "membership": "exclusive"}
+    holder = start(spark, exclusive)
+    try:
+        wait_until(lambda: committed(bootstrap, group, topic) == {0: 5, 1: 5}, "it reads everything")
+        for second in (exclusive, options):
+            refused = start(spark, second)
+            with pytest.raises(StreamingQueryException, match=f"Group '{group}'.*exclusive"):
+                refused.awaitTermination(30)
+        assert holder.isActive, "refusals do not disturb the holder"
+        # A foreign client cannot be refused; the holder then fails rather than lose its state's partitions.
+        foreign = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "partition.assignment.strategy": "cooperative-sticky",
+            }
+        )
+        foreign.subscribe([topic])
+        try:
+            wait_until(lambda: foreign.poll(0.1) or not holder.isActive, "the holder fails")
+            with pytest.raises(StreamingQueryException, match="Another member joined"):
+                holder.awaitTermination(1)
+        finally:
+            foreign.close()
+    finally:
+        holder.stop()

@@ -1,0 +1,47 @@
+"""S1, S2: Kafka's own ``kafka-consumer-groups.sh`` sees the members, what they own, and their lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from integration_tests.harness import Broker, QueryProcess, committed, described, produce, wait_until
+
+
+def test_describe(
+    kafka: Broker,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    spark: SparkSession,
+) -> None:
+    topic = new_topic(4)
+    produce(bootstrap, topic, 40, partitions=4)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+    }
+    reader = spark.readStream.format("streamgroups").options(**options, **{"kafka.client.id": "carol"})
+    carol = reader.load().writeStream.format("noop").start()
+    dave = QueryProcess(tmp_path, "dave", options).start()
+
+    def shared() -> bool:
+        owners = [row["CLIENT-ID"] for row in described(kafka, group)]
+        return owners.count("carol") == 2 and owners.count("dave") == 2
+
+    try:
+        wait_until(lambda: committed(bootstrap, group, topic) == dict.fromkeys(range(4), 10), "all is read")
+        wait_until(shared, "the tool shows two partitions each", 90, interval_s=1)
+        assert [(row["CURRENT-OFFSET"], row["LAG"]) for row in described(kafka, group)] == [("10", "0")] * 4
+        carol.stop()
+        dave.stop()
+        produce(bootstrap, topic, 8, partitions=4)
+        assert [row["LAG"] for row in described(kafka, group)] == ["2"] * 4
+    finally:
+        carol.stop()
+        dave.kill()

@@ -1,0 +1,90 @@
+"""S1, G11, G12: kill -9 of a member under load: nothing is lost, and only what it had in flight is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness import (
+    Load,
+    QueryProcess,
+    arrived,
+    committed,
+    end_offsets,
+    expected,
+    history,
+    never_committed,
+    produce,
+    sharing,
+    wait_until,
+)
+from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.history import Kind
+
+PARTITIONS = 8
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_kill_under_load(
+    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+) -> None:
+    topic = new_topic(PARTITIONS)
+    options = sharing(bootstrap, group, topic, protocol)
+    alice = QueryProcess(tmp_path, "alice", options, batch_delay_s=0.3)
+    bob = QueryProcess(tmp_path, "bob", options)
+    try:
+        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=1_000):
+            alice.start()
+            bob.start()
+            alice.wait_for_batches(3)
+            bob.wait_for_batches(3)
+            alice.kill()
+            before = bob.batches()
+
+            def taken_over() -> bool:
+                assigned = [e for e in history(tmp_path) if e.member == "bob" and e.kind is Kind.ASSIGNED]
+                return len({tp for e in assigned for tp in e.offsets}) == PARTITIONS
+
+            wait_until(taken_over, f"bob owns all partitions:\n{bob.log()}")
+            bob.wait_for_batches(before + 2)
+        ends = end_offsets(bootstrap, topic, PARTITIONS)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}", 90)
+        bob.stop()
+    finally:
+        alice.kill()
+        bob.kill()
+    found, events = arrived(tmp_path), history(tmp_path)
+    assert set(found) == expected(topic, ends)
+    assert not overlaps(tenures(events))
+    allowed = never_committed(events, "alice") | never_committed(events, "bob")
+    assert {record for record, times in found.items() if times > 1} <= allowed
+
+
+def test_restart_at_once_with_default_timeouts(
+    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    """The group waits for the dead member until its session times out, 45 s; the new one must wait, not fail."""
+    topic = new_topic(PARTITIONS)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+    }
+    produce(bootstrap, topic, 80, partitions=PARTITIONS)
+    alice, again = QueryProcess(tmp_path, "alice", options), QueryProcess(tmp_path, "again", options)
+    try:
+        alice.start().wait_for_batches(1)
+        wait_until(lambda: committed(bootstrap, group, topic) == dict.fromkeys(range(8), 10), "the first part", 30)
+        alice.kill()
+        produce(bootstrap, topic, 80, partitions=PARTITIONS)
+        again.start().wait_for_batches(1, 120)
+        again.stop()
+    finally:
+        alice.kill()
+        again.kill()
+    found = arrived(tmp_path)
+    assert set(found) == expected(topic, dict.fromkeys(range(PARTITIONS), 20))
+    assert max(found.values()) == 1

@@ -1,0 +1,53 @@
+"""S1, G10, G11: queries in one group share a topic's partitions live; joining and leaving loses and repeats nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness import (
+    Load,
+    QueryProcess,
+    arrived,
+    committed,
+    end_offsets,
+    expected,
+    history,
+    never_committed,
+    sharing,
+    wait_until,
+)
+from streamgroups.groups.audit import overlaps, read_again, tenures
+
+PARTITIONS = 8
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_join_and_leave_under_load(
+    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+) -> None:
+    topic = new_topic(PARTITIONS)
+    options = {**sharing(bootstrap, group, topic, protocol), "maxOffsetsPerTrigger": "2000"}
+    alice, bob = QueryProcess(tmp_path, "alice", options), QueryProcess(tmp_path, "bob", options)
+    try:
+        with Load(bootstrap, topic, partitions=PARTITIONS):
+            alice.start().wait_for_batches(2)
+            bob.start().wait_for_batches(3)
+            alice.stop()
+            bob.wait_for_batches(bob.batches() + 2)
+        ends = end_offsets(bootstrap, topic, PARTITIONS)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}", 90)
+        bob.stop()
+    finally:
+        alice.kill()
+        bob.kill()
+    found = arrived(tmp_path)
+    events = history(tmp_path)
+    assert set(found) == expected(topic, ends)
+    assert not overlaps(tenures(events))
+    # A query that is stopped in the middle of a batch leaves that batch to others; whatever else arrived, arrived once.
+    in_flight = never_committed(events, "alice") | never_committed(events, "bob")
+    assert {record for record, times in found.items() if times > 1} <= in_flight
+    assert all("alice" in r.by for r in read_again(events))

@@ -1,0 +1,133 @@
+"""G1, G2, S4: where a new group starts, that what is committed wins, and topics that grow while a query runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from integration_tests.harness import committed, produce, wait_until
+
+
+class Sink:
+    """A running query and the (topic, partition, offset) of what it has read."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, int, int]] = []
+        self.query: StreamingQuery | None = None
+
+    def write(self, batch: DataFrame, _batch_id: int) -> None:
+        rows = batch.select("topic", "partition", "offset").collect()
+        self.records += [(r.topic, r.partition, r.offset) for r in rows]
+
+
+@contextmanager
+def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
+    sink = Sink()
+    reader = spark.readStream.format("streamgroups").options(**options)
+    sink.query = reader.load().writeStream.foreachBatch(sink.write).start()
+    try:
+        yield sink
+    finally:
+        sink.query.stop()
+
+
+@pytest.fixture
+def options(bootstrap: str, group: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, "group.id": group, "kafka.metadata.max.age.ms": "1000"}
+
+
+def test_G1_latest_starts_after_what_is_there(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str]
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 10, partitions=2)
+    with running(spark, {**options, "subscribe": topic, "startingPosition": "LATEST"}) as sink:
+        # Where a new group starts is committed at once, so the next member does not decide anew.
+        wait_until(lambda: committed(bootstrap, options["group.id"], topic) == {0: 5, 1: 5}, "the start is committed")
+        produce(bootstrap, topic, 4, partitions=2)
+        wait_until(lambda: len(sink.records) >= 4, "new records arrive")
+    assert sorted(sink.records) == [(topic, 0, 5), (topic, 0, 6), (topic, 1, 5), (topic, 1, 6)]
+
+
+def test_G1_at_time_and_at_offset(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str]
+) -> None:
+    topic = new_topic(1)
+    produce(bootstrap, topic, 5, partitions=1)
+    wait_until(lambda: time.time() % 1 < 0.2, "a moment between the two halves", interval_s=0.05)
+    between_ms = time.time_ns() // 1_000_000 + 20
+    wait_until(lambda: time.time_ns() // 1_000_000 > between_ms, "the moment has passed", interval_s=0.005)
+    produce(bootstrap, topic, 5, partitions=1)
+    at_time = {"subscribe": topic, "startingPosition": "AT_TIME", "startingTime": str(between_ms)}
+    with running(spark, {**options, **at_time}) as sink:
+        wait_until(lambda: len(sink.records) >= 5, "the second half arrives")
+    assert sink.records[0] == (topic, 0, 5)
+    offsets = {"startingPosition": "AT_OFFSET", "startingOffsets": json.dumps({topic: {"0": 8}})}
+    with running(spark, {**options, "group.id": options["group.id"] + "-2", "subscribe": topic, **offsets}) as sink:
+        wait_until(lambda: len(sink.records) >= 2, "the last two arrive")
+    assert sink.records == [(topic, 0, 8), (topic, 0, 9)]
+
+
+def test_G2_committed_offsets_win_and_added_partitions_start_at_their_oldest(
+    spark: SparkSession, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], options: dict[str, str]
+) -> None:
+    topic = new_topic(1)
+    produce(bootstrap, topic, 3, partitions=1)
+    subscribed = {**options, "subscribe": topic}
+    with running(spark, {**subscribed, "startingPosition": "TRIM_HORIZON"}) as sink:
+        wait_until(lambda: committed(bootstrap, options["group.id"], topic) == {0: 3}, "all is committed")
+    produce(bootstrap, topic, 1, partitions=1)
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    produce(bootstrap, topic, 4, partitions=2)
+    # LATEST is ignored: the group has committed, and partition 1 is younger than the group.
+    with running(spark, {**subscribed, "startingPosition": "LATEST"}) as sink:
+        wait_until(lambda: len(sink.records) >= 5, "everything after the commit arrives")
+    assert sorted(sink.records) == [(topic, 0, 3), (topic, 0, 4), (topic, 0, 5), (topic, 1, 0), (topic, 1, 1)]
+
+
+def test_partitions_and_topics_that_come_while_running(
+    spark: SparkSession, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], options: dict[str, str]
+) -> None:
+    first = new_topic(1)
+    pattern = {"subscribePattern": f"{first}.*", "startingPosition": "LATEST"}
+    with running(spark, {**options, **pattern}) as sink:
+        wait_until(lambda: committed(bootstrap, options["group.id"], first) == {0: 0}, "it is a member")
+        admin.create_partitions([NewPartitions(first, 2)])[first].result(30)
+        second = new_topic(1, name=f"{first}-second")
+        produce(bootstrap, first, 4, partitions=2)
+        produce(bootstrap, second, 2, partitions=1)
+        wait_until(lambda: len(sink.records) >= 6, "all of them arrive", 90)
+    assert sorted(sink.records) == [
+        *[(first, p, offset) for p in range(2) for offset in range(2)],
+        *[(second, 0, offset) for offset in range(2)],
+    ]
+
+
+def test_assign_reads_exactly_these_partitions(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str]
+) -> None:
+    topic = new_topic(3)
+    produce(bootstrap, topic, 9, partitions=3)
+    assigned = {"assign": json.dumps({topic: [0, 2]}), "startingPosition": "TRIM_HORIZON"}
+    with running(spark, {**options, **assigned}) as sink:
+        wait_until(lambda: committed(bootstrap, options["group.id"], topic) == {0: 3, 2: 3}, "all is committed")
+    assert {(p, o) for _, p, o in sink.records} == {(p, o) for p in (0, 2) for o in range(3)}
+
+
+def test_pattern_that_matches_nothing_yet(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str], group: str
+) -> None:
+    name = f"later-{group}"
+    with running(spark, {**options, "subscribePattern": f"{name}.*"}) as sink:
+        wait_until(lambda: sink.query is not None and sink.query.status["message"] != "Initializing sources", "it runs")
+        topic = new_topic(1, name=f"{name}-1")
+        produce(bootstrap, topic, 3, partitions=1)
+        wait_until(lambda: len(sink.records) >= 3, "they arrive")
+    assert sink.records == [(topic, 0, offset) for offset in range(3)]

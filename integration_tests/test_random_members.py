@@ -1,0 +1,134 @@
+"""S1, G11, G12: members that join, leave and are killed at random, under continuous load.
+
+Runs for a minute; ``STREAMGROUPS_CHAOS_S=300`` makes it five. The seed is printed and can be given as ``STREAMGROUPS_SEED``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness import (
+    Broker,
+    Load,
+    QueryProcess,
+    arrived,
+    committed,
+    described,
+    end_offsets,
+    expected,
+    history,
+    never_committed,
+    sharing,
+    wait_until,
+)
+from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.history import Event, Kind
+from streamgroups.partitions import TopicPartition
+
+PARTITIONS = 8
+DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "45"))
+
+
+class Crowd:
+    """Two to four queries at a time, in one group."""
+
+    def __init__(self, directory: Path, options: dict[str, str], choose: random.Random) -> None:
+        self._directory, self._options, self._choose = directory, options, choose
+        self.live: list[QueryProcess] = []
+        self.names: list[str] = []
+        self.told: list[str] = []
+
+    def join(self) -> None:
+        name = f"m{len(self.names)}"
+        self.names.append(name)
+        self.live.append(QueryProcess(self._directory, name, self._options).start())
+        self.told.append(f"{name} joins")
+
+    def act(self) -> None:
+        """One random thing that keeps between two and four alive."""
+        actions = [self.join] * (len(self.live) < 4) + [self.kill, self.leave] * (len(self.live) > 2)
+        self._choose.choice(actions)()
+
+    def kill(self) -> None:
+        member = self.live.pop(self._choose.randrange(len(self.live)))
+        member.kill()
+        self.told.append(f"{member.name} is killed")
+
+    def leave(self) -> None:
+        member = self.live.pop(self._choose.randrange(len(self.live)))
+        member.wait_until_joining()
+        member.stop()
+        self.told.append(f"{member.name} leaves")
+
+    def wait_for_progress(self) -> None:
+        before = {member.name: member.batches() for member in self.live}
+        wait_until(lambda: any(m.batches() > before[m.name] for m in self.live), f"progress after {self.told}", 120)
+
+    def end(self) -> None:
+        for member in self.live:
+            member.kill()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_nothing_lost_one_owner(
+    kafka: Broker, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+) -> None:
+    seed = int(os.environ.get("STREAMGROUPS_SEED", time.time_ns() % 1_000_000))
+    print(f"STREAMGROUPS_SEED={seed}")  # noqa: T201
+    topic = new_topic(PARTITIONS)
+    options = sharing(bootstrap, group, topic, protocol)
+    crowd = Crowd(tmp_path, options, random.Random(seed))
+    try:
+        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=1_000):
+            crowd.join()
+            crowd.join()
+            for member in list(crowd.live):
+                member.wait_for_batches(1, 120)
+            until_s = time.monotonic() + DURATION_S
+            while time.monotonic() < until_s:
+                crowd.act()
+                # Life goes on: whoever is there reads on before the next thing happens.
+                crowd.wait_for_progress()
+        ends = end_offsets(bootstrap, topic, PARTITIONS)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all is committed after {crowd.told}", 120)
+        wait_until(
+            lambda: agrees(kafka, group, crowd), f"Kafka's own tool agrees after {crowd.told}", 120, interval_s=2
+        )
+        while crowd.live:
+            crowd.leave()
+    finally:
+        crowd.end()
+    found, events = arrived(tmp_path), history(tmp_path)
+    missing = expected(topic, ends) - set(found)
+    assert not missing, f"lost {len(missing)} of {sum(ends.values())}: {sorted(missing)[:5]}, seed {seed}, {crowd.told}"
+    assert not overlaps(tenures(events)), f"seed {seed}, {crowd.told}"
+    allowed = set().union(*(never_committed(events, name) for name in crowd.names))
+    twice = {record for record, times in found.items() if times > 1}
+    assert twice <= allowed, f"seed {seed}, {crowd.told}: {sorted(twice - allowed)[:5]}"
+    regressed = commits_that_go_back([e for e in events if e.kind is Kind.COMMITTED])
+    assert not regressed, f"seed {seed}: {regressed[:3]}"
+
+
+def agrees(kafka: Broker, group: str, crowd: Crowd) -> bool:
+    """Whether ``kafka-consumer-groups.sh --describe`` shows each partition with one of the live members, and no lag."""
+    rows = described(kafka, group)
+    live = {member.name for member in crowd.live}
+    return len(rows) == PARTITIONS and all(row["CLIENT-ID"] in live and row["LAG"] == "0" for row in rows)
+
+
+def commits_that_go_back(commits: list[Event]) -> list[str]:
+    """Commits that name an earlier offset than one before them."""
+    furthest: dict[TopicPartition, int] = {}
+    found = []
+    for event in commits:
+        for tp, next_offset in event.offsets.items():
+            if next_offset < furthest.get(tp, 0):
+                found.append(f"{tp}: {furthest[tp]} -> {next_offset}")
+            furthest[tp] = max(furthest.get(tp, 0), next_offset)
+    return found

@@ -1,0 +1,105 @@
+"""S4: limits per trigger, and all triggers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from integration_tests.harness import committed, produce, wait_until
+
+
+@pytest.fixture
+def options(bootstrap: str, new_topic: Callable[..., str], group: str) -> dict[str, str]:
+    topic = new_topic(4)
+    produce(bootstrap, topic, 1_000, partitions=4)
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+    }
+
+
+def run(spark: SparkSession, options: dict[str, str], checkpoint: Path, **trigger: Any) -> list[int]:
+    """The number of records of each batch of a query that ends by itself."""
+    sizes: list[int] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        sizes.append(batch.count())
+
+    reader = spark.readStream.format("streamgroups").options(**options).load()
+    query = (
+        reader.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+    )
+    assert query.awaitTermination(90)
+    return [size for size in sizes if size]
+
+
+def test_available_now_with_a_limit(
+    spark: SparkSession, options: dict[str, str], bootstrap: str, tmp_path: Path
+) -> None:
+    sizes = run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, availableNow=True)
+    assert sizes == [300, 300, 300, 100]
+    topic = options["subscribe"]
+    assert committed(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250), "S2: the last batch too"
+
+
+def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp_path: Path, bootstrap: str) -> None:
+    assert run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, once=True) == [1_000]
+    produce(bootstrap, options["subscribe"], 8, partitions=4)
+    assert run(spark, options, tmp_path, once=True) == [8]
+
+
+def test_min_offsets_wait_for_more_or_for_time(spark: SparkSession, options: dict[str, str], bootstrap: str) -> None:
+    sizes: list[int] = []
+    limits = {"minOffsetsPerTrigger": "500", "maxTriggerDelay": "3s"}
+    query = (
+        spark.readStream.format("streamgroups")
+        .options(**options, **limits)
+        .load()
+        .writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        .start()
+    )
+    try:
+        wait_until(lambda: sizes[-1:] == [1_000], "the first batch does not wait")
+        produce(bootstrap, options["subscribe"], 499, partitions=4)
+        produce(bootstrap, options["subscribe"], 10, partitions=4)
+        wait_until(lambda: sum(sizes) == 1_509, "more than the least is read")
+        produce(bootstrap, options["subscribe"], 5, partitions=4)
+        wait_until(lambda: sum(sizes) == 1_514, "less is read when the delay has passed", 30)
+    finally:
+        query.stop()
+
+
+def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: dict[str, str], bootstrap: str) -> None:
+    query = (
+        spark.readStream.format("streamgroups")
+        .options(**options)
+        .load()
+        .writeStream.format("noop")
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    topic = options["subscribe"]
+    try:
+        wait_until(
+            lambda: committed(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250),
+            "S2: it is committed",
+        )
+        assert query.lastProgress is not None
+        latest = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+        assert latest == {topic: {str(p): 250 for p in range(4)}}
+    finally:
+        query.stop()
+
+
+def test_only_the_columns_asked_for(spark: SparkSession, options: dict[str, str]) -> None:
+    del options["startingPosition"]
+    narrow = spark.read.format("streamgroups").options(**options).schema("value binary, offset long").load()
+    assert narrow.columns == ["value", "offset"]
+    assert narrow.count() == 1_000
