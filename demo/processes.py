@@ -1,0 +1,144 @@
+"""Queries in processes of their own, each the leader of a process group, so that all of one can be killed at once.
+
+Used by ``demo.scenario``. A query's processes (Python driver, Java, Spark's Python workers) die with this one: see
+``demo.query``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a run keeps its files.
+
+    Args:
+        top: holds the report, and all below.
+    """
+
+    top: Path
+
+    @property
+    def logs(self) -> Path:
+        """What the queries and the broker print."""
+        return self.top / "logs"
+
+    @property
+    def run(self) -> Path:
+        """What the queries write; a new run begins without."""
+        return self.top / "run"
+
+    @property
+    def output(self) -> Path:
+        """The queries' output: a file per batch."""
+        return self.run / "output"
+
+    @property
+    def history(self) -> Path:
+        """What the members record."""
+        return self.run / "history"
+
+    @property
+    def report(self) -> Path:
+        """The page to look at."""
+        return self.top / "report.html"
+
+
+class Query:
+    """One query.
+
+    Args:
+        name: the member's name.
+        folders: where it writes.
+        options: of the source.
+    """
+
+    def __init__(self, name: str, folders: Folders, options: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = folders.logs / f"{name}.log"
+        self._run, self._output = folders.run, folders.output
+        self._config = {
+            "name": name,
+            "output": str(folders.output),
+            "checkpoint": str(folders.run / f"checkpoint-{name}"),
+            "options": {"kafka.client.id": name, "historyDir": str(folders.history), **options},
+        }
+        self._log_file: IO[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it; does not wait."""
+        known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        search_path = [str(_ROOT), *map(os.path.abspath, known)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(search_path),
+            "SPARK_LOCAL_DIRS": str(self._run / "spark"),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+        self._log_file = self.log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "demo.query", json.dumps(self._config)],
+            stdin=subprocess.PIPE,
+            stdout=self._log_file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            # Whatever Spark leaves behind, it leaves there.
+            cwd=self._run,
+            start_new_session=True,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def batches(self) -> int:
+        """How many batches it has written."""
+        prefix = f"{self.name}-"
+        return sum(1 for e in os.scandir(self._output) if e.name.startswith(prefix) and e.name.endswith(".json"))
+
+    def kill(self) -> None:
+        """``kill -9``, all its processes at once. Harmless when it has ended."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+        self._close()
+
+    def ask_to_stop(self) -> None:
+        """Asks it to stop, as a user would; does not wait."""
+        if self._process is not None and self.running:
+            self._process.terminate()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until it has ended; returns whether it did so in time and without an error."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def last_lines(self, count: int = 12) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+
+    def _close(self) -> None:
+        assert self._process is not None
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if self._log_file is not None:
+            self._log_file.close()

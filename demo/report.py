@@ -1,0 +1,89 @@
+"""What the demo says at its end: in the terminal, and below the timeline of the HTML report.
+
+Called by ``demo.__main__``; the timeline itself is :mod:`streamgroups.groups.timeline`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from rich.console import Console
+from rich.table import Table
+
+from demo.check import Arrived, Finding
+from demo.flights import Delays
+from demo.scenario import GROUP, Outcome
+from streamgroups.groups.timeline import page
+
+_HEADERS = ("carrier", "flights", "cancelled", "departure", "arrival", "> 15 min late")
+_NO_NEWS = re.compile(r"\s+(Inc\.|Co\.|Corporation)$")
+
+
+def rows(delays: Mapping[str, Delays], names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """One row of text per carrier, the latest first.
+
+    >>> rows({"HA": Delays(3, 1, 10, 2, -5, 1)}, {"HA": "Hawaiian Airlines Inc."})
+    [('HA Hawaiian Airlines', '3', '1', '+5.0 min', '-2.5 min', '50.0 %')]
+    """
+    by_delay = sorted(delays.items(), key=lambda item: -item[1].arrival_min / max(1, item[1].arrived))
+    return [
+        (
+            f"{carrier} {_NO_NEWS.sub('', names.get(carrier, ''))}".rstrip(),
+            f"{d.flights:,}",
+            f"{d.cancelled:,}",
+            f"{d.departure_min / max(1, d.flights - d.cancelled):+.1f} min",
+            f"{d.arrival_min / max(1, d.arrived):+.1f} min",
+            f"{d.late / max(1, d.arrived):.1%}".replace("%", " %"),
+        )
+        for carrier, d in by_delay
+    ]
+
+
+def show(console: Console, findings: Sequence[Finding], arrived: Arrived, names: Mapping[str, str]) -> None:
+    """Prints the delays and the check."""
+    table = Table(
+        *_HEADERS, title="Mean delays out of New York City, 2013", title_justify="left", box=None, pad_edge=False
+    )
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row in rows(arrived.delays, names):
+        table.add_row(*row)
+    console.print("", table, "")
+    for finding in findings:
+        sign = "[green]✓[/green]" if finding.good else "[bold red]✗[/bold red]"
+        console.print(f"{sign} {escape(finding.text)}", highlight=False, soft_wrap=True)
+
+
+def html(outcome: Outcome, findings: Sequence[Finding], arrived: Arrived, names: Mapping[str, str]) -> str:
+    """The whole page."""
+    by_member = ", ".join(f"{name} {count:,}" for name, count in arrived.by_member.items())
+    checks = "\n".join(f'<li class="{"good" if f.good else "bad"}">{escape(f.text)}</li>' for f in findings)
+    head = "".join(f"<th{_align(i)}>{escape(text)}</th>" for i, text in enumerate(_HEADERS))
+    lines = "\n".join(
+        "<tr>" + "".join(f"<td{_align(i)}>{escape(text)}</td>" for i, text in enumerate(row)) + "</tr>"
+        for row in rows(arrived.delays, names)
+    )
+    body = f"""<h2>The check</h2>
+<ul class="checks">
+{checks}
+</ul>
+<h2>What the queries found: delays out of New York City, 2013</h2>
+<p class="soft">Flights written by each query: {escape(by_member)}. Delays are means; early flights count negatively.</p>
+<div class="wide"><table>
+<tr>{head}</tr>
+{lines}
+</table></div>"""
+    return page(
+        outcome.events,
+        title=f"Group “{GROUP}”: three Spark queries, one killed",
+        intro="Who owned which partition of the topic of flights, and when, as the members themselves recorded it. "
+        "Hover over anything for details.",
+        marks=outcome.marks,
+        body=body,
+    )
+
+
+def _align(column: int) -> str:
+    return ' class="text"' if column == 0 else ""

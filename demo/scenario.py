@@ -1,0 +1,221 @@
+"""What happens in the demo, in order: a broker, a topic of flights, two queries, a kill, a third query, the end.
+
+Called by ``demo.__main__``. Every wait here is bounded, and notices when a query dies that nobody killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+
+from demo.flights import Loader, all_flights
+from demo.live import LiveView
+from demo.processes import Folders, Query
+from streamgroups.groups.history import Event
+from streamgroups.groups.timeline import Mark, MarkKind
+from streamgroups.partitions import TopicPartition
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.history import read_history
+from streamgroups_kafka.log import KafkaCluster
+
+TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8
+#: A killed member is noticed after this long, under both protocols.
+_SESSION_MS = 6_000
+#: How much one batch of one query reads, so that there are several.
+_MAX_OFFSETS = 6_000
+#: How long the loading of each of the last two thirds takes.
+_LOADING_S = 15.0
+#: How much the two do together before one is killed.
+_BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 5, 5.0
+_START_TIMEOUT_S = 90.0
+_END_TIMEOUT_S = 100.0
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is left when all is over.
+
+    Args:
+        events: what the members recorded.
+        marks: what was done to them.
+        ends: the topic's end offsets.
+        committed: the group's offsets.
+        killed: who was killed.
+    """
+
+    events: Sequence[Event]
+    marks: Sequence[Mark]
+    ends: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int]
+    killed: str
+
+
+def run(console: Console, folders: Folders, protocol: str, began_s: float) -> Outcome:
+    """The whole demo; leaves no process behind, however it ends.
+
+    Raises:
+        DemoFailed: if something did not happen in time, or a query died.
+    """
+    properties = {
+        "group.consumer.session.timeout.ms": _SESSION_MS,
+        "group.consumer.heartbeat.interval.ms": 1_000,
+    }
+    with console.status("starting a Kafka broker"), contextlib.ExitStack() as starting:
+        kafka = starting.enter_context(EmbeddedKafka(properties=properties))
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        broker = starting.pop_all()
+    with broker:
+        try:
+            return _Demo(console, folders, kafka, protocol).play(began_s)
+        finally:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(kafka.log_path(), folders.logs / "broker.log")
+
+
+class _Demo:
+    def __init__(self, console: Console, folders: Folders, kafka: EmbeddedKafka, protocol: str) -> None:
+        options = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": GROUP,
+            "subscribe": TOPIC,
+            "startingPosition": "TRIM_HORIZON",
+            "maxOffsetsPerTrigger": str(_MAX_OFFSETS),
+            "kafka.group.protocol": protocol,
+        }
+        if protocol == "classic":
+            options["kafka.session.timeout.ms"] = str(_SESSION_MS)
+        self._console, self._folders, self._kafka = console, folders, kafka
+        self._bootstrap = kafka.bootstrap_servers
+        self._alice, self._bob, self._carol = (Query(name, folders, options) for name in ("alice", "bob", "carol"))
+        self._marks: list[Mark] = []
+        self._expected_dead: set[str] = set()
+
+    def play(self, began_s: float) -> Outcome:
+        """From the first query to the last commit."""
+        cluster = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": self._bootstrap, "log_level": "0"}))
+        partitions = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
+        try:
+            self._start_first()
+            self._loader = Loader(self._bootstrap, TOPIC, all_flights())
+            with LiveView(
+                self._console, cluster, GROUP, partitions, self._folders.history, self._loader.total, began_s
+            ) as self._view:
+                self._share()
+                self._kill_one()
+                self._finish()
+            ends, committed = cluster.end_offsets(partitions), cluster.committed(GROUP, partitions)
+        finally:
+            self._clean_up()
+        events = read_history(self._folders.history)
+        at = {tp: position.next_offset for tp, position in committed.items()}
+        return Outcome(events, self._marks, ends, at, self._bob.name)
+
+    # ---- the acts ----------------------------------------------------------------------------------------------------
+
+    def _start_first(self) -> None:
+        for query in (self._alice, self._bob):
+            self._mark(MarkKind.START, f"start {query.name}", query)
+            query.start()
+
+    def _share(self) -> None:
+        view, loader = self._view, self._loader
+        view.states.update({"alice": "starts", "bob": "starts"})
+        view.say(f"broker at {self._bootstrap}; two queries are starting in group '{GROUP}': alice and bob")
+        loader.load(loader.total // 3)
+        view.say(f"{loader.loaded:,} of {loader.total:,} flights are in topic '{TOPIC}', {PARTITIONS} partitions")
+        for query in (self._alice, self._bob):
+            self._wait(lambda q=query: q.batches() >= 1, f"the first batch of {query.name}", _START_TIMEOUT_S)  # type: ignore[misc]
+            view.states[query.name] = "reads"
+        self._wait(
+            lambda: min(self._owns(self._alice), self._owns(self._bob)) > 0, "each to own partitions", _START_TIMEOUT_S
+        )
+        self._load_next_third()
+        view.say("alice and bob share the partitions; loading goes on")
+
+    def _kill_one(self) -> None:
+        bob, carol, view = self._bob, self._carol, self._view
+        least, earliest_s = bob.batches() + _BATCHES_BEFORE_KILL, time.monotonic() + _SECONDS_BEFORE_KILL
+        self._wait(
+            lambda: bob.batches() >= least and time.monotonic() >= earliest_s,
+            f"{least} batches of bob",
+            _START_TIMEOUT_S,
+        )
+        # The worst moment: a batch is written, and the group does not know yet.
+        before, deadline_s = bob.batches(), time.monotonic() + 10
+        while bob.batches() == before and time.monotonic() < deadline_s:
+            time.sleep(0.002)
+        self._expected_dead.add(bob.name)
+        bob.kill()
+        self._mark(MarkKind.KILL, "kill -9 bob", bob)
+        view.states[bob.name] = "killed"
+        view.say("[red]kill -9 bob[/red], just after it wrote a batch and before it could commit it")
+        self._mark(MarkKind.START, "start carol", carol)
+        carol.start()
+        view.states[carol.name] = "starts"
+        self._wait(lambda: self._owns(self._alice) == PARTITIONS or self._owns(carol) > 0, "alice to take over", 40)
+        view.say("the group has noticed: bob's partitions have a new owner")
+        self._wait(lambda: self._owns(carol) > 0, "carol to get its share", _START_TIMEOUT_S)
+        view.states[carol.name] = "reads"
+        view.say("carol, started in bob's place, has its share")
+        self._load_next_third()
+
+    def _finish(self) -> None:
+        view = self._view
+        self._wait(lambda: self._loader.done, "all flights to be loaded", _END_TIMEOUT_S)
+        view.say("all flights are in the topic")
+        view.look(at_once=True)
+        self._wait(lambda: view.seen.finished, "everything to be committed", _END_TIMEOUT_S)
+        view.say("everything is committed; alice and carol stop")
+        self._expected_dead |= {"alice", "carol"}
+        for query in (self._alice, self._carol):
+            self._mark(MarkKind.STOP, f"stop {query.name}", query)
+            query.ask_to_stop()
+            view.states[query.name] = "stops"
+        for query in (self._alice, self._carol):
+            if not query.wait(30):
+                raise DemoFailed(f"{query.name} did not stop as it should:\n{query.last_lines()}")
+
+    # ---- tools -------------------------------------------------------------------------------------------------------
+
+    def _load_next_third(self) -> None:
+        third = -(-self._loader.total // 3)
+        self._loader.go_on(self._loader.loaded + third, third / _LOADING_S)
+
+    def _owns(self, query: Query) -> int:
+        return len(self._view.seen.owned_by(query.name))
+
+    def _mark(self, kind: MarkKind, text: str, query: Query) -> None:
+        self._marks.append(Mark(time.time_ns() // 1_000_000, kind, text, query.name))
+
+    def _wait(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            self._kafka.require_running()
+            self._view.look()
+            for query in (self._alice, self._bob, self._carol):
+                started = query.name in self._view.states
+                if started and not query.running and query.name not in self._expected_dead:
+                    raise DemoFailed(f"{query.name} died; the end of its log:\n{query.last_lines()}")
+            if self._loader.failure:
+                raise DemoFailed(f"Loading failed: {self._loader.failure}.")
+            if time.monotonic() > deadline_s:
+                raise DemoFailed(f"Waited {timeout_s:.0f} s for {what}.")
+            time.sleep(0.05)
+
+    def _clean_up(self) -> None:
+        for query in (self._alice, self._bob, self._carol):
+            query.kill()
+        if hasattr(self, "_loader"):
+            self._loader.stop()
