@@ -29,6 +29,7 @@ TEXTS = sorted(
     if path.suffix in {".py", ".cfg", ".toml", ".rst", ".md", ".txt", ".yaml", ".yml", ".json", ".sh", ""}
     and path.is_file()
     and "__pycache__" not in path.parts
+    and path.name != ".git"  # in a work tree it is a file that says where the repository is
 )
 MOST_LINES = 500
 #: Home and work directories of somebody's machine, and hosts of packages and images that are somebody's own.
