@@ -14,6 +14,8 @@ cause of a failed query)::
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
     ├── PositionsDiffer         checkpoint and group disagree, and the policy is to fail
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    ├── InvalidCursor           a cursor was altered, or made with another key or by another process
+    ├── CursorExpired           a cursor was returned more than five minutes ago
     └── EmbeddedBrokerError     the embedded broker could not be started or has died
 
 Each error says what happened and to what, and carries a ``remedy``: what to do next. Errors cross process borders (Spark
@@ -89,7 +91,7 @@ class GroupRefused(StreamGroupsError):
 
 
 class FencedMember(StreamGroupsError):
-    """The group went on without this member; what it wanted to commit was refused (SEMANTICS S3)."""
+    """The group went on without this member; what it wanted to commit was refused (SEMANTICS G7, S3)."""
 
     code = "fenced_member"
 
@@ -117,6 +119,18 @@ class OffsetFormat(StreamGroupsError):
     """An offset read from a checkpoint was not written by this library, or by a newer version of it."""
 
     code = "offset_format"
+
+
+class InvalidCursor(StreamGroupsError):
+    """A cursor is none, was altered, was signed with another key, or belongs to an instance that is not here."""
+
+    code = "invalid_cursor"
+
+
+class CursorExpired(StreamGroupsError):
+    """A cursor was returned more than five minutes ago (SEMANTICS G5)."""
+
+    code = "cursor_expired"
 
 
 class EmbeddedBrokerError(StreamGroupsError):

@@ -1,0 +1,107 @@
+"""G3, G4, G6, G14, G15: what is refused before anything changes, and which groups have vanished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.cursors.admission import (
+    Reading,
+    check_group_count,
+    check_group_name,
+    check_instance,
+    check_limit,
+    check_name_is_free,
+    has_vanished,
+)
+from streamgroups.groups.joining import LiveGroup, LiveMember
+from streamgroups.partitions import TopicPartition
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("limit", [1, 15, 10_000])
+def test_G4_a_request_returns_1_to_10_000_messages(limit: int) -> None:
+    assert check_limit(limit) == limit
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, True, 1.5, "10"])
+def test_G4_any_other_limit_is_refused(limit: Any) -> None:
+    with pytest.raises(InvalidOption, match="between 1 and 10,000"):
+        check_limit(limit)
+
+
+def member(name: str, *partitions: int) -> LiveMember:
+    held = frozenset(TopicPartition("flights", p) for p in partitions)
+    return LiveMember(name, "/10.0.0.2", frozenset({"flights"}), held)
+
+
+def test_G3_a_name_that_a_live_member_has_is_refused_naming_it() -> None:
+    group = LiveGroup("billing", (member("worker-1", 1, 0), member("worker-2")))
+    with pytest.raises(GroupRefused) as refusal:
+        check_name_is_free(group, "worker-1")
+    assert "worker-1 (/10.0.0.2), which holds flights-0, flights-1" in refusal.value.what
+    check_name_is_free(group, "worker-3")
+
+
+def test_G3_a_member_that_has_joined_does_not_count_itself() -> None:
+    check_name_is_free(LiveGroup("billing", (member("worker-1"),)), "worker-1", own=1)
+    with pytest.raises(GroupRefused):
+        check_name_is_free(LiveGroup("billing", (member("worker-1"), member("worker-1"))), "worker-1", own=1)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 250, None])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidOption, match="group_name"):
+        check_instance(name, "worker-1", 30_000)
+    with pytest.raises(InvalidOption, match="instance_name"):
+        check_instance("billing", name, 30_000)
+
+
+def test_a_group_does_not_have_the_name_of_a_board() -> None:
+    with pytest.raises(InvalidOption, match="own notes"):
+        check_group_name("billing.streamgroups")
+    check_group_name("billing.streamgroups.too")
+
+
+@pytest.mark.parametrize(("timeout_ms", "fits"), [(1_000, True), (300_000, True), (999, False), (300_001, False)])
+def test_G6_a_timeout_is_neither_too_short_nor_longer_than_a_cursor_lasts(timeout_ms: int, fits: bool) -> None:
+    if fits:
+        check_instance("billing", "worker-1", timeout_ms)
+    else:
+        with pytest.raises(InvalidOption, match="timeout_ms"):
+            check_instance("billing", "worker-1", timeout_ms)
+
+
+def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
+    readers = [Reading(f"live-{i}", True) for i in range(47)]
+    readers += [Reading("b", False, DAY_MS), Reading("a", False, 2 * DAY_MS), Reading("unknown", False)]
+    check_group_count("flights", readers[:49], 50)
+    with pytest.raises(GroupRefused) as refusal:
+        check_group_count("flights", readers, 50)
+    assert "'flights' is read by 50 groups" in refusal.value.what
+    assert refusal.value.remedy.endswith("without members are: unknown, b, a.")
+
+
+def test_G14_where_all_groups_are_in_use_it_says_so() -> None:
+    with pytest.raises(GroupRefused, match="all of them have members"):
+        check_group_count("flights", [Reading("a", True)], 1)
+
+
+@pytest.mark.parametrize(
+    ("reader", "retention_ms", "vanished"),
+    [
+        (Reading("g", False, 0), DAY_MS - 1, True),
+        (Reading("g", False, 0), DAY_MS, False),
+        (Reading("g", True, 0), 1, False),
+        (Reading("g", False, None), 1, False),
+        (Reading("g", False, 0), None, False),
+    ],
+    ids=["unused for longer", "unused for exactly as long", "live", "nobody noted its use", "kept for ever"],
+)
+def test_G15_a_group_unused_for_the_retention_time_has_vanished(
+    reader: Reading, retention_ms: int | None, vanished: bool
+) -> None:
+    assert has_vanished(reader, retention_ms, DAY_MS) is vanished

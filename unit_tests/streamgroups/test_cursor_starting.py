@@ -1,0 +1,60 @@
+"""G1, G8, G16: what a user calls the place where a cursor begins."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.cursors.starting import CursorType, position_of
+from streamgroups.positions import AfterOffset, AtOffset, AtTime, Latest, Position, TrimHorizon
+
+FIVE = datetime(2013, 1, 1, 5, tzinfo=timezone(timedelta(hours=-5)))
+
+
+@pytest.mark.parametrize(
+    ("type_", "more", "position"),
+    [
+        (CursorType.TRIM_HORIZON, {}, TrimHorizon()),
+        ("latest", {}, Latest()),
+        ("AT_TIME", {"time": 1_357_016_400_000}, AtTime(1_357_016_400_000)),
+        ("AT_TIME", {"time": "2013-01-01T05:00:00Z"}, AtTime(1_357_016_400_000)),
+        ("AT_TIME", {"time": FIVE}, AtTime(1_357_034_400_000)),
+        ("AT_OFFSET", {"offset": 0}, AtOffset(0)),
+        ("AFTER_OFFSET", {"offset": 41}, AfterOffset(41)),
+        (AtOffset(3), {}, AtOffset(3)),
+        (Latest(), {}, Latest()),
+    ],
+)
+def test_G16_a_partition_cursor_has_five_types(type_: Any, more: dict[str, Any], position: Position) -> None:
+    assert position_of(type_, **more, of_group=False) == position
+
+
+@pytest.mark.parametrize("type_", ["TRIM_HORIZON", "LATEST"])
+def test_G1_a_group_cursor_has_three_types(type_: str) -> None:
+    assert isinstance(position_of(type_, of_group=True), TrimHorizon | Latest)
+    assert position_of("AT_TIME", time=5, of_group=True) == AtTime(5)
+
+
+@pytest.mark.parametrize(
+    ("type_", "more", "said"),
+    [
+        ("EARLIEST", {}, "unknown. Use one of TRIM_HORIZON"),
+        (7, {}, "unknown"),
+        ("AT_TIME", {}, "AT_TIME needs 'time'"),
+        ("AT_TIME", {"time": 5, "offset": 5}, "takes no 'offset'"),
+        ("LATEST", {"time": 5}, "LATEST takes no 'time'"),
+        (Latest(), {"time": 5}, "Latest takes no 'time'"),
+        ("AT_OFFSET", {"offset": 5}, "nothing for a whole stream"),
+        (AfterOffset(5), {}, "nothing for a whole stream"),
+        ("AT_TIME", {"time": -1}, "not a time"),
+        ("AT_TIME", {"time": True}, "not a time"),
+        ("AT_TIME", {"time": "noon"}, "not a time"),
+        ("AT_TIME", {"time": FIVE.replace(tzinfo=None)}, "offset from UTC"),
+    ],
+)
+def test_G1_what_makes_no_sense_is_refused(type_: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidOption, match=said):
+        position_of(type_, **more, of_group=True)

@@ -1,0 +1,109 @@
+"""G5: cursors are opaque, signed, versioned, and good for five minutes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.errors import CursorExpired, InvalidCursor
+from streamgroups.groups.cursors.session import Covered
+from streamgroups.groups.cursors.tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.partitions import TopicPartition
+
+KEY = b"0123456789abcdef"
+FIVE_MINUTES_MS = 5 * 60 * 1000
+GROUP = GroupCursor("flights", "billing", "worker-1", "5f2c", (Covered(TopicPartition("flights", 0), 3, 100),))
+
+NAMES = st.text(min_size=1, max_size=20)
+CURSORS: st.SearchStrategy[Cursor] = st.one_of(
+    st.builds(PartitionCursor, NAMES, st.integers(0, 9999), st.integers(0, 2**62)),
+    NAMES.flatmap(
+        lambda stream: st.builds(
+            GroupCursor,
+            st.just(stream),
+            NAMES,
+            NAMES,
+            NAMES,
+            st.lists(
+                st.builds(
+                    Covered,
+                    st.builds(TopicPartition, st.just(stream), st.integers(0, 9999)),
+                    st.integers(0, 2**31),
+                    st.integers(0, 2**62),
+                )
+            ).map(tuple),
+        )
+    ),
+)
+
+
+@given(CURSORS, st.binary(max_size=70), st.integers(0, 2**42), st.integers(0, LIFETIME_MS))
+def test_G5_a_cursor_says_what_it_said_for_five_minutes(cursor: Cursor, key: bytes, now_ms: int, later_ms: int) -> None:
+    token = encode(cursor, key, now_ms)
+    assert decode(token, key, now_ms + later_ms) == cursor
+    with pytest.raises(CursorExpired):
+        decode(token, key, now_ms + LIFETIME_MS + 1 + later_ms)
+
+
+def test_G5_five_minutes_are_five_minutes() -> None:
+    assert LIFETIME_MS == FIVE_MINUTES_MS
+
+
+def test_G5_an_expired_cursor_says_whose_it_was_and_how_to_make_a_new_one() -> None:
+    with pytest.raises(CursorExpired) as refusal:
+        decode(encode(GROUP, KEY, 0), KEY, FIVE_MINUTES_MS + 7_000)
+    assert "'worker-1' of group 'billing' expired 7 s ago" in refusal.value.what
+    assert "create_group_cursor" in refusal.value.remedy
+    assert "committed offsets" in refusal.value.remedy
+
+
+@given(CURSORS, st.data())
+def test_G5_a_cursor_that_was_altered_is_refused(cursor: Cursor, data: st.DataObject) -> None:
+    token = encode(cursor, KEY, 0)
+    at = data.draw(st.integers(0, len(token) - 1))
+    other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != token[at]))
+    with pytest.raises(InvalidCursor):
+        decode(token[:at] + other + token[at + 1 :], KEY, 0)
+
+
+@given(st.text())
+def test_G5_what_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursor):
+        decode(text, KEY, 0)
+
+
+@pytest.mark.parametrize("nothing", [None, "", 7, b"sgc1.a.b"])
+def test_G5_nothing_is_no_cursor(nothing: Any) -> None:
+    with pytest.raises(InvalidCursor, match="This is not a cursor"):
+        decode(nothing, KEY, 0)
+
+
+def test_G5_a_cursor_of_another_key_is_refused() -> None:
+    with pytest.raises(InvalidCursor, match="signing_key"):
+        decode(encode(GROUP, KEY, 0), b"another", 0)
+
+
+def test_G5_a_cursor_of_another_version_is_told_from_a_damaged_one() -> None:
+    with pytest.raises(InvalidCursor, match="version 'sgc2'"):
+        decode(encode(GROUP, KEY, 0).replace("sgc1", "sgc2"), KEY, 0)
+
+
+def test_G5_cursors_of_version_1_are_read_for_ever() -> None:
+    token = (
+        "sgc1.eyJ4IjozMDAwMDAsInMiOiJmbGlnaHRzIiwiZyI6ImJpbGxpbmciLCJpIjoid29ya2VyLTEiLCJuIjoiNWYyYyIsImMiOltbMCwzLDEwMF1dfQ"
+        ".kQmqG3sCEsTo063dAgXnswTe9GSfXKqiPH2THhzacvw"
+    )
+    assert decode(token, KEY, 0) == GROUP
+    assert encode(GROUP, KEY, 0) == token
+
+
+def test_G5_a_cursor_holds_no_key() -> None:
+    _, claims, _ = encode(GROUP, KEY, 0).split(".")
+    said = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    assert set(said) == {"x", "s", "g", "i", "n", "c"}
+    assert KEY.decode() not in str(said)
