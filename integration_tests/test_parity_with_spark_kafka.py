@@ -150,6 +150,7 @@ A_JSON = '{"<a>":{"0":-2,"1":3,"2":5}}'
 BATCHES: dict[str, dict[str, str]] = {
     "several topics": {"subscribe": "<a>,<b>,<empty>"},
     "pattern": {"subscribePattern": "<>[ab]"},
+    "pattern of a part of the name": {"subscribePattern": " (?<=<>)[ab] "},
     "pattern of nothing": {"subscribePattern": "<>none"},
     "assign": {"assign": '{"<a>":[0,2],"<b>":[1]}'},
     "empty topic": {"subscribe": "<empty>"},
@@ -289,6 +290,7 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
 
 REFUSED: dict[str, dict[str, str]] = {
     "nothing subscribed": {},
+    "empty pattern": {"subscribePattern": " "},
     "two subscriptions": {"subscribe": "<a>", "subscribePattern": "<>a"},
     "latest, in a batch": {"subscribe": "<a>", "startingOffsets": "latest"},
     "latest in JSON, in a batch": {"subscribe": "<a>", "startingOffsets": '{"<a>":{"0":-1,"1":0,"2":0}}'},
@@ -343,13 +345,6 @@ def test_slips_are_refused_on_purpose(spark: SparkSession, world: World, case: s
     assert read(spark, THEIRS, given).count()
     with pytest.raises(PySparkException, match=re.escape(remedy)):
         read(spark, OURS, given).count()
-
-
-def test_a_pattern_matches_whole_names_on_purpose(spark: SparkSession, world: World) -> None:
-    """As the Java consumer's own patterns do; Spark's source takes a topic if any part of its name matches."""
-    given = {"kafka.bootstrap.servers": world.bootstrap, "subscribePattern": world.topic("a")[1:]}
-    assert read(spark, THEIRS, given).count()
-    assert read(spark, OURS, given).count() == 0
 
 
 # ---- streaming -------------------------------------------------------------------------------------------------------

@@ -197,19 +197,28 @@ def _subscription(known: Mapping[str, str]) -> Subscription:
     if name == "assign":
         return Partitions(_assigned(value))
     if name == "subscribePattern":
-        try:
-            return Pattern(re.compile(value))
-        except re.error as e:
-            raise InvalidOption(
-                f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
-                remedy="It must match whole topic names, like 'flights-.*'.",
-            ) from None
+        return Pattern(_pattern(value))
     topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
     if not topics:
         raise InvalidOption(
             f"Option 'subscribe' is '{value}', which names no topic.", remedy="Name topics, separated by commas."
         )
     return Topics(topics)
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    """Spark's rules: spaces around it do not count, and nothing is no pattern (it would be found in every name)."""
+    if not value.strip():
+        raise InvalidOption(
+            f"Option 'subscribePattern' is '{value}', which is empty.", remedy="Write '.*' if you mean every topic."
+        )
+    try:
+        return re.compile(value.strip())
+    except re.error as e:
+        raise InvalidOption(
+            f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
+            remedy="Write one of Python's, like 'flights-'; it may match any part of a topic's name.",
+        ) from None
 
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:

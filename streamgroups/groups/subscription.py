@@ -24,7 +24,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Every topic whose whole name matches a regular expression, those made later included."""
+    """Every topic with a match of a regular expression anywhere in its name, those made later included."""
 
     regex: re.Pattern[str]
 
@@ -49,11 +49,16 @@ def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozen
     Raises:
         UnknownTopic: if a topic or partition that was named does not exist. A pattern may match nothing (yet).
 
-    >>> sorted(topics_of(Pattern(re.compile("flights-.*")), {"flights-2013": 8, "my-flights-2013": 1}))
+    A pattern is searched for, as by Spark's own source; ``^`` and ``$`` anchor it.
+
+    >>> existing = {"flights-2013": 8, "my-flights-2013": 1, "orders": 4}
+    >>> sorted(topics_of(Pattern(re.compile("flights")), existing))
+    ['flights-2013', 'my-flights-2013']
+    >>> sorted(topics_of(Pattern(re.compile("^flights")), existing))
     ['flights-2013']
     """
     if isinstance(subscription, Pattern):
-        return frozenset(name for name in existing if subscription.regex.fullmatch(name))
+        return frozenset(name for name in existing if subscription.regex.search(name))
     if isinstance(subscription, Topics):
         missing = sorted(set(subscription.names) - existing.keys())
         if missing:

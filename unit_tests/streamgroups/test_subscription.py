@@ -17,8 +17,11 @@ EXISTING = {"flights": 2, "flights-2013": 1, "my-flights": 1}
     ("subscription", "partitions"),
     [
         (Topics(("flights", "my-flights")), {("flights", 0), ("flights", 1), ("my-flights", 0)}),
-        (Pattern(re.compile("flights.*")), {("flights", 0), ("flights", 1), ("flights-2013", 0)}),
-        (Pattern(re.compile("light")), set()),
+        (Pattern(re.compile("light")), {("flights", 0), ("flights", 1), ("flights-2013", 0), ("my-flights", 0)}),
+        (Pattern(re.compile("^flights")), {("flights", 0), ("flights", 1), ("flights-2013", 0)}),
+        (Pattern(re.compile("^flights$")), {("flights", 0), ("flights", 1)}),
+        (Pattern(re.compile("y-f|13$")), {("flights-2013", 0), ("my-flights", 0)}),
+        (Pattern(re.compile("Flights")), set()),
         (Partitions((TopicPartition("flights", 1),)), {("flights", 1)}),
     ],
 )

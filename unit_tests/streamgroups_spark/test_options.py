@@ -147,6 +147,7 @@ def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str,
         ({**BASE, "subscribe": " , "}, "names no topic"),
         ({**BASE, "assign": '{"flights":[0]}'}, "Options 'subscribe', 'assign' exclude each other"),
         ({**WITHOUT_SUBSCRIBE, "subscribePattern": "fl("}, "is not a regular expression"),
+        ({**WITHOUT_SUBSCRIBE, "subscribePattern": " "}, "Option 'subscribePattern' is ' ', which is empty"),
         ({**WITHOUT_SUBSCRIBE, "assign": "flights"}, "does not name partitions"),
         ({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[-1]}'}, "does not name partitions"),
         ({**WITHOUT_SUBSCRIBE, "assign": "{}"}, "does not name partitions"),
@@ -196,7 +197,7 @@ def test_S4_kafka_group_id_is_the_group_too() -> None:
 def test_S4_what_to_read_can_be_said_in_three_ways() -> None:
     assigned = parse({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[1,0]}'}, streaming=True).subscription
     assert assigned == Partitions((P0, P1))
-    pattern = parse({**WITHOUT_SUBSCRIBE, "subscribePattern": "flights-.*"}, streaming=True).subscription
+    pattern = parse({**WITHOUT_SUBSCRIBE, "subscribePattern": " flights-.* "}, streaming=True).subscription
     assert isinstance(pattern, Pattern)
     assert pattern.regex.pattern == "flights-.*"
 
