@@ -400,6 +400,11 @@ STREAMS: dict[str, dict[str, str]] = {
         "kafka.isolation.level": "read_committed",
     },
     "read uncommitted": {"subscribe": "<transactions>", "startingOffsets": "earliest"},
+    "offsets that are gone and to come": {
+        "subscribe": "<deleted>",
+        "startingOffsets": '{"<deleted>":{"0":2,"1":900,"2":9}}',
+        "failOnDataLoss": "false",
+    },
     "empty topic": {"subscribe": "<empty>", "startingOffsets": "earliest"},
 }
 

@@ -6,22 +6,83 @@ that joins the :class:`~streamgroups.ports.Log` with the rules of :mod:`streamgr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from streamgroups.batches.starting import Bounds, resolve, times_asked
-from streamgroups.partitions import TopicPartition
+from streamgroups.batches.starting import Bounds, nearest_offsets, resolve, times_asked
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Log
 from streamgroups.positions import Positions
 
+logger = logging.getLogger(__name__)
 
-def offsets_of(log: Log, positions: Positions, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset of each partition at which reading starts (or ends, for the ``ending...`` options).
+
+def offsets_of(
+    log: Log, positions: Positions, partitions: Collection[TopicPartition], *, fail_on_data_loss: bool = True
+) -> dict[TopicPartition, int]:
+    """The offset of each partition at which reading starts.
+
+    Args:
+        log: who is asked.
+        positions: what the user named.
+        partitions: all that is read.
+        fail_on_data_loss: whether an offset that a partition has not got is refused. If not, the nearest one that it has is
+            taken, with a warning.
 
     Raises:
         InvalidOption: see :func:`streamgroups.batches.starting.resolve`.
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
-    times = times_asked(positions, partitions)
+    return _offsets(log, positions, _bounds(log, partitions), fail_on_data_loss)
+
+
+def ranges_of(
+    log: Log,
+    starting: Positions,
+    ending: Positions,
+    partitions: Collection[TopicPartition],
+    *,
+    fail_on_data_loss: bool = True,
+) -> list[OffsetRange]:
+    """What a batch read reads of each partition, empty ranges included.
+
+    Args:
+        log: who is asked.
+        starting: where to begin.
+        ending: where to end.
+        partitions: all that is read.
+        fail_on_data_loss: see :func:`offsets_of`.
+
+    Raises:
+        InvalidOption: see :func:`streamgroups.batches.starting.resolve`; and if a range would end before it begins.
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+    """
+    bounds = _bounds(log, partitions)
+    starts, ends = (_offsets(log, positions, bounds, fail_on_data_loss) for positions in (starting, ending))
+    for tp in sorted(starts):
+        if starts[tp] > ends[tp]:
+            raise InvalidOption(
+                f"{tp} is to be read from {starts[tp]} to {ends[tp]}, which is backwards.",
+                remedy="Let the starting options name earlier offsets or times than the ending options.",
+            )
+    return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
+
+
+def _bounds(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
     beginnings, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)
-    bounds = {tp: Bounds(beginnings[tp], ends[tp]) for tp in partitions}
+    return {tp: Bounds(beginnings[tp], ends[tp]) for tp in partitions}
+
+
+def _offsets(
+    log: Log, positions: Positions, bounds: Mapping[TopicPartition, Bounds], fail_on_data_loss: bool
+) -> dict[TopicPartition, int]:
+    if not fail_on_data_loss:
+        moved = nearest_offsets(positions, bounds)
+        for tp, (named, nearest) in moved.items():
+            logger.warning("%s has no offset %d: %d is taken (failOnDataLoss=false)", tp, named, nearest.next_offset)
+        inside = {tp: nearest for tp, (_, nearest) in moved.items()}
+        positions = replace(positions, by_partition={**positions.by_partition, **inside})
+    times = times_asked(positions, bounds)
     return resolve(positions, bounds, log.offsets_at_times(times) if times else {})

@@ -214,7 +214,9 @@ class MicroBatches:
         # A group that has committed anything here is not new: what it has not committed was added later (G2).
         is_new = not self._cluster.committed(self._group_id, partitions)
         if is_new and checkpoint.number == 0:
-            self._starting = offsets_of(self._cluster, settings.starting, partitions)
+            self._starting = offsets_of(
+                self._cluster, settings.starting, partitions, fail_on_data_loss=settings.fail_on_data_loss
+            )
         member = self._new_member(topics=self._topics_now, first_positions=self._first_positions)
         self._member = member
         member.join(self._join_timeout_ms)

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -37,10 +37,9 @@ from streamgroups.errors import InvalidOption
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, partitions_of
-from streamgroups.lookup import offsets_of
+from streamgroups.lookup import ranges_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
-from streamgroups.positions import AtOffset, Positions
 from streamgroups_kafka.history import HistoryFile, no_history
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
@@ -276,18 +275,9 @@ class BatchReader(DataSourceReader):
         _tell_ignored(options)
         cluster.check_reachable()
         partitions = partitions_of(options.subscription, cluster.topics())
-        starts, ends = (
-            offsets_of(cluster, _clamped(positions, cluster, partitions, options.fail_on_data_loss), partitions)
-            for positions in (options.starting, options.ending)
+        ranges = ranges_of(
+            cluster, options.starting, options.ending, partitions, fail_on_data_loss=options.fail_on_data_loss
         )
-        reversed_ = [tp for tp in sorted(starts) if starts[tp] > ends[tp]]
-        if reversed_:
-            tp = reversed_[0]
-            raise InvalidOption(
-                f"{tp} is to be read from {starts[tp]} to {ends[tp]}, which is backwards.",
-                remedy="Let the starting options name earlier offsets or times than the ending options.",
-            )
-        ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
         # Spark runs one task even where there is nothing to read.
         return [RangesPartition(task) for task in pack(ranges, self._packing)] or [RangesPartition(())]
 
@@ -307,21 +297,6 @@ def _refuse_if_never_right(options: Mapping[str, str]) -> None:
             # Nothing tells which read it will be, except that a batch read needs no group.
             has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
             raise (refusal if has_group else batch_refusal) from None
-
-
-def _clamped(
-    positions: Positions, cluster: KafkaCluster, partitions: Collection[TopicPartition], fail_on_data_loss: bool
-) -> Positions:
-    """The positions, with offsets that a partition has not got moved to the nearest it has, if the user allows that."""
-    offsets = {tp: p.next_offset for tp, p in positions.by_partition.items() if isinstance(p, AtOffset)}
-    if fail_on_data_loss or not offsets.keys() <= set(partitions):
-        return positions
-    beginnings, ends = cluster.beginning_offsets(offsets), cluster.end_offsets(offsets)
-    nearest = {tp: min(max(n, beginnings[tp]), ends[tp]) for tp, n in offsets.items()}
-    for tp in sorted(tp for tp, n in nearest.items() if n != offsets[tp]):
-        logger.warning("%s has no offset %d: %d is taken (failOnDataLoss=false)", tp, offsets[tp], nearest[tp])
-    moved = {tp: AtOffset(n) for tp, n in nearest.items()}
-    return replace(positions, by_partition={**positions.by_partition, **moved})
 
 
 def _checked(schema: StructType) -> StructType:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
-from streamgroups.positions import AfterOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
+from streamgroups.positions import (
+    AfterOffset,
+    AtOffset,
+    AtTime,
+    Latest,
+    Positions,
+    TrimHorizon,
+    WhenNoRecordMatches,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,26 @@ def times_asked(positions: Positions, partitions: Iterable[TopicPartition]) -> d
     """The times to look up, in milliseconds since the epoch, of the partitions whose position is a time."""
     asked = {tp: positions.of(tp) for tp in partitions}
     return {tp: p.timestamp_ms for tp, p in asked.items() if isinstance(p, AtTime)}
+
+
+def nearest_offsets(
+    positions: Positions, bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, tuple[int, AtOffset]]:
+    """Of the partitions in ``bounds``, those named with an offset they have not got: that offset, and the nearest they have.
+
+    >>> p = TopicPartition("t", 0)
+    >>> nearest_offsets(Positions(AtOffset(2)), {p: Bounds(3, 9)})
+    {TopicPartition(topic='t', partition=0): (2, AtOffset(next_offset=3))}
+    """
+    found = {}
+    for tp, of in sorted(bounds.items()):
+        position = positions.by_partition.get(tp, positions.default)
+        if isinstance(position, AtOffset | AfterOffset):
+            named = _named(position)
+            nearest = min(max(named, of.beginning_offset), of.end_offset)
+            if named != nearest:
+                found[tp] = named, AtOffset(nearest)
+    return found
 
 
 def resolve(
@@ -72,10 +100,15 @@ def _resolve_one(
             f"{tp} has no record at or after {position.timestamp_ms} (milliseconds since the epoch).",
             remedy="Name an earlier time, or set startingOffsetsByTimestampStrategy=latest to begin at its end.",
         )
-    next_offset = position.last_offset + 1 if isinstance(position, AfterOffset) else position.next_offset
+    next_offset = _named(position)
     if not bounds.beginning_offset <= next_offset <= bounds.end_offset:
         raise InvalidOption(
             f"{tp} has no offset {next_offset}: it holds [{bounds.beginning_offset}, {bounds.end_offset}).",
-            remedy="Name an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets).",
+            remedy="Name an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
+            "failOnDataLoss=false to take the nearest.",
         )
     return next_offset
+
+
+def _named(position: AtOffset | AfterOffset) -> int:
+    return position.last_offset + 1 if isinstance(position, AfterOffset) else position.next_offset

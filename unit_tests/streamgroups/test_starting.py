@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamgroups.batches.starting import Bounds, resolve, times_asked
+from streamgroups.batches.starting import Bounds, nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.fakes import FakeClock, FakeCluster
-from streamgroups.lookup import offsets_of
-from streamgroups.partitions import TopicPartition
+from streamgroups.lookup import offsets_of, ranges_of
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.positions import (
     AfterOffset,
     AtOffset,
@@ -62,6 +65,18 @@ def test_S4_positions_by_partition_name_exactly_the_partitions() -> None:
         resolve(Positions(TrimHorizon(), {P1: Latest()}), BOUNDS, {})
 
 
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 30))
+def test_S4_the_nearest_offset_is_one_that_the_partition_has(first: int, length: int, named: int) -> None:
+    bounds = {P0: Bounds(first, first + length)}
+    for position in (AtOffset(named), AfterOffset(named - 1)):
+        moved = nearest_offsets(Positions(position), bounds)
+        if first <= named <= first + length:
+            assert moved == {}
+            continue
+        assert moved == {P0: (named, AtOffset(first if named < first else first + length))}
+        assert resolve(Positions(moved[P0][1]), bounds, {})
+
+
 def test_only_times_are_asked_for() -> None:
     positions = Positions(Latest(), {P1: AtTime(5)})
     assert times_asked(positions, [P0, P1]) == {P1: 5}
@@ -91,3 +106,47 @@ class TestLookup:
     def test_what_does_not_exist_is_told(self, cluster: FakeCluster) -> None:
         with pytest.raises(UnknownTopic, match="flights-2"):
             offsets_of(cluster, Positions(Latest()), [TopicPartition("flights", 2)])
+
+    def test_S4_an_offset_that_is_not_there_is_moved_with_a_warning_if_loss_is_allowed(
+        self, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        named = Positions(Latest(), {P0: AtOffset(0), P1: AtOffset(7)})
+        with pytest.raises(InvalidOption, match="flights-0 has no offset 0"):
+            offsets_of(cluster, named, [P0, P1])
+        assert not caplog.messages
+        with caplog.at_level(logging.WARNING):
+            assert offsets_of(cluster, named, [P0, P1], fail_on_data_loss=False) == {P0: 1, P1: 0}
+        assert caplog.messages == [
+            "flights-0 has no offset 0: 1 is taken (failOnDataLoss=false)",
+            "flights-1 has no offset 7: 0 is taken (failOnDataLoss=false)",
+        ]
+
+    def test_S4_what_is_not_read_is_refused_even_if_loss_is_allowed(self, cluster: FakeCluster) -> None:
+        with pytest.raises(InvalidOption, match="flights-1, which this query does not read"):
+            offsets_of(cluster, Positions(None, {P0: AtOffset(0), P1: AtOffset(0)}), [P0], fail_on_data_loss=False)
+        with pytest.raises(InvalidOption, match="No position is given for flights-1"):
+            offsets_of(cluster, Positions(None, {P0: AtOffset(0)}), [P0, P1], fail_on_data_loss=False)
+
+    def test_S4_a_batch_read_goes_from_here_to_there(self, cluster: FakeCluster) -> None:
+        ranges = ranges_of(cluster, Positions(TrimHorizon(), {P0: AtOffset(2)}), Positions(Latest()), [P1, P0])
+        assert ranges == [OffsetRange(P0, 2, 6), OffsetRange(P1, 0, 0)]
+        with pytest.raises(InvalidOption, match="flights-0 is to be read from 6 to 2, which is backwards"):
+            ranges_of(cluster, Positions(Latest()), Positions(AtOffset(2)), [P0])
+
+    def test_S4_a_batch_read_of_what_is_gone_and_of_what_is_yet_to_come(self, cluster: FakeCluster) -> None:
+        gone, to_come = Positions(AtOffset(0)), Positions(AtOffset(9))
+        assert ranges_of(cluster, gone, to_come, [P0], fail_on_data_loss=False) == [OffsetRange(P0, 1, 6)]
+        with pytest.raises(InvalidOption, match="flights-0 has no offset 0"):
+            ranges_of(cluster, gone, to_come, [P0])
+
+    def test_the_log_is_asked_once(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+
+        def counted(name: str) -> Callable[[Collection[TopicPartition]], dict[TopicPartition, int]]:
+            answer: Callable[[Collection[TopicPartition]], dict[TopicPartition, int]] = getattr(cluster, name)
+            return lambda partitions: (asked.append(name), answer(partitions))[1]
+
+        for name in ("beginning_offsets", "end_offsets"):
+            monkeypatch.setattr(cluster, name, counted(name))
+        ranges_of(cluster, Positions(AtOffset(0)), Positions(AtOffset(9)), [P0], fail_on_data_loss=False)
+        assert sorted(asked) == ["beginning_offsets", "end_offsets"]

@@ -237,6 +237,20 @@ class TestStarting:
         world.group.kill("alice")
         assert bob.batch() == ["flights-0[5,6)", "flights-1[5,6)"]
 
+    def test_S4_a_start_at_what_is_not_there_takes_the_nearest_if_loss_is_allowed(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.produce(5, 5)
+        world.cluster.delete_records(tp(0), 3)
+        starting = Positions(None, {tp(0): AtOffset(1), tp(1): AtOffset(9)})
+        with pytest.raises(InvalidOption, match="flights-0 has no offset 1"):
+            Run(world, "alice", Settings(starting=starting)).start()
+        run = Run(world, "bob", Settings(starting=starting, fail_on_data_loss=False)).start()
+        assert world.committed() == {0: 3, 1: 5}
+        assert "flights-0 has no offset 1: 3 is taken (failOnDataLoss=false)" in caplog.messages
+        world.produce(0, 1)
+        assert run.batch() == ["flights-0[3,5)", "flights-1[5,6)"]
+
     def test_a_pattern_finds_a_topic_made_later(self, world: World) -> None:
         run = Run(world, "alice", Settings(subscription=Pattern(re.compile("orders.*")))).start()
         assert run.batch() is None
