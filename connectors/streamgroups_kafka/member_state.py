@@ -1,0 +1,230 @@
+"""What a member's two threads share: its membership, what is to be committed, why it failed; under one lock.
+
+Changed by :class:`~streamgroups_kafka.member.KafkaMember` on the query's thread (``plan``, ``finish``, ``move``, ``close``) and
+by :class:`~streamgroups_kafka.member_thread.ConsumerOwner` for the group (``assign``, ``ask_back``, ``let_go``, ``committed``). It
+calls nobody but the recorder, waits for no broker, and records each change while it holds the lock: a history tells things in
+the order in which they happened. Source: SEMANTICS G11, S2, S3.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Recorder
+from streamgroups_kafka.member_settings import MemberSettings
+
+logger = logging.getLogger(__name__)
+
+#: After a silence this long (the process was stopped or starved) the group may have gone on without us: nothing is planned
+#: until a commit has been accepted again.
+_SILENCE_S = 3.0
+#: Goes on while the machine sleeps, where there is such a clock: a laptop's lid is a silence too.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _awake_s() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+class Turn(Enum):
+    """What the owner thread has to do next."""
+
+    GO_ON = "go on"
+    #: The query has ended: commit what is done, and leave.
+    CLOSE = "close"
+    #: The query will fail; until Spark hears of it, the partitions are better in other hands.
+    LEAVE_AT_ONCE = "leave at once"
+
+
+class MemberState:
+    """The shared state of one member. Every method takes the lock, for a moment; those named ``await_`` wait for a change.
+
+    Args:
+        settings: whose state it is.
+        record: takes note of every change.
+        clock_s: seconds that go on while the machine sleeps.
+    """
+
+    def __init__(self, settings: MemberSettings, record: Recorder, clock_s: Callable[[], float] = _awake_s) -> None:
+        self._settings, self._record, self._clock_s = settings, record, clock_s
+        self._changed = threading.Condition()
+        self._membership = Membership()
+        self._to_commit: dict[TopicPartition, int] = {}
+        self._failure: StreamGroupsError | None = None
+        self._closing = False
+        self._doubtful = False
+        self._last_seen_s = self._clock_s()
+        #: What went wrong last, in the words of the client; written by the owner thread only.
+        self.last_trouble = ""
+
+    # ---- the query's thread ------------------------------------------------------------------------------------------
+
+    def await_assignment(self, timeout_s: float) -> bool:
+        """Waits for the first assignment. Returns whether it has come.
+
+        Raises:
+            StreamGroupsError: if the member has failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or self._membership.assignments, timeout_s)
+            self._raise_failure()
+            return self._membership.assignments > 0
+
+    @property
+    def membership(self) -> Membership:
+        """See :attr:`streamgroups.ports.Member.membership`."""
+        with self._changed:
+            self._raise_failure()
+            if self._doubtful or self._clock_s() - self._last_seen_s > _SILENCE_S:
+                # Nothing may be planned on what may no longer be ours.
+                return replace(self._membership, releasing=frozenset(self._membership.owned))
+            return self._membership
+
+    def plan(self, number: int, ranges: Iterable[OffsetRange]) -> InFlight:
+        """A batch begins, of those ranges that may still be read."""
+        with self._changed:
+            batch = InFlight(number, self._membership.readable(ranges))
+            self._membership = self._membership.plan(batch)
+            self._record(Kind.PLANNED, ranges=batch.ranges, batch=number)
+            return batch
+
+    def finish(self, number: int) -> None:
+        """Batch ``number`` is done; what it read is due to be committed."""
+        with self._changed:
+            had = self._membership.in_flight
+            self._membership, to_commit = self._membership.finish(number)
+            if had is not self._membership.in_flight:
+                self._record(Kind.FINISHED, offsets=to_commit, batch=number)
+            self.commit_soon(to_commit)
+
+    def move(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Positions of owned partitions change without reading, and are due to be committed."""
+        with self._changed:
+            self._membership = self._membership.move(next_offsets)
+            self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
+
+    def close(self) -> None:
+        """The query has ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure:
+            raise self._failure
+
+    # ---- the owner thread --------------------------------------------------------------------------------------------
+
+    def await_turn(self, timeout_s: float) -> Turn:
+        """Waits until something is to be committed or the query ends, or the time is up. Says what to do."""
+        self.await_due(timeout_s)
+        with self._changed:
+            if self._failure:
+                return Turn.LEAVE_AT_ONCE
+            self._note_silence()
+            return Turn.CLOSE if self._closing else Turn.GO_ON
+
+    def await_due(self, timeout_s: float) -> None:
+        """Waits until something is to be committed or the query ends, or the time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._to_commit or self._closing, timeout_s)
+
+    def await_change(self, timeout_s: float) -> None:
+        """Waits until anything changes, or the time is up."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def assign(self, positions: Mapping[TopicPartition, Owned]) -> None:
+        """Partitions came in."""
+        with self._changed:
+            self._membership = self._membership.assign(positions)
+            if positions:
+                self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
+            # What has just been decided is committed at once: the next to ask must not decide anew (G2).
+            self.commit_soon({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING})
+
+    def ask_back(self, partitions: Collection[TopicPartition]) -> None:
+        """The group wants partitions back."""
+        with self._changed:
+            self._membership = self._membership.ask_back(partitions)
+            self._record(Kind.ASKED_BACK, offsets=self._next_offsets(partitions))
+
+    def may_let_go(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether no batch in flight reads the partitions and what was read is committed; or waiting for it is idle."""
+        with self._changed:
+            self._last_seen_s = self._clock_s()
+            finished = all(map(self._membership.may_release, partitions))
+            settled = finished and not any(tp in self._to_commit for tp in partitions)
+            return settled or self._closing or self._failure is not None
+
+    def let_go(
+        self, partitions: Collection[TopicPartition] | None, kind: Kind, *, note: str = ""
+    ) -> tuple[OffsetRange, ...]:
+        """Partitions are given back or lost; ``None`` for all. Returns what was in flight on them."""
+        with self._changed:
+            gone = frozenset(self._membership.owned if partitions is None else partitions)
+            offsets = self._next_offsets(gone)
+            self._membership, abandoned = self._membership.release(gone)
+            self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp not in gone}
+            self._doubtful = self._doubtful and bool(self._membership.owned)
+            # Recorded before the group hears of it, so that histories never show two owners where there was one.
+            self._record(kind, offsets=offsets, ranges=abandoned, note=note)
+            self._changed.notify_all()
+            return abandoned
+
+    def commit_soon(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Offsets are due to be committed."""
+        with self._changed:
+            self._to_commit.update(next_offsets)
+            self._changed.notify_all()
+
+    def due(self) -> dict[TopicPartition, int]:
+        """What is to be committed, of what is still owned."""
+        with self._changed:
+            self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
+            return dict(self._to_commit)
+
+    def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """The group has accepted a commit: so we are still a member."""
+        with self._changed:
+            self._doubtful = False
+            self._to_commit = {tp: n for tp, n in self._to_commit.items() if next_offsets.get(tp) != n}
+            self._record(Kind.COMMITTED, offsets=next_offsets)
+            self._changed.notify_all()
+
+    def fail(self, failure: StreamGroupsError) -> None:
+        """The member has failed for good; the first failure counts."""
+        with self._changed:
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
+    def fail_unless_closing(self, failure: StreamGroupsError) -> None:
+        """As :meth:`fail`, but of a query that has ended nobody asks any more."""
+        with self._changed:
+            if not self._closing:
+                self.fail(failure)
+
+    def _next_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
+
+    def _note_silence(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._last_seen_s > _SILENCE_S and self._membership.owned and self._settings.assign is None:
+            self._doubtful = True
+            logger.warning(
+                "%s: was silent for %.1f s; nothing is planned until the group accepts a commit again",
+                self._settings.name,
+                now_s - self._last_seen_s,
+            )
+            for tp, owned in self._membership.owned.items():
+                self._to_commit.setdefault(tp, owned.next_offset)
+        self._last_seen_s = now_s

@@ -1,0 +1,159 @@
+"""S2, S3, G11: what a member's two threads share, without a broker: order, doubt, failure, and what is due."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.fakes import FakeHistory
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups_kafka.member_state import MemberState, Turn
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+FAILURE = GroupRefused("no", remedy="no")
+
+
+class Shared:
+    """A state with a clock that the test turns, and its history."""
+
+    def __init__(self, assign: tuple[TopicPartition, ...] | None = None) -> None:
+        self.now_s = 100.0
+        self.history = FakeHistory(lambda: 0, "airline", "alice")
+        settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"], assign=assign)
+        self.state = MemberState(settings, self.history, lambda: self.now_s)
+        self.state.assign({P0: Owned(5), P1: Owned(7)})
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [event.kind for event in self.history.events]
+
+    def turn(self) -> Turn:
+        return self.state.await_turn(0)
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+def test_S2_a_finished_batch_is_due_until_exactly_it_is_committed(shared: Shared) -> None:
+    state = shared.state
+    assert state.plan(1, [OffsetRange(P0, 5, 9)]).ranges == (OffsetRange(P0, 5, 9),)
+    assert state.due() == {}
+    state.finish(1)
+    assert state.due() == {P0: 9}
+    state.move({P0: 20})
+    state.committed({P0: 9})
+    assert state.due() == {P0: 20}, "what came while 9 was under way is not forgotten"
+    state.committed({P0: 20})
+    assert state.due() == {}
+    assert shared.kinds == [Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.COMMITTED, Kind.COMMITTED]
+
+
+def test_G2_only_a_start_that_was_just_decided_is_committed_at_once(shared: Shared) -> None:
+    shared.state.assign({P0: Owned(3, Origin.STARTING), P1: Owned(0, Origin.OLDEST)})
+    assert shared.state.due() == {P0: 3}
+
+
+def test_G11_what_is_asked_back_waits_for_its_batch_and_its_commit(shared: Shared) -> None:
+    state = shared.state
+    state.plan(1, [OffsetRange(P0, 5, 9)])
+    state.ask_back([P0, P1])
+    assert state.membership.plannable == {}
+    assert (state.may_let_go([P0]), state.may_let_go([P1])) == (False, True)
+    state.finish(1)
+    assert not state.may_let_go([P0]), "it is read, but not committed"
+    state.committed({P0: 9})
+    assert state.may_let_go([P0])
+    assert state.let_go([P0], Kind.RELEASED) == ()
+    assert state.membership.owned.keys() == {P1}
+
+
+@pytest.mark.parametrize("end", [lambda state: state.close(), lambda state: state.fail(FAILURE)])
+def test_a_query_that_ends_holds_nothing_up(shared: Shared, end: Callable[[MemberState], None]) -> None:
+    shared.state.plan(1, [OffsetRange(P0, 5, 9)])
+    shared.state.ask_back([P0])
+    end(shared.state)
+    assert shared.state.may_let_go([P0])
+
+
+def test_S3_what_is_lost_is_never_committed_and_its_batch_is_told(shared: Shared) -> None:
+    state = shared.state
+    state.plan(1, [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)])
+    state.finish(1)
+    state.plan(2, [OffsetRange(P0, 9, 12)])
+    assert state.let_go([P0], Kind.LOST) == (OffsetRange(P0, 9, 12),)
+    assert state.due() == {P1: 8}
+    state.finish(2)
+    assert state.due() == {P1: 8}
+    assert state.let_go(None, Kind.LOST, note="fenced") == ()
+    assert (state.due(), dict(state.membership.owned)) == ({}, {})
+    assert [e.note for e in shared.history.events if e.kind is Kind.LOST] == ["", "fenced"]
+
+
+def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared: Shared) -> None:
+    state = shared.state
+    assert shared.turn() is Turn.GO_ON
+    shared.now_s += 3.5
+    assert state.membership.plannable == {}, "the query's thread may wake before the owner thread"
+    assert shared.turn() is Turn.GO_ON
+    assert state.due() == {P0: 5, P1: 7}, "positions are committed again, to ask the group whether we are in it"
+    shared.now_s += 0.1
+    shared.turn()
+    assert state.membership.plannable == {}
+    state.committed({P0: 5, P1: 7})
+    assert state.membership.plannable == {P0: 5, P1: 7}
+
+
+def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:
+    shared.state.let_go(None, Kind.LOST)
+    alone = Shared(assign=(P0, P1))
+    for one in (shared, alone):
+        one.turn()
+        one.now_s += 3.5
+        one.turn()
+        assert one.state.due() == {}
+    assert alone.state.membership.plannable == {P0: 5, P1: 7}
+
+
+def test_waiting_for_the_batch_of_a_hand_over_is_no_silence(shared: Shared) -> None:
+    for _ in range(5):
+        shared.now_s += 2
+        shared.state.may_let_go([P0])
+    assert shared.turn() is Turn.GO_ON
+    assert shared.state.due() == {}
+
+
+def test_the_first_failure_counts_for_every_call_after_it(shared: Shared) -> None:
+    state = shared.state
+    state.fail(FAILURE)
+    state.fail(StreamGroupsError("later", remedy=""))
+    for _ in range(2):
+        with pytest.raises(GroupRefused):
+            _ = state.membership
+        with pytest.raises(GroupRefused):
+            state.await_assignment(0)
+    assert shared.turn() is Turn.LEAVE_AT_ONCE
+
+
+def test_a_query_that_has_ended_does_not_fail_because_others_take_over(shared: Shared) -> None:
+    shared.state.close()
+    shared.state.fail_unless_closing(FencedMember("gone", remedy=""))
+    assert shared.state.membership.owned
+    assert shared.turn() is Turn.CLOSE
+
+
+def test_a_start_waits_for_an_assignment_be_it_empty() -> None:
+    settings = MemberSettings("airline", "alice", {}, topics=list)
+    state = MemberState(settings, FakeHistory(lambda: 0, "airline", "alice"))
+    assert not state.await_assignment(0.001)
+    assigning = threading.Timer(0.05, state.assign, [{}])
+    assigning.start()
+    assert state.await_assignment(30)
+    assigning.join()
