@@ -1,6 +1,6 @@
 """Security as it is written for Java clients, as librdkafka properties: logins (JAAS), certificate stores, secrets.
 
-Called by :mod:`streamgroups_kafka.client_config` for users of Spark's own Kafka source, whose options are written for Java.
+Called by :mod:`streamgroups_kafka.java_settings` for users of Spark's own Kafka source, whose options are written for Java.
 Sources: Kafka's ``JaasConfig`` (one login module, a control flag, ``name=value`` options, ``;``), the options of the login
 modules that need no other system (KIP-43, KIP-84, KIP-768), PEM stores (KIP-651), and librdkafka's CONFIGURATION.md.
 

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka import client_config
+from streamgroups_kafka import java_settings
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.jaas import SECRET, parse_jaas
 
@@ -84,7 +84,7 @@ def test_java_names_become_librdkafkas(java: str, value: str, ours: str, expecte
     assert ClientConfig.from_options({**SERVERS, java: value}).get(ours) == expected
 
 
-@pytest.mark.parametrize("name", sorted(client_config._COMMON | client_config._FETCHING | client_config._MEMBERSHIP))
+@pytest.mark.parametrize("name", sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP))
 def test_librdkafka_knows_every_name_in_the_tables(name: str) -> None:
     # A value that no property takes: what is known is refused for its value, or taken; never for its name.
     said = ""
@@ -95,9 +95,9 @@ def test_librdkafka_knows_every_name_in_the_tables(name: str) -> None:
     assert "No such configuration property" not in said
 
 
-@pytest.mark.parametrize("name", sorted(client_config._RENAMED.values()))
+@pytest.mark.parametrize("name", sorted(java_settings.RENAMED.values()))
 def test_what_is_renamed_is_renamed_to_a_name_we_know(name: str) -> None:
-    assert name in client_config._COMMON | client_config._FETCHING | client_config._MEMBERSHIP
+    assert name in java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP
 
 
 def test_librdkafkas_own_names_are_taken() -> None:
