@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -29,10 +29,10 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_broker._ports import free_ports
 from streamgroups_broker._properties import check_overrides, default_properties
-from streamgroups_broker._tools import tool_command
+from streamgroups_broker._tools import RunsTools
 from streamgroups_broker.embedded import _as_text
 
 #: Docker's Python client, imported by name: type checkers take this repository's folder ``docker`` for it.
@@ -72,7 +72,7 @@ docker.from_env().containers.get(sys.argv[1]).remove(force=True, v=True)
 """
 
 
-class ContainerKafkaError(RuntimeError):
+class ContainerKafkaError(StreamGroupsError):
     """The container could not be started, died, or a tool in it failed."""
 
 
@@ -180,7 +180,7 @@ def variable(name: str) -> str:
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
-class ContainerKafka:
+class ContainerKafka(RunsTools):
     """One Kafka broker in a container, removed at the end of the ``with`` block or with this process, however it ends.
 
     Args:
@@ -197,6 +197,8 @@ class ContainerKafka:
             kafka.run_tool("topics", "--create", "--topic", "flights", "--partitions", "6")
             kafka.kill_node(1)
     """
+
+    tool_error = ContainerKafkaError
 
     def __init__(
         self,
@@ -324,41 +326,27 @@ class ContainerKafka:
         self._started().start()
         self._await_ready()
 
-    def run_tool(
-        self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
+    def _address_for_tools(self) -> str:
+        return f"localhost:{_LOCAL_PORT}"
+
+    def _run_main_class(
+        self, command: Sequence[str], timeout_s: float, stdin: str | None
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own command line tools inside the container. File arguments name files in there.
-
-        Args:
-            tool: the script's name (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server`` added, or
-                a main class, which gets nothing added.
-            args: its arguments.
-            timeout_s: how long it may take, in seconds.
-            stdin: text for its standard input.
-
-        Returns:
-            the finished process, with text in ``stdout`` and ``stderr``; its ``returncode`` is not judged here.
-
-        Raises:
-            InvalidOption: Kafka has no such tool.
-            ContainerKafkaError: it took too long, or the container is not running.
-        """
-        wanted = tool_command(tool, args, f"localhost:{_LOCAL_PORT}")
-        command = ["timeout", str(math.ceil(timeout_s)), "/opt/kafka/bin/kafka-run-class.sh", *wanted]
+        line = ["timeout", str(math.ceil(timeout_s)), "/opt/kafka/bin/kafka-run-class.sh", *command]
         container = self._started()
         if stdin is not None:
             path = f"/tmp/stdin-{next(self._inputs)}"
             assert self._container is not None
             self._container.copy_into_container(stdin.encode(), path)
-            command = ["sh", "-c", 'exec "$@" <"$0"', path, *command]
+            line = ["sh", "-c", 'exec "$@" <"$0"', path, *line]
         begun = time.monotonic()
         try:
-            code, (stdout, stderr) = container.exec_run(command, demux=True, environment=_TOOL_ENVIRONMENT)
+            code, (stdout, stderr) = container.exec_run(line, demux=True, environment=_TOOL_ENVIRONMENT)
         except docker.errors.APIError as error:
-            raise ContainerKafkaError(f"{wanted[0]} could not be run: {error.explanation or error}") from error
+            raise ContainerKafkaError(f"{command[0]} could not be run: {error.explanation or error}") from error
         if code in _TIMED_OUT and time.monotonic() - begun >= timeout_s:
-            raise ContainerKafkaError(f"{wanted[0]} {' '.join(args)} took longer than {timeout_s:g} s.")
-        return subprocess.CompletedProcess(wanted, code, (stdout or b"").decode(), (stderr or b"").decode())
+            raise subprocess.TimeoutExpired(line, timeout_s)
+        return subprocess.CompletedProcess(command, code, (stdout or b"").decode(), (stderr or b"").decode())
 
     def _start_on_a_free_port(self) -> None:
         """Start the container; where somebody else takes the chosen port in between, choose again."""

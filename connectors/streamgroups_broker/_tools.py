@@ -1,13 +1,16 @@
-"""Names of Kafka's command line tools, and what each needs to reach a broker.
+"""Names of Kafka's command line tools, what each needs to reach a broker, and how one is run.
 
-Used by ``EmbeddedKafka.run_tool``. Source: the ``bin/kafka-*.sh`` scripts of Apache Kafka 4.1.
+Used by ``EmbeddedKafka``, and by what else stands for a cluster. Source: the ``bin/kafka-*.sh`` scripts of Apache Kafka 4.1.
 """
 
 from __future__ import annotations
 
+import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import EmbeddedBrokerError, InvalidOption, StreamGroupsError
 
 #: Short name (the script's without ``kafka-`` and ``.sh``) to main class.
 TOOLS = {
@@ -68,3 +71,47 @@ def tool_command(tool: str, args: Sequence[str], bootstrap_servers: str) -> list
     if name == "cluster":  # the only one that wants its sub-command first
         return [TOOLS[name], *args[:1], *address, *args[1:]]
     return [TOOLS[name], *address, *args]
+
+
+class RunsTools(ABC):
+    """A cluster that Kafka's own command line tools can be run against."""
+
+    #: What is raised when a tool takes too long.
+    tool_error: ClassVar[type[StreamGroupsError]] = EmbeddedBrokerError
+
+    def run_tool(
+        self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's own command line tools against this cluster, where the cluster is: in its container, if any.
+
+        Args:
+            tool: the script's name (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server`` added, or
+                a main class, which gets nothing added.
+            args: its arguments. Those that name files name files there.
+            timeout_s: how long it may take, in seconds.
+            stdin: text for its standard input.
+
+        Returns:
+            the finished process, with text in ``stdout`` and ``stderr``; its ``returncode`` is not judged here.
+
+        Raises:
+            InvalidOption: Kafka has no such tool.
+            StreamGroupsError: it took too long, or the cluster is not running.
+        """
+        command = tool_command(tool, args, self._address_for_tools())
+        try:
+            return self._run_main_class(command, timeout_s, stdin)
+        except subprocess.TimeoutExpired as error:
+            raise self.tool_error(
+                f"{command[0]} {' '.join(args)} took longer than {timeout_s:g} s.", remedy="Allow more with timeout_s."
+            ) from error
+
+    @abstractmethod
+    def _address_for_tools(self) -> str:
+        """Where a tool reaches the brokers."""
+
+    @abstractmethod
+    def _run_main_class(
+        self, command: Sequence[str], timeout_s: float, stdin: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a main class with arguments. Raises ``subprocess.TimeoutExpired`` if it takes too long."""

@@ -28,7 +28,7 @@ from streamgroups_broker._jvm import NodeCommands, tool_command_line
 from streamgroups_broker._node import Node, await_ready
 from streamgroups_broker._prepare import choose_cluster, prepare_nodes
 from streamgroups_broker._properties import HOST, check_overrides
-from streamgroups_broker._tools import tool_command
+from streamgroups_broker._tools import RunsTools
 
 _MAX_NODES = 3
 _STOP_GRACE_S = 10.0
@@ -37,7 +37,7 @@ _ARCHIVE_GRACE_S = 60.0
 FAST_START = ("-XX:TieredStopAtLevel=1",)
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(RunsTools):
     """A Kafka cluster on this machine, stopped at the end of the ``with`` block and never left behind.
 
     The first use of a Kafka version fetches its jars (44 MB) into the user's cache; later ones need no network. If this
@@ -246,38 +246,24 @@ class EmbeddedKafka:
         node.spawn()
         await_ready([node], self._start_timeout_s)
 
-    def run_tool(
-        self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
+    def _address_for_tools(self) -> str:
+        return self.bootstrap_servers
+
+    def _run_main_class(
+        self, command: Sequence[str], timeout_s: float, stdin: str | None
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own command line tools against this cluster.
-
-        Args:
-            tool: the script's name (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server`` added, or
-                a main class, which gets nothing added.
-            args: its arguments.
-            timeout_s: how long it may take, in seconds.
-            stdin: text for its standard input.
-
-        Returns:
-            the finished process, with text in ``stdout`` and ``stderr``; its ``returncode`` is not judged here.
-
-        Raises:
-            InvalidOption: Kafka has no such tool.
-            EmbeddedBrokerError: it took too long, or the cluster is not started.
-        """
         data = self._started()[0].path
         assert self._java is not None
         assert self._jars is not None
-        wanted = tool_command(tool, args, self.bootstrap_servers)
-        command = tool_command_line(self._java, self._jars, data, wanted)
-        try:
-            return subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout_s, check=False, input=stdin or "", cwd=data
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EmbeddedBrokerError(
-                f"{wanted[0]} {' '.join(args)} took longer than {timeout_s:g} s.", remedy="Allow more with timeout_s."
-            ) from error
+        return subprocess.run(
+            tool_command_line(self._java, self._jars, data, command),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            input=stdin or "",
+            cwd=data,
+        )
 
     def _record_classes(self, archive: Path) -> None:
         """Run a broker once that writes the classes it has loaded into an archive when it stops (JEP 350)."""

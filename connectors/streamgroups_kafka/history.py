@@ -1,6 +1,6 @@
 """Writes a member's history as JSON lines, one file per run of a member.
 
-Used by ``member`` when the option ``historyDir`` is given. Each event is one ``write`` to a file opened for appending, so a
+Used by ``streamgroups_spark.source`` when the option ``historyDir`` is given. Each event is one ``write`` to a file opened for appending, so a
 kill -9 can cut at most the last line (:func:`streamgroups.groups.history.parse_lines` passes over it).
 """
 
@@ -11,22 +11,16 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from streamgroups.errors import InvalidOption
-from streamgroups.groups.history import Event, Kind, parse_lines, to_line
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_line
 
 logger = logging.getLogger(__name__)
 
 
-def no_history(kind: Kind, **_: object) -> None:
-    """Records nothing."""
-
-
-class HistoryFile:
-    """A :class:`Recorder` that appends to a file of its own in ``directory``. Safe to call from any thread.
+class HistoryFile(EventRecorder):
+    """A :class:`~streamgroups.ports.Recorder` that appends to a file of its own in ``directory``. Safe to call from any thread.
 
     Args:
         directory: where; it is made if it is not there.
@@ -38,11 +32,11 @@ class HistoryFile:
     """
 
     def __init__(self, directory: str, *, group_id: str, member: str) -> None:
-        self._group_id, self._member, self._run = group_id, member, uuid.uuid4().hex[:8]
-        self._lock = threading.Lock()
+        run = uuid.uuid4().hex[:8]
+        super().__init__(self._append, _now_ms, group_id, member, run, threading.Lock())
         self._broken = False
         safe_name = "".join(c if c.isalnum() or c in "._-" else "_" for c in member)
-        path = Path(directory) / f"{safe_name}-{self._run}.jsonl"
+        path = Path(directory) / f"{safe_name}-{run}.jsonl"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -52,39 +46,20 @@ class HistoryFile:
                 remedy="Name a directory this user may write to on the driver's machine.",
             ) from e
 
-    def __call__(
-        self,
-        kind: Kind,
-        *,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        ranges: Iterable[OffsetRange] = (),
-        batch: int | None = None,
-        note: str = "",
-    ) -> None:
-        """Appends one event, stamped with the time it is written."""
-        with self._lock:
-            event = Event(
-                time.time_ns() // 1_000_000,
-                self._group_id,
-                self._member,
-                self._run,
-                kind,
-                dict(offsets or {}),
-                tuple(ranges),
-                batch,
-                note,
-            )
-            self._append((to_line(event) + "\n").encode())
-
-    def _append(self, line: bytes) -> None:
+    def _append(self, event: Event) -> None:
         """A record is worth less than the query: where it cannot be written it ends, with a warning."""
         if self._broken:
             return
         try:
+            line = (to_line(event) + "\n").encode()
             self._broken = os.write(self._fd, line) < len(line)
         except OSError as e:
             self._broken = True
             logger.warning("%s: the history in historyDir ends here: %s", self._member, e.strerror)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def read_history(directory: str | Path) -> list[Event]:

@@ -22,11 +22,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from streamgroups.errors import GroupRefused
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
-from streamgroups_kafka.history import no_history
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import MemberState
 from streamgroups_kafka.member_thread import ConsumerOwner

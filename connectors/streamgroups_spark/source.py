@@ -34,13 +34,14 @@ from pyspark.sql.types import StructType
 
 from streamgroups.batches.packing import Packing, pack
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, partitions_of
 from streamgroups.lookup import ranges_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
-from streamgroups_kafka.history import HistoryFile, no_history
+from streamgroups_kafka.history import HistoryFile
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from streamgroups.groups.history import Event, Kind
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.groups.history import Event, EventRecorder
 from streamgroups.ports import Clock
 
 
-class FakeHistory:
+class FakeHistory(EventRecorder):
     """What happened to one run of one member.
 
     Args:
@@ -18,6 +15,7 @@ class FakeHistory:
         member: the member's name.
         run: tells runs of members with one name apart.
 
+    >>> from streamgroups.groups.history import Kind
     >>> history = FakeHistory(lambda: 17, "airline", "alice")
     >>> history(Kind.CLOSED)
     >>> [(e.time_ms, e.kind.value) for e in history.events]
@@ -25,29 +23,5 @@ class FakeHistory:
     """
 
     def __init__(self, clock: Clock, group_id: str, member: str, run: str = "1") -> None:
-        self._clock, self._group_id, self._member, self._run = clock, group_id, member, run
         self.events: list[Event] = []
-
-    def __call__(
-        self,
-        kind: Kind,
-        *,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        ranges: Iterable[OffsetRange] = (),
-        batch: int | None = None,
-        note: str = "",
-    ) -> None:
-        """Keeps one event, stamped with the time now."""
-        self.events.append(
-            Event(
-                self._clock(),
-                self._group_id,
-                self._member,
-                self._run,
-                kind,
-                dict(offsets or {}),
-                tuple(ranges),
-                batch,
-                note,
-            )
-        )
+        super().__init__(self.events.append, clock, group_id, member, run)

@@ -10,15 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
-
-
-def _no_history(kind: Kind, **_: object) -> None:
-    """Records nothing."""
 
 
 class FakeMember:
@@ -41,7 +37,7 @@ class FakeMember:
         *,
         topics: Callable[[], Collection[str]],
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-        record: Recorder = _no_history,
+        record: Recorder = no_history,
         assign: Collection[TopicPartition] | None = None,
         exclusive: bool = False,
     ) -> None:

@@ -1,6 +1,6 @@
 """The history of a group: what each member owned, read and committed, and when.
 
-Written as JSON lines by every member that is given ``historyDir`` (``streamgroups_kafka.member``); read by
+Written as JSON lines by every member that is given ``historyDir`` (``streamgroups_kafka.history``); read by
 :mod:`streamgroups.groups.audit`, the timeline report and tests. One line is one :class:`Event`. Members of one group may
 run on several machines, so times are comparable only as far as their clocks are.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -76,6 +77,55 @@ class Event:
     ranges: tuple[OffsetRange, ...] = ()
     batch: int | None = None
     note: str = ""
+
+
+class EventRecorder:
+    """Makes an :class:`Event` of what it is told, and hands it on. Implements :class:`streamgroups.ports.Recorder`.
+
+    Args:
+        keep: takes the event.
+        clock: stamps it: milliseconds since the epoch.
+        group_id: the group.
+        member: the member's name.
+        run: tells two runs of a member with the same name apart.
+        guard: held while an event is stamped and kept, so that they are kept in the order of their times.
+
+    >>> kept = []
+    >>> record = EventRecorder(kept.append, lambda: 17, "airline", "alice", "1")
+    >>> record(Kind.CLOSED)
+    >>> [(e.time_ms, e.member, e.kind.value) for e in kept]
+    [(17, 'alice', 'closed')]
+    """
+
+    def __init__(
+        self,
+        keep: Callable[[Event], None],
+        clock: Callable[[], int],
+        group_id: str,
+        member: str,
+        run: str,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._keep, self._clock, self._guard = keep, clock, guard or nullcontext()
+        self._group_id, self._member, self._run = group_id, member, run
+
+    def __call__(
+        self,
+        kind: Kind,
+        *,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        ranges: Iterable[OffsetRange] = (),
+        batch: int | None = None,
+        note: str = "",
+    ) -> None:
+        """Keeps one event, stamped with the time now."""
+        about = dict(offsets or {}), tuple(ranges), batch, note
+        with self._guard:
+            self._keep(Event(self._clock(), self._group_id, self._member, self._run, kind, *about))
+
+
+def no_history(kind: Kind, **_: object) -> None:
+    """A recorder that records nothing."""
 
 
 def to_line(event: Event) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.history import Event, Kind, parse, parse_lines, to_line
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.history import Event, EventRecorder, Kind, no_history, parse, parse_lines, to_line
+from streamgroups.partitions import OffsetRange, TopicPartition
 from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS, range_lists
 
 EVENTS = st.builds(
@@ -64,3 +66,27 @@ def test_a_last_line_that_lacks_only_its_line_feed_counts() -> None:
 def test_a_whole_line_that_is_none_of_a_history_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a line of a history"):
         parse_lines([line + "\n"])
+
+
+def test_a_recorder_stamps_and_keeps_an_event_while_it_holds_the_guard() -> None:
+    guard, kept, held = threading.Lock(), [], []
+    flights = TopicPartition("flights", 0)
+
+    def clock() -> int:
+        held.append(guard.locked())
+        return 17
+
+    def keep(event: Event) -> None:
+        held.append(guard.locked())
+        kept.append(event)
+
+    record = EventRecorder(keep, clock, "airline", "alice", "r", guard)
+    record(Kind.PLANNED, offsets={flights: 5}, ranges=iter([OffsetRange(flights, 5, 9)]), batch=3, note="n")
+    ranges = (OffsetRange(flights, 5, 9),)
+    assert kept == [Event(17, "airline", "alice", "r", Kind.PLANNED, {flights: 5}, ranges, 3, "n")]
+    assert held == [True, True]
+    assert not guard.locked()
+
+
+def test_no_history_takes_everything_and_keeps_nothing() -> None:
+    no_history(Kind.PLANNED, offsets={}, ranges=(), batch=1, note="n")
