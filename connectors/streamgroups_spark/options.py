@@ -27,13 +27,13 @@ from streamgroups_spark.position_options import ENDING, STARTING, ending_positio
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("membership", "onRestart", "historyDir")
 #: Spark ignores these in batch reads with a warning; so do we.
-IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
     *_SUBSCRIBING,
     *STARTING,
     *ENDING,
     *_STREAM_ONLY,
-    *IGNORED_IN_BATCH,
+    *_IGNORED_IN_BATCH,
     "group.id",
     "groupIdPrefix",
     "minPartitions",
@@ -72,6 +72,7 @@ class SourceOptions:
         attempts: how often offsets are asked for.
         retry_interval_ms: how long to wait in between.
         history_dir: where the member writes its history; ``None`` for nowhere.
+        ignored: options that were given and have no effect: for one log line.
     """
 
     client: ClientConfig
@@ -91,6 +92,7 @@ class SourceOptions:
     attempts: int
     retry_interval_ms: int
     history_dir: str | None
+    ignored: tuple[str, ...]
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -125,8 +127,9 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
             "Options 'assign' and membership=exclusive exclude each other: 'assign' joins no group.",
             remedy="Use 'subscribe', or leave 'membership' out.",
         )
+    client = ClientConfig.from_options(kafka)
     return SourceOptions(
-        client=ClientConfig.from_options(kafka),
+        client=client,
         group_id=group_id,
         group_id_prefix=known.get("groupIdPrefix", "streamgroups-batch"),
         subscription=subscription,
@@ -143,6 +146,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
         history_dir=known.get("historyDir"),
+        ignored=(*_ignored(known, group_id, streaming=streaming), *(_KAFKA + name for name in client.ignored)),
     )
 
 
@@ -179,6 +183,14 @@ def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: boo
             remedy="Name the group: queries with the same group.id share the topic's partitions.",
         )
     return group_id
+
+
+def _ignored(known: Mapping[str, str], group_id: str | None, *, streaming: bool) -> list[str]:
+    """Our options without effect, as in Spark's source: limits in a batch read, a prefix for a group that has a name."""
+    without_effect = () if streaming else _IGNORED_IN_BATCH
+    if group_id is not None:
+        without_effect = (*without_effect, "groupIdPrefix")
+    return [name for name in without_effect if name in known]
 
 
 def _refuse_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:

@@ -47,7 +47,7 @@ from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.range_reader import ReadSettings, read_ranges
 from streamgroups_spark.micro_batches import MicroBatches
-from streamgroups_spark.options import IGNORED_IN_BATCH, SourceOptions, parse
+from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.worker_socket import acknowledge_at_once
 
 logger = logging.getLogger(__name__)
@@ -113,9 +113,6 @@ class StreamGroupsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader of a batch query."""
-        for name in IGNORED_IN_BATCH:
-            if name in self.options:
-                logger.warning("Option '%s' is ignored in batch reads", name)
         options = parse(self.options, streaming=False)
         return BatchReader(options, _checked(schema), _packing(options, self.parallelism))
 
@@ -333,8 +330,8 @@ def _stop_on_sigterm() -> None:
 
 
 def _tell_ignored(options: SourceOptions) -> None:
-    if options.client.ignored:
-        logger.warning("Without effect here: %s", ", ".join(f"kafka.{name}" for name in options.client.ignored))
+    if options.ignored:
+        logger.warning("Without effect here: %s", ", ".join(options.ignored))
 
 
 def _cluster(options: SourceOptions) -> KafkaCluster:

@@ -188,6 +188,20 @@ def test_S4_a_batch_read_needs_no_group_and_ignores_limits_per_trigger() -> None
     assert options.group_id is None
 
 
+def test_S4_what_has_no_effect_is_told_in_one_list() -> None:
+    options = {**BASE, "groupIdPrefix": "ours", "maxOffsetsPerTrigger": "5", "kafka.max.poll.records": "9"}
+    assert parse(options, streaming=True).ignored == ("groupIdPrefix", "kafka.max.poll.records")
+    in_batch = ("maxOffsetsPerTrigger", "groupIdPrefix", "kafka.max.poll.records")
+    assert parse(options, streaming=False).ignored == in_batch
+    assert parse(BASE, streaming=True).ignored == ()
+
+
+def test_S4_a_prefix_names_a_batch_read_without_a_group() -> None:
+    unnamed = {name: value for name, value in BASE.items() if name != "group.id"}
+    options = parse({**unnamed, "groupIdPrefix": "ours"}, streaming=False)
+    assert (options.group_id, options.group_id_prefix, options.ignored) == (None, "ours", ())
+
+
 def test_S4_kafka_group_id_is_the_group_too() -> None:
     options = {**{n: v for n, v in BASE.items() if n != "group.id"}, "kafka.group.id": "airline"}
     assert parse(options, streaming=True).group_id == "airline"
