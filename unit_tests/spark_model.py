@@ -44,6 +44,15 @@ class Checkpoint:
     offsets: list[str] = field(default_factory=list)
     commits: int = 0
 
+    def begun(self, offset: Mapping[str, Any]) -> int | None:
+        """See :meth:`streamgroups_spark.micro_batches.CommitLog.begun`."""
+        newest = len(self.offsets) - 1
+        return newest if newest >= self.commits and json.loads(self.offsets[newest]) == offset else None
+
+    def is_done(self, batch_id: int) -> bool:
+        """See :meth:`streamgroups_spark.micro_batches.CommitLog.is_done`."""
+        return batch_id < self.commits
+
 
 class World:
     """A cluster with one topic, ``flights``, and one group."""
@@ -85,6 +94,8 @@ class Run:
         settings: Settings | None = None,
         checkpoint: Checkpoint | None = None,
         run: str = "1",
+        *,
+        knows_checkpoint: bool = False,
     ) -> None:
         self.world, self.name = world, name
         self.settings = settings or Settings()
@@ -95,7 +106,13 @@ class Run:
         self._start: Any = None
         self._end: Any = None
         self.source = MicroBatches(
-            self.settings, Packing(cores=2), world.cluster, self._new_member, world.clock, self.history
+            self.settings,
+            Packing(cores=2),
+            world.cluster,
+            self._new_member,
+            world.clock,
+            self.history,
+            commit_log=self.checkpoint if knows_checkpoint else None,
         )
 
     def _new_member(

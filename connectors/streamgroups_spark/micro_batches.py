@@ -9,13 +9,14 @@ The life of a query::
     latestOffset(start) ─▶ the batch that ended at `start` is done: commit it ─▶ admit ─▶ plan
     partitions(start, end) ─▶ the ranges of the plan, packed into tasks
     ... after a restart: partitions(start, end) of the unfinished batch comes first, or latestOffset(start) of a finished one
-    stop ─▶ commit what is done, leave the group
+    stop ─▶ commit what is done (the last batch too, if Spark's commit log says so), leave the group
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from streamgroups.batches.admission import UNLIMITED, Limits, admit
 from streamgroups.batches.offset_json import BatchOffset, decode, encode
 from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished
-from streamgroups.errors import DataLoss, GroupRefused
+from streamgroups.errors import DataLoss, GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
@@ -62,6 +63,18 @@ class NewMember(Protocol):
     ) -> Member: ...
 
 
+class CommitLog(Protocol):
+    """What Spark notes of the query's batches (``streamgroups_spark.commit_log``)."""
+
+    def begun(self, offset: Mapping[str, Any]) -> int | None:
+        """The id of the batch that has begun and ends at ``offset``, if that can be known."""
+        ...
+
+    def is_done(self, batch_id: int) -> bool:
+        """Whether the output of a batch is written."""
+        ...
+
+
 class QuerySettings(Protocol):
     """The part of the options that decides here (``streamgroups_spark.options.SourceOptions`` has it)."""
 
@@ -93,6 +106,7 @@ class MicroBatches:
         record: takes note of what happens.
         join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
             and a killed one counts until its session times out.
+        commit_log: where to look whether the last batch is done; ``None`` if nobody has said where it is.
     """
 
     def __init__(
@@ -105,12 +119,15 @@ class MicroBatches:
         record: Recorder,
         *,
         join_timeout_ms: int = 360_000,
+        commit_log: CommitLog | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._new_member, self._clock, self._record = new_member, clock, record
-        self._join_timeout_ms = join_timeout_ms
+        self._join_timeout_ms, self._commit_log = join_timeout_ms, commit_log
+        #: The batch in flight by our number and by Spark's id.
+        self._begun: tuple[int, int] | None = None
         self._member: Member | None = None
         self._starting: dict[TopicPartition, int] = {}
         self._batch = BatchOffset(0)
@@ -182,6 +199,9 @@ class MicroBatches:
             self._resume(resume_unfinished, end)
             again = {r.topic_partition: (r.next_offset, r.end_offset) for r in self._batch.ranges}
             self._batch = BatchOffset(end.number, member.plan(end.number, again).ranges, end.resting)
+        if self._commit_log is not None:
+            batch_id = self._commit_log.begun(end_json)
+            self._begun = None if batch_id is None else (end.number, batch_id)
         return pack(self._batch.ranges, self._packing)
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
@@ -193,8 +213,14 @@ class MicroBatches:
 
     def stop(self) -> None:
         """Commits what is done and leaves the group. Idempotent."""
-        if self._member is not None:
-            self._member.close()
+        if self._member is None:
+            return
+        begun, self._begun = self._begun, None
+        if begun is not None and self._commit_log is not None and self._commit_log.is_done(begun[1]):
+            # A member that has failed cannot commit, and the query knows why already.
+            with suppress(StreamGroupsError):
+                self._member.finish(begun[0])
+        self._member.close()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "historyDir")
+_STREAM_ONLY = ("membership", "onRestart", "historyDir", "checkpointLocation")
 #: Spark ignores these in batch reads with a warning; so do we.
 _IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
@@ -72,6 +72,7 @@ class SourceOptions:
         attempts: how often offsets are asked for.
         retry_interval_ms: how long to wait in between.
         history_dir: where the member writes its history; ``None`` for nowhere.
+        checkpoint_location: the option ``checkpointLocation``; ``None`` if nobody has said.
         ignored: options that were given and have no effect: for one log line.
     """
 
@@ -92,6 +93,7 @@ class SourceOptions:
     attempts: int
     retry_interval_ms: int
     history_dir: str | None
+    checkpoint_location: str | None
     ignored: tuple[str, ...]
 
 
@@ -146,6 +148,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
         history_dir=known.get("historyDir"),
+        checkpoint_location=known.get("checkpointLocation"),
         ignored=(*_ignored(known, group_id, streaming=streaming), *(_KAFKA + name for name in client.ignored)),
     )
 

@@ -46,6 +46,7 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.range_reader import ReadSettings, read_ranges
+from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.worker_socket import acknowledge_at_once
@@ -251,6 +252,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _now_ms,
             record,
             join_timeout_ms=rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
+            commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
         )
 
 

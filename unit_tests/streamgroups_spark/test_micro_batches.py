@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection
 
@@ -501,6 +502,59 @@ class TestSharing:
         with pytest.raises(GroupRefused, match="has 2 members"):
             Run(world, "bob", EXCLUSIVE).start()
         assert set(world.group.owners().values()) == {"alice"}
+
+
+class TestStoppedBetweenBatches:
+    """S2: the last batch of a query that is stopped, where the query knows its checkpoint and where it does not."""
+
+    def stopped(self, world: World, *, done: bool, knows_checkpoint: bool = True) -> Run:
+        world.produce(3, 2)
+        run = Run(world, "alice", knows_checkpoint=knows_checkpoint).start()
+        run.plan()
+        if done:
+            run.finish()
+        run.source.stop()
+        return run
+
+    @pytest.mark.parametrize("knows_checkpoint", [True, False])
+    @pytest.mark.parametrize("done", [True, False])
+    def test_S2_the_last_batch_is_committed_if_it_is_known_to_be_done(
+        self, world: World, done: bool, knows_checkpoint: bool
+    ) -> None:
+        run = self.stopped(world, done=done, knows_checkpoint=knows_checkpoint)
+        assert world.committed() == ({0: 3, 1: 2} if done and knows_checkpoint else {0: 0, 1: 0})
+        assert world.group.owners() == {}
+        run.source.stop()
+
+    def test_S2_a_batch_that_was_planned_and_never_begun_is_not_done(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice", knows_checkpoint=True).start()
+        run.batch()
+        world.produce(1, 1)
+        run.source.latest_offset(json.loads(run.checkpoint.offsets[-1]), limited=True)
+        run.source.stop()
+        assert world.committed() == {0: 3, 1: 2}
+
+    def test_S2_a_batch_that_was_replayed_counts_too(self, world: World) -> None:
+        checkpoint = self.stopped(world, done=False).checkpoint
+        again = Run(world, "alice", checkpoint=checkpoint, knows_checkpoint=True).start()
+        assert [str(r) for r in again.running or ()] == ["flights-0[0,3)", "flights-1[0,2)"]
+        again.finish()
+        again.source.stop()
+        assert world.committed() == {0: 3, 1: 2}
+
+    def test_S3_what_went_to_another_member_meanwhile_is_not_committed(self, world: World) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice", knows_checkpoint=True).start()
+        run.plan()
+        world.group.fence("alice")
+        bob = Run(world, "bob").start()
+        bob.batch()
+        bob.batch()
+        world.produce(5, 5)
+        run.finish()
+        run.source.stop()
+        assert world.committed() == {0: 3, 1: 2}
 
 
 class TestLostData:
