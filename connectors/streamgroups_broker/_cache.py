@@ -119,6 +119,15 @@ def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> K
         ) from error
 
 
+def damage(directory: Path, version: str) -> str | None:
+    """What is wrong with the jars in a directory of the cache; None if they are whole."""
+    try:
+        verified(directory, version)
+    except _Unusable as why:
+        return str(why)
+    return None
+
+
 def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
     """Fill the cache under the lock, unless another process just did."""
     try:

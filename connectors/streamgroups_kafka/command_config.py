@@ -11,7 +11,7 @@ from pathlib import Path
 
 import javaproperties
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.jaas import words
 
@@ -56,10 +56,10 @@ def command_config(bootstrap_server: str | None, file: Path | None = None) -> Cl
     try:
         return ClientConfig.from_options(given)
     except InvalidOption as e:
-        where = "--bootstrap-server" if file is None else str(file)
-        refusal = InvalidOption(f"{where}: {_as_written(e.what)}", remedy=_as_written(e.remedy))
+        refusal = as_in_a_file(e)
     # Raised here, not above: the chain of errors must not show what the first one was raised from.
-    raise refusal
+    where = "--bootstrap-server" if file is None else str(file)
+    raise InvalidOption(f"{where}: {refusal.what}", remedy=refusal.remedy)
 
 
 def read_properties(file: Path) -> dict[str, str]:
@@ -94,10 +94,10 @@ def _connecting(properties: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name.strip().lower() not in _NOT_ABOUT_CONNECTING}
 
 
-def _as_written(text: str) -> str:
-    """In a properties file names have no prefix.
+def as_in_a_file(error: StreamGroupsError) -> StreamGroupsError:
+    """The same error for whoever wrote a properties file, where names have no prefix.
 
-    >>> _as_written("Option 'kafka.sasl.mechanizm' is unknown.")
+    >>> as_in_a_file(InvalidOption("Option 'kafka.sasl.mechanizm' is unknown.")).what
     "Option 'sasl.mechanizm' is unknown."
     """
-    return text.replace("'kafka.", "'")
+    return type(error)(error.what.replace("'kafka.", "'"), remedy=error.remedy.replace("'kafka.", "'"))

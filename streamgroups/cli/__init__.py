@@ -10,6 +10,7 @@ import sys
 import typer
 
 from streamgroups.cli import broker
+from streamgroups.cli.doctor import doctor
 from streamgroups.errors import StreamGroupsError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.command()(doctor)
 
 
 def main() -> None:

@@ -1,0 +1,212 @@
+"""Looks at a cluster for ``streamgroups doctor``: who answers, at which addresses, with which features and settings.
+
+Called by ``streamgroups.cli.doctor``; judged by :mod:`streamgroups.doctor.cluster`. It changes nothing in the cluster, and asks
+nothing that a group's member would not ask, the brokers' settings excepted. Sources: KIP-35, KIP-226 (DescribeConfigs).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from streamgroups.doctor.cluster import SETTINGS, Broker, Cluster, ClusterUnreachable, OffsetsTopic, Supported
+from streamgroups_kafka.api_versions import NotKafka, ask
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.command_config import as_in_a_file
+from streamgroups_kafka.errors import to_streamgroups_error
+
+#: How long the cluster may take to tell who belongs to it: a login with a token goes through a third party.
+_METADATA_TIMEOUT_S = 10.0
+#: How long a broker may take to accept a connection.
+_CONNECT_TIMEOUT_S = 5.0
+_AT_ONCE = 16
+_OFFSETS_TOPIC = "__consumer_offsets"
+#: Errors that no waiting cures.
+_FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+
+_NOBODY = "Check that the broker runs, and that this is an address and port it listens on."
+_STRANGE = "If the broker wants TLS, set security.protocol to SSL or SASL_SSL in --command-config; else check the port."
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What came of connecting to one address.
+
+    Args:
+        unreachable: why no connection could be made; empty if one could.
+        supported: what the broker said; None if it could not be asked.
+        strange: what was wrong with the answer.
+    """
+
+    unreachable: str = ""
+    supported: Supported | None = None
+    strange: str = ""
+
+
+def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
+    """Everything about the cluster that ``doctor`` judges.
+
+    Args:
+        config: how to reach it.
+
+    Raises:
+        InvalidOption: if librdkafka does not take the configuration.
+    """
+    servers = (config.get("bootstrap.servers") or "").split(",")
+    seen = dict(zip(servers, _look_at(servers, config), strict=True))
+    refusal = _refusal(seen, config)
+    if refusal is not None:
+        return refusal
+    errors: list[KafkaError] = []
+    settings: dict[str, Any] = {**config.for_admin(client_id="streamgroups-doctor"), "log_level": 0}
+    settings["error_cb"] = errors.append
+    admin = AdminClient(settings)
+    try:
+        metadata = _metadata(admin, errors)
+    except KafkaException as e:
+        where = f"The cluster at {config.get('bootstrap.servers')}"
+        error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
+        return ClusterUnreachable(error.what, error.remedy)
+    brokers = _brokers(metadata, config)
+    reachable = [broker.node_id for broker in brokers if not broker.unreachable]
+    silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
+    return Cluster(
+        metadata.cluster_id or "", brokers, _offsets_topic(metadata), _broker_settings(admin, reachable), silent
+    )
+
+
+def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
+    """What makes it pointless to ask further: librdkafka would try again and again, and not say why."""
+    if all(found.unreachable for found in seen.values()):
+        told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())
+        return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
+    if not _uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
+        told = "; ".join(f"{server}: {found.unreachable or found.strange}" for server, found in seen.items())
+        return ClusterUnreachable(f"Nobody speaks Kafka's protocol in plaintext. {told}.", _STRANGE)
+    return None
+
+
+def _metadata(admin: AdminClient, errors: Sequence[KafkaError]) -> Any:
+    """The cluster's own list of brokers. A refused login is told at once, by librdkafka's error callback only."""
+    deadline = time.monotonic() + _METADATA_TIMEOUT_S
+    while True:
+        try:
+            return admin.list_topics(timeout=1.0)
+        except KafkaException as e:
+            admin.poll(0)
+            final = [error for error in errors if error.name() in _FINAL]
+            if final:
+                raise KafkaException(final[0]) from e
+            if time.monotonic() > deadline:
+                # What it was waiting for says more than that it waited.
+                raise KafkaException(errors[0] if errors else e.args[0]) from e
+
+
+def _brokers(metadata: Any, config: ClientConfig) -> tuple[Broker, ...]:
+    nodes = sorted(metadata.brokers.values(), key=lambda node: node.id)
+    addresses = [f"{node.host}:{node.port}" for node in nodes]
+    return tuple(
+        Broker(node.id, address, found.unreachable, found.supported)
+        for node, address, found in zip(nodes, addresses, _look_at(addresses, config), strict=True)
+    )
+
+
+def _look_at(addresses: Sequence[str], config: ClientConfig) -> list[_Seen]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda address: _look_at_one(address, config), addresses))
+
+
+def _look_at_one(address: str, config: ClientConfig) -> _Seen:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        connection = socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S)
+    except socket.gaierror:
+        return _Seen("no such host is known")
+    except TimeoutError:
+        return _Seen(f"no answer within {_CONNECT_TIMEOUT_S:g} s")
+    except OSError as e:
+        return _Seen(os.strerror(e.errno).lower() if e.errno else str(e))
+    with connection:
+        try:
+            tls = tls_context(config)
+            if tls is None:
+                return _Seen(supported=ask(connection))
+            with tls.wrap_socket(connection, server_hostname=host) as wrapped:
+                return _Seen(supported=ask(wrapped))
+        except NotKafka as e:
+            return _Seen(strange=str(e))
+        except OSError:
+            # Python's TLS cannot be told all that librdkafka's can: librdkafka has the last word.
+            return _Seen()
+
+
+def _uses_tls(config: ClientConfig) -> bool:
+    return (config.get("security.protocol") or "plaintext").lower().endswith("ssl")
+
+
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    """How Python speaks TLS with the brokers, from librdkafka's settings; None for plaintext.
+
+    A client's key is used from a PEM file; from memory or PKCS12 it is left out, since Python reads it from files only.
+
+    Args:
+        config: librdkafka's settings.
+
+    Raises:
+        OSError: a file cannot be read or is not what it should be (``ssl.SSLError``).
+
+    >>> tls_context(ClientConfig((("security.protocol", "sasl_plaintext"),))) is None
+    True
+    """
+    if not _uses_tls(config):
+        return None
+    context = ssl.create_default_context()
+    trusted, trusted_pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
+    if trusted_pem:
+        context.load_verify_locations(cadata=trusted_pem)
+    elif trusted and trusted != "probe":
+        context.load_verify_locations(**{"capath" if os.path.isdir(trusted) else "cafile": trusted})
+    if (config.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none":
+        context.check_hostname = False
+    if (config.get("enable.ssl.certificate.verification") or "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
+    if certificate and key:
+        # An empty password keeps OpenSSL from asking the terminal for one.
+        context.load_cert_chain(certificate, key, config.get("ssl.key.password") or "")
+    return context
+
+
+def _offsets_topic(metadata: Any) -> OffsetsTopic | None:
+    topic = metadata.topics.get(_OFFSETS_TOPIC)
+    if topic is None or topic.error is not None or not topic.partitions:
+        return None
+    partitions = topic.partitions.values()
+    return OffsetsTopic(
+        len(partitions), sum(p.leader < 0 for p in partitions), min(len(p.replicas) for p in partitions)
+    )
+
+
+def _broker_settings(admin: AdminClient, node_ids: Sequence[int]) -> dict[str, str] | None:
+    """The settings of the first broker that answers, empty if none does; None if this user may not read them."""
+    for node_id in node_ids:
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        try:
+            found = admin.describe_configs([resource], request_timeout=_CONNECT_TIMEOUT_S)[resource].result()
+        except KafkaException as e:
+            if e.args[0].name() == "CLUSTER_AUTHORIZATION_FAILED":
+                return None
+            continue
+        return {name: found[name].value for name in SETTINGS if name in found and found[name].value is not None}
+    return {}

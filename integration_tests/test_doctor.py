@@ -1,0 +1,171 @@
+"""``streamgroups doctor`` says what is wrong with a cluster: nobody there, an address nobody can reach, a login, a permission."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamgroups.cli import app
+from streamgroups_broker import DEFAULT_KAFKA_VERSION, EmbeddedKafka
+from streamgroups_broker._data_dir import Cluster, DataDir, new_id
+from streamgroups_broker._java import find_java
+from streamgroups_broker._ports import free_ports
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+FAR_AWAY = "kafka.invalid:9092"
+
+
+class Listeners(NamedTuple):
+    """One broker, by the addresses of its listeners."""
+
+    plain: str
+    #: Tells clients to use FAR_AWAY.
+    misled: str
+    #: Wants a login; ann may do nothing but connect.
+    login: str
+    tls: str
+    certificate: Path
+
+
+@pytest.fixture(scope="module")
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    directory = tmp_path_factory.mktemp("doctor")
+    store, certificate = _certificate(directory)
+    ports = free_ports(5)
+    # The controller's port has to be known, for a list of listeners is given as a whole.
+    data = DataDir(directory / "kafka")
+    data.save(Cluster(new_id(), 1, ports[:1], ports[4:]))
+    data.close()
+    plain, misled, login, tls, controller = (f"127.0.0.1:{port}" for port in ports)
+    properties = {
+        "listeners": f"PLAINTEXT://{plain},MISLED://{misled},LOGIN://{login},TLS://{tls},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{plain},MISLED://{FAR_AWAY},LOGIN://{login},TLS://{tls}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MISLED:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
+        "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} user_ann="right horse";',
+        "listener.name.tls.ssl.keystore.type": "PKCS12",
+        "listener.name.tls.ssl.keystore.location": str(store),
+        "listener.name.tls.ssl.keystore.password": "store-password",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedKafka(data_dir=directory / "kafka", ports=ports[:1], properties=properties):
+        yield Listeners(plain, misled, login, tls, certificate)
+
+
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    """A key store for the broker, and its certificate for clients; made by the Java that runs the broker."""
+    keytool = Path(find_java().executable).resolve().with_name("keytool")
+    store, certificate = directory / "broker.p12", directory / "broker.pem"
+    access = ["-keystore", str(store), "-storepass", "store-password", "-alias", "broker"]
+    name = ["-dname", "CN=broker", "-ext", "SAN=ip:127.0.0.1", "-validity", "2"]
+    made = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *name]
+    subprocess.run([keytool, *made, *access], check=True, capture_output=True)
+    subprocess.run([keytool, "-exportcert", "-rfc", "-file", certificate, *access], check=True, capture_output=True)
+    return store, certificate
+
+
+def doctor(server: str, file: Path | None = None, *, output: str = "json") -> Result:
+    arguments = ["doctor", "--bootstrap-server", server, "-o", output]
+    return CliRunner().invoke(app, arguments + (["--command-config", str(file)] if file else []))
+
+
+def findings(result: Result, *about: str) -> dict[str, list[Mapping[str, str]]]:
+    """By what they are about, and of the cluster's only those: what this machine lacks is not the matter here."""
+    found: dict[str, list[Mapping[str, str]]] = {subject: [] for subject in about}
+    for finding in json.loads(result.stdout)["findings"]:
+        if finding["about"] in about:
+            found[finding["about"]].append(finding)
+    return found
+
+
+def test_a_healthy_cluster(listeners: Listeners) -> None:
+    result = doctor(listeners.plain)
+    found = findings(result, "cluster", "kafka", "groups", "offsets")
+    assert result.exit_code == 0, result.stdout
+    assert {subject: [(f["state"], f["in_use"]) for f in told] for subject, told in found.items()} == {
+        "cluster": [("ok", "1 broker")],
+        "kafka": [("ok", DEFAULT_KAFKA_VERSION.rpartition(".")[0])],
+        "groups": [("ok", "classic, consumer")],
+        "offsets": [("ok", "7 days")],
+    }
+
+
+def test_nobody_listens() -> None:
+    (port,) = free_ports(1)
+    result = doctor(f"127.0.0.1:{port}")
+    (finding,) = findings(result, "cluster")["cluster"]
+    assert result.exit_code == 1
+    assert finding["state"] == "problem"
+    assert finding["what"] == f"No broker can be reached. 127.0.0.1:{port}: connection refused."
+    assert "Check that the broker runs" in finding["remedy"]
+    table = doctor(f"127.0.0.1:{port}", output="table")
+    assert table.exit_code == 1
+    assert finding["what"] in table.stdout
+    assert f"→ {finding['remedy']}" in table.stdout
+
+
+def test_a_broker_that_advertises_an_address_nobody_can_reach(listeners: Listeners) -> None:
+    result = doctor(listeners.misled)
+    (finding,) = findings(result, "cluster")["cluster"]
+    assert result.exit_code == 1
+    assert f"tells clients to use {FAR_AWAY}, which cannot be reached: no such host is known" in finding["what"]
+    assert "advertised.listeners" in finding["remedy"]
+
+
+def _login(tmp_path: Path, password: str) -> Path:
+    file = tmp_path / "client.properties"
+    jaas = f'{PLAIN} username="ann" password="{password}";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas}\n")
+    return file
+
+
+def test_a_wrong_password_is_told_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
+    result = doctor(listeners.login, _login(tmp_path, "wrong horse"))
+    (finding,) = findings(result, "cluster")["cluster"]
+    assert result.exit_code == 1
+    assert "the login was refused" in finding["what"]
+    assert "password" in finding["remedy"]
+    assert "horse" not in result.output
+
+
+def test_a_user_without_permissions_sees_what_every_user_may(listeners: Listeners, tmp_path: Path) -> None:
+    result = doctor(listeners.login, _login(tmp_path, "right horse"))
+    found = findings(result, "cluster", "kafka", "groups", "offsets")
+    assert result.exit_code == 0, result.stdout
+    assert [f["state"] for f in found["cluster"] + found["kafka"] + found["groups"]] == ["ok", "ok", "ok"]
+    assert found["groups"][0]["in_use"] == "classic, consumer"
+    assert [f["state"] for f in found["offsets"]] == ["warning"]
+    assert "DescribeConfigs on Cluster 'kafka-cluster'" in found["offsets"][0]["remedy"]
+    assert "horse" not in result.output
+
+
+def test_over_tls(listeners: Listeners, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.location={listeners.certificate}\n"
+    file.write_text(f"security.protocol=SSL\n{trust}")
+    result = doctor(listeners.tls, file)
+    found = findings(result, "cluster", "kafka")
+    assert result.exit_code == 0, result.stdout
+    assert found["kafka"][0]["in_use"] == DEFAULT_KAFKA_VERSION.rpartition(".")[0]
+
+    file.write_text("security.protocol=SSL\n")
+    untrusted = doctor(listeners.tls, file)
+    (finding,) = findings(untrusted, "cluster")["cluster"]
+    assert untrusted.exit_code == 1
+    assert "TLS handshake failed" in finding["what"]
+    assert "ssl.truststore.location" in finding["remedy"]
+
+
+def test_tls_is_wanted_and_not_spoken(listeners: Listeners) -> None:
+    result = doctor(listeners.tls)
+    (finding,) = findings(result, "cluster")["cluster"]
+    assert result.exit_code == 1
+    assert f"Nobody speaks Kafka's protocol in plaintext. {listeners.tls}: " in finding["what"]
+    assert "security.protocol" in finding["remedy"]

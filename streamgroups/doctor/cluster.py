@@ -1,0 +1,274 @@
+"""Judges a Kafka cluster: who answers, how old it is, which group protocols it has, how long it keeps offsets.
+
+Called by ``streamgroups.cli.doctor``. Sources: KIP-35 and KIP-584 (what a broker supports, and what the cluster has agreed
+on), KIP-848 (``group.version``), Kafka's ``MetadataVersion`` (which release a level means), KIP-211 (offset retention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgroups.doctor.findings import Finding, ok, problem, warning
+
+#: Feature levels of ``metadata.version``, by the release that brought them; a level between two belongs to the lower one.
+_RELEASES = (
+    ("3.3", 7),
+    ("3.4", 8),
+    ("3.5", 9),
+    ("3.6", 12),
+    ("3.7", 15),
+    ("3.8", 20),
+    ("3.9", 21),
+    ("4.0", 22),
+    ("4.1", 26),
+    ("4.2", 28),
+    ("4.3", 30),
+)
+_LAST_KNOWN_LEVEL = 30
+_FIRST_LEVEL_OF_4_0 = 22
+#: OffsetFetch with ``require_stable`` (KIP-447), in Kafka 2.5: without it a member may start at offsets that are still open.
+_OFFSET_FETCH = 9
+_STABLE_OFFSET_FETCH = 7
+
+RETENTION = "offsets.retention.minutes"
+METADATA_BYTES = "offset.metadata.max.bytes"
+PROTOCOLS = "group.coordinator.rebalance.protocols"
+#: The broker properties that are judged here.
+SETTINGS = (RETENTION, METADATA_BYTES, PROTOCOLS)
+
+_MINUTES_A_DAY = 24 * 60
+_SHORT_RETENTION_DAYS = 3
+_DEFAULT_METADATA_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What one broker says it can do, and what the cluster has agreed on.
+
+    Args:
+        apis: the newest version of each request, by its key.
+        features: the newest level of each feature that the broker could take.
+        finalized: the level of each feature that is in force.
+    """
+
+    apis: Mapping[int, int]
+    features: Mapping[str, int]
+    finalized: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker of the cluster, at the address it tells clients to use.
+
+    Args:
+        node_id: its id.
+        address: ``host:port``.
+        unreachable: why no connection could be made; empty if one could.
+        supported: what it said; None if it would not say.
+    """
+
+    node_id: int
+    address: str
+    unreachable: str = ""
+    supported: Supported | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsTopic:
+    """``__consumer_offsets``, where groups live.
+
+    Args:
+        partitions: how many.
+        leaderless: how many have no leader.
+        replicas: of the partition that has fewest.
+    """
+
+    partitions: int
+    leaderless: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that answered.
+
+    Args:
+        cluster_id: Kafka's id for it; empty if it did not say.
+        brokers: all of them.
+        offsets_topic: None while no group has committed yet, or if this user may not see it.
+        settings: broker properties by name; None if this user may not read them.
+        silent_servers: addresses that were given and did not answer, with the reason.
+    """
+
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+    offsets_topic: OffsetsTopic | None = None
+    settings: Mapping[str, str] | None = None
+    silent_servers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUnreachable:
+    """No broker answered, or it refused the login.
+
+    Args:
+        what, remedy: as the client's error said.
+    """
+
+    what: str
+    remedy: str
+
+
+def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
+    """Everything about one cluster.
+
+    >>> judge_cluster(ClusterUnreachable("localhost:1: connection refused.", "Start it."))[0].state.value
+    'problem'
+    """
+    if isinstance(cluster, ClusterUnreachable):
+        return [problem("cluster", cluster.what, cluster.remedy)]
+    return [
+        *_servers(cluster),
+        *_brokers(cluster),
+        _release(cluster),
+        _protocols(cluster),
+        *_settings(cluster.settings),
+        *_offsets_topic(cluster),
+    ]
+
+
+def release_of(level: int) -> str:
+    """The Kafka release that brought a level of ``metadata.version``.
+
+    >>> [release_of(level) for level in (1, 7, 25, 27, 30, 31)]
+    ['before 3.3', '3.3', '4.0', '4.1', '4.3', 'after 4.3']
+    """
+    if level > _LAST_KNOWN_LEVEL:
+        return f"after {_RELEASES[-1][0]}"
+    return next((release for release, first in reversed(_RELEASES) if level >= first), "before 3.3")
+
+
+def _servers(cluster: Cluster) -> list[Finding]:
+    return [
+        warning(
+            "cluster",
+            f"{address}, which was given, does not answer: {why}.",
+            "Remove it from the list, or start that broker: a client that tries it first waits for nothing.",
+        )
+        for address, why in cluster.silent_servers
+    ]
+
+
+def _brokers(cluster: Cluster) -> list[Finding]:
+    """The address that a broker advertises is the one that clients use, whichever address was given to find it."""
+    count = len(cluster.brokers)
+    in_use = f"{count} broker{'' if count == 1 else 's'}"
+    away = [broker for broker in cluster.brokers if broker.unreachable]
+    unreachable = [
+        problem(
+            "cluster",
+            f"Broker {broker.node_id} tells clients to use {broker.address}, which cannot be reached: {broker.unreachable}.",
+            "Set 'advertised.listeners' of that broker to an address that can be reached from here.",
+        )
+        for broker in away
+    ]
+    if len(away) == count:
+        return unreachable
+    named = f"Cluster {cluster.cluster_id} answers" if cluster.cluster_id else "It answers"
+    at = ", ".join(broker.address for broker in cluster.brokers if not broker.unreachable)
+    return [ok("cluster", f"{named} at {at}.", in_use), *unreachable]
+
+
+def _release(cluster: Cluster) -> Finding:
+    told = [broker.supported for broker in cluster.brokers if broker.supported is not None]
+    if not told:
+        return ok("kafka", "The brokers' version could not be asked for over this connection.")
+    if any(supported.apis.get(_OFFSET_FETCH, 0) < _STABLE_OFFSET_FETCH for supported in told):
+        return problem("kafka", "A broker is older than Kafka 2.5.", "Upgrade the brokers.", "before 2.5")
+    levels = sorted({supported.features.get("metadata.version", 0) for supported in told})
+    releases = list(dict.fromkeys(release_of(level) for level in levels))
+    agreed = max(supported.finalized.get("metadata.version", 0) for supported in told)
+    if len(releases) > 1:
+        return warning(
+            "kafka",
+            f"The brokers are of different releases; the cluster works as {release_of(agreed)}.",
+            "Finish the upgrade of the brokers.",
+            ", ".join(releases),
+        )
+    if not agreed:
+        return ok("kafka", "It does not tell its release: older than 3.3, with ZooKeeper, or not Apache Kafka.")
+    behind = "" if release_of(agreed) == releases[0] else f", of release {release_of(agreed)}: not all features are on"
+    return ok("kafka", f"metadata.version is {agreed}{behind}.", releases[0])
+
+
+def _protocols(cluster: Cluster) -> Finding:
+    """KIP-848 needs the feature group.version, and a coordinator that is not told to do without."""
+    told = [broker.supported for broker in cluster.brokers if broker.supported is not None]
+    configured = (cluster.settings or {}).get(PROTOCOLS, "")
+    if not told:
+        return ok("groups", "Whether the consumer protocol (KIP-848) is on could not be asked.", "classic")
+    if any(supported.finalized.get("group.version", 0) < 1 for supported in told):
+        # Not by the range of group.version: brokers hide features that may be off from clients before KIP-1022.
+        possible = all(supported.features.get("metadata.version", 0) >= _FIRST_LEVEL_OF_4_0 for supported in told)
+        upgrade = "kafka-features.sh upgrade --feature group.version=1 turns it on" if possible else "Kafka 4.0 has it"
+        return ok("groups", f"The consumer protocol (KIP-848) is off; {upgrade}.", "classic")
+    if configured and "consumer" not in configured:
+        return ok("groups", f"The consumer protocol (KIP-848) is off: the brokers' {PROTOCOLS} lacks it.", "classic")
+    return ok("groups", "'kafka.group.protocol' may be either.", "classic, consumer")
+
+
+def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
+    if settings is None:
+        return [
+            warning(
+                "offsets",
+                "This user may not read the brokers' settings, so how long offsets are kept is not known.",
+                "Grant DescribeConfigs on Cluster 'kafka-cluster' to see it; queries do not need it.",
+            )
+        ]
+    findings = [_retention(int(settings[RETENTION]))] if RETENTION in settings else []
+    metadata_bytes = int(settings.get(METADATA_BYTES, _DEFAULT_METADATA_BYTES))
+    if metadata_bytes < _DEFAULT_METADATA_BYTES:
+        what = (
+            f"The brokers take {metadata_bytes} bytes of metadata with an offset; streamgroups counts on the default."
+        )
+        findings.append(warning("offsets", what, f"Set the brokers' {METADATA_BYTES} to {_DEFAULT_METADATA_BYTES}."))
+    return findings
+
+
+def _retention(minutes: int) -> Finding:
+    in_use = f"{minutes} minutes" if minutes % _MINUTES_A_DAY else f"{minutes // _MINUTES_A_DAY} days"
+    what = "A group without members loses its committed offsets after that time"
+    if minutes < _SHORT_RETENTION_DAYS * _MINUTES_A_DAY:
+        return warning(
+            "offsets",
+            f"{what}: less than a long weekend. A query that comes back later starts anew.",
+            f"Set the brokers' {RETENTION} to Kafka's default, 10080 (7 days), or more.",
+            in_use,
+        )
+    return ok("offsets", f"{what}.", in_use)
+
+
+def _offsets_topic(cluster: Cluster) -> list[Finding]:
+    topic = cluster.offsets_topic
+    if topic is None:
+        return []
+    if topic.leaderless:
+        return [
+            problem(
+                "offsets",
+                f"{topic.leaderless} of {topic.partitions} partitions of __consumer_offsets have no leader: the groups in "
+                "them can neither be joined nor committed.",
+                "Start the brokers that hold them.",
+            )
+        ]
+    if topic.replicas == 1 and len(cluster.brokers) > 1:
+        return [
+            warning(
+                "offsets",
+                f"__consumer_offsets has one replica on {len(cluster.brokers)} brokers: when one is lost, groups are.",
+                "Add replicas with kafka-reassign-partitions.sh, and set offsets.topic.replication.factor for the next cluster.",
+            )
+        ]
+    return []

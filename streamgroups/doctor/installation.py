@@ -1,0 +1,240 @@
+"""Judges what is installed in this Python: its own version, packages, the client library, the reader.
+
+Called by ``streamgroups.cli.doctor``. What is required comes as facts too: it stands in the metadata of the installed
+distribution (``setup.cfg``), and nowhere else. Source of the known faults: librdkafka's changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from streamgroups.doctor.findings import Finding, ok, problem, warning
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that streamgroups needs.
+
+    Args:
+        name: as pip knows it.
+        required: the versions that will do, as in ``>=4.2,<5``; empty if any.
+        installed: the version that is there, or None.
+        extras: extras that are required too.
+    """
+
+    name: str
+    required: str
+    installed: str | None
+    extras: tuple[str, ...] = ()
+
+    @property
+    def requirement(self) -> str:
+        """As pip takes it.
+
+        >>> Package("pyspark", "<5,>=4.2", None, ("sql",)).requirement
+        'pyspark[sql]>=4.2,<5'
+        """
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}{as_range(self.required)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What the metadata of the installed streamgroups says.
+
+    Args:
+        version: its version.
+        requires_python: as in ``>=3.10``.
+        tested_pythons: the releases it is tested with, as in ``3.13``.
+    """
+
+    version: str
+    requires_python: str
+    tested_pythons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLibrary:
+    """The Kafka client, as it was loaded.
+
+    Args:
+        binding_version: of confluent-kafka.
+        library_version: of the librdkafka it has loaded.
+    """
+
+    binding_version: str
+    library_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoadable:
+    """The Kafka client could not be imported.
+
+    Args:
+        why: what the import said.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Which reader Spark's tasks will use.
+
+    Args:
+        native: whether it is the native one.
+        reason: why it is not.
+        library: path of the librdkafka it uses, if known.
+    """
+
+    native: bool
+    reason: str = ""
+    library: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A fault of librdkafka that bears on streamgroups, and the first version without it."""
+
+    fixed_in: str
+    what: str
+
+
+_FAULTS = (
+    _Fault("2.14.2", "a query that stops while its group's coordinator is away can crash"),
+    _Fault("2.15.0", "a member that was silent too long cannot rejoin under 'kafka.group.protocol=consumer'"),
+)
+#: The first confluent-kafka whose wheel carries a librdkafka with none of them.
+_WITHOUT_FAULTS = "2.15"
+
+
+def with_version(packages: Iterable[Package], name: str, otherwise: Callable[[], str | None]) -> list[Package]:
+    """The packages, with another way to find the version of one that pip does not know of.
+
+    >>> with_version([Package("pyspark", ">=4.2", None)], "pyspark", lambda: "4.2.0")[0].installed
+    '4.2.0'
+    """
+    return [
+        replace(package, installed=otherwise()) if package.name == name and package.installed is None else package
+        for package in packages
+    ]
+
+
+def judge_python(version: str, distribution: Distribution) -> Finding:
+    """Whether this Python is supported.
+
+    >>> judge_python("3.9.1", Distribution("1.0", ">=3.10", ("3.10", "3.13"))).what
+    'streamgroups needs Python >=3.10.'
+    """
+    if not _fits(version, distribution.requires_python):
+        return problem(
+            "python",
+            f"streamgroups needs Python {distribution.requires_python}.",
+            "Make a virtual environment with a newer Python, and install streamgroups there.",
+            version,
+        )
+    newest = max(distribution.tested_pythons, key=Version, default=None)
+    if newest is not None and Version(version).release[:2] > Version(newest).release[:2]:
+        return warning(
+            "python",
+            f"It is newer than what streamgroups is tested with, up to {newest}.",
+            f"If something fails, try Python {newest}.",
+            version,
+        )
+    upto = f", tested up to {newest}" if newest else ""
+    return ok("python", f"Needed: {distribution.requires_python}{upto}.", version)
+
+
+def judge_packages(packages: Iterable[Package]) -> list[Finding]:
+    """Whether what streamgroups needs is there: a finding for each that is not, one for all that is.
+
+    PySpark gets a line of its own; confluent-kafka is left to :func:`judge_client` if its version will do.
+
+    >>> [finding.what for finding in judge_packages([Package("pandas", ">=2.2,<3", "3.0.1")])]
+    ['pandas 3.0.1 is installed; streamgroups needs >=2.2,<3.']
+    """
+    findings, good = [], []
+    for package in packages:
+        about = "spark" if package.name == "pyspark" else "packages"
+        if package.installed is None:
+            what = f"{package.name} is not installed."
+            findings.append(problem(about, what, f"Run: pip install '{package.requirement}'."))
+        elif not _fits(package.installed, package.required):
+            what = f"{package.name} {package.installed} is installed; streamgroups needs {as_range(package.required)}."
+            findings.append(problem(about, what, f"Run: pip install '{package.requirement}'.", package.installed))
+        elif about == "spark":
+            findings.append(ok("spark", f"PySpark; needed: {as_range(package.required)}.", package.installed))
+        elif package.name != "confluent-kafka":
+            good.append(f"{package.name} {package.installed}")
+    return [*findings, ok("packages", f"{', '.join(good)}.")] if good else findings
+
+
+def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) -> Finding:
+    """Whether the Kafka client loads, and whether its librdkafka has a fault that is known.
+
+    Args:
+        client: as it was loaded.
+        required: what streamgroups requires of confluent-kafka, if known; librdkafka's own version has to fit too, since a
+            binding that was built from source loads the librdkafka of the system.
+
+    >>> judge_client(ClientLibrary("2.16.1", "2.16.0"), None).what
+    'Loaded by confluent-kafka 2.16.1.'
+    """
+    if isinstance(client, NotLoadable):
+        return problem(
+            "librdkafka",
+            f"confluent-kafka cannot be imported: {client.why}.",
+            "Run: pip install --force-reinstall confluent-kafka.",
+        )
+    loaded = f"Loaded by confluent-kafka {client.binding_version}"
+    if required is not None and not _fits(client.library_version, required.required):
+        return problem(
+            "librdkafka",
+            f"{loaded}, but streamgroups needs librdkafka {as_range(required.required)}.",
+            f"Install the wheel, which carries a librdkafka: pip install --force-reinstall --only-binary :all: "
+            f"'{required.requirement}'.",
+            client.library_version,
+        )
+    faults = [fault for fault in _FAULTS if Version(client.library_version) < Version(fault.fixed_in)]
+    if faults:
+        return warning(
+            "librdkafka",
+            f"{loaded}. Known faults: {'; '.join(fault.what for fault in faults)}.",
+            f"Run: pip install 'confluent-kafka>={_WITHOUT_FAULTS}'.",
+            client.library_version,
+        )
+    return ok("librdkafka", f"{loaded}.", client.library_version)
+
+
+def judge_reader(reader: Reader) -> Finding:
+    """Which reader is in use, and why not the native one.
+
+    >>> judge_reader(Reader(native=False, reason="the extension was not built")).in_use
+    'plain'
+    """
+    if reader.native:
+        return ok("reader", f"Reads with {reader.library or 'librdkafka'}.", "native")
+    return warning(
+        "reader",
+        f"Results are the same, large reads are slower. {reader.reason}",
+        "Install streamgroups again from a wheel, or where there is a C compiler and Python's headers.",
+        "plain",
+    )
+
+
+def as_range(specifier: str) -> str:
+    """A range of versions as people write it; package metadata sorts its parts by sign.
+
+    >>> as_range("<5,>=4.2,!=4.2.1")
+    '>=4.2,!=4.2.1,<5'
+    """
+    parts = sorted(SpecifierSet(specifier), key=lambda part: (part.operator.startswith("<"), part.operator != ">="))
+    return ",".join(str(part) for part in parts)
+
+
+def _fits(version: str, specifier: str) -> bool:
+    return SpecifierSet(specifier).contains(version, prereleases=True)

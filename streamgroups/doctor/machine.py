@@ -1,0 +1,265 @@
+"""Judges what Spark and the embedded broker need of this machine: Java, the workers' Python, names, memory.
+
+Called by ``streamgroups.cli.doctor``. Sources: Spark's overview (the Javas it runs on) and configuration
+(``PYSPARK_PYTHON``, ``SPARK_HOME``), Spark's ``JavaModuleOptions`` (it starts no JVM without ``jdk.incubator.vector``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from streamgroups.doctor.findings import Finding, ok, problem, warning
+
+#: The newest Java that Spark 4.2 says it runs on.
+NEWEST_JAVA = 25
+_VECTOR_MODULE = "jdk.incubator.vector"
+
+_GIB = 1 << 30
+#: One GiB is the heap of Spark's driver; its Python workers and a broker want as much again.
+_LITTLE_MEMORY_BYTES = 2 * _GIB
+#: What Spark shuffles and spills goes there.
+_LITTLE_SPACE_BYTES = 1 * _GIB
+
+
+@dataclass(frozen=True, slots=True)
+class JavaFound:
+    """A Java that is new enough.
+
+    Args:
+        executable: its launcher.
+        version: the full version, as in ``17.0.15``.
+        release: its feature release, as in 17.
+        modules: what it has, without versions; None if it would not say.
+    """
+
+    executable: str
+    version: str
+    release: int
+    modules: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JavaUnusable:
+    """No Java, or one that will not do.
+
+    Args:
+        what, remedy: as the finder said.
+    """
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPython:
+    """The Python that Spark's workers on this machine will run.
+
+    Args:
+        command: what Spark will call.
+        origin: who says so: ``PYSPARK_PYTHON``, or ``PATH`` if that is not set.
+        version: its version, None if it does not run.
+        same: whether it is this very Python.
+        missing: modules that workers need and it does not find.
+    """
+
+    command: str
+    origin: str
+    version: str | None
+    same: bool = False
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkHome:
+    """``SPARK_HOME``, where it is set.
+
+    Args:
+        path: its value.
+        version: the Spark that is there, or None.
+    """
+
+    path: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedKafka:
+    """The jars of the embedded broker.
+
+    Args:
+        version: the release it would start.
+        directory: where the jars are, or will be.
+        damage: what is wrong with them; None if they are complete.
+        cached: whether the directory is there.
+    """
+
+    version: str
+    directory: str
+    cached: bool
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine, or the container.
+
+    Args:
+        cores: that this process may use.
+        available_bytes: memory that is free or can be made free; None if unknown.
+        temporary_directory: where Spark spills to.
+        temporary_free_bytes: what is free there.
+    """
+
+    cores: int
+    available_bytes: int | None
+    temporary_directory: str
+    temporary_free_bytes: int
+
+
+def judge_java(java: JavaFound | JavaUnusable) -> Finding:
+    """Whether Spark can start its JVM.
+
+    >>> judge_java(JavaFound("/usr/bin/java", "21.0.2", 21, None)).state.value
+    'ok'
+    """
+    if isinstance(java, JavaUnusable):
+        return problem("java", java.what, java.remedy)
+    if java.modules is not None and _VECTOR_MODULE not in java.modules:
+        return problem(
+            "java",
+            f"{java.executable} lacks the module {_VECTOR_MODULE}: Spark cannot start it.",
+            "Install a complete Java runtime (a package named openjdk-…-jre-headless is one), or point JAVA_HOME at it.",
+            java.version,
+        )
+    if java.release > NEWEST_JAVA:
+        return warning(
+            "java",
+            f"{java.executable} is newer than the Javas that Spark names, up to {NEWEST_JAVA}.",
+            f"If Spark does not start, use Java 17, 21 or {NEWEST_JAVA}.",
+            java.version,
+        )
+    return ok("java", f"Found at {java.executable}.", java.version)
+
+
+def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
+    """Whether Spark's workers run the Python that the driver runs.
+
+    Args:
+        worker: what Spark will call.
+        driver_version: of this Python.
+
+    >>> judge_workers(WorkerPython("python3", "PATH", "3.9.2"), "3.11.2").what
+    "Workers will run python3 (from PATH), Python 3.9; the driver's is 3.11: Spark refuses that."
+    """
+    said_by = f"{worker.command} (from {worker.origin})"
+    use_this = "Set PYSPARK_PYTHON to the Python of this environment, or activate the environment."
+    if worker.version is None:
+        return problem("workers", f"Workers will run {said_by}, which does not run here.", use_this)
+    theirs, ours = (".".join(version.split(".")[:2]) for version in (worker.version, driver_version))
+    if theirs != ours:
+        what = f"Workers will run {said_by}, Python {theirs}; the driver's is {ours}: Spark refuses that."
+        return problem("workers", what, use_this, worker.version)
+    if worker.missing:
+        what = f"Workers will run {said_by}, which does not find {', '.join(worker.missing)}."
+        return problem("workers", what, use_this, worker.version)
+    if worker.same:
+        return ok("workers", f"Workers run this Python, {said_by}.", worker.version)
+    return ok("workers", f"Workers run another Python with all they need, {said_by}.", worker.version)
+
+
+def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | None:
+    """Whether ``SPARK_HOME`` holds the Spark that PySpark was made for; None if there is nothing to say.
+
+    >>> judge_spark_home(SparkHome("/opt/spark", "3.5.1"), "4.2.0").what
+    'SPARK_HOME is /opt/spark, Spark 3.5.1; PySpark is 4.2.0.'
+    """
+    remedy = "Unset SPARK_HOME (PySpark carries a Spark of its own), or install the PySpark of that version."
+    if home.version is None:
+        return problem("spark", f"SPARK_HOME is {home.path}, and there is no Spark there.", remedy)
+    if pyspark_version is not None and home.version != pyspark_version:
+        what = f"SPARK_HOME is {home.path}, Spark {home.version}; PySpark is {pyspark_version}."
+        return problem("spark", what, remedy, home.version)
+    return None
+
+
+def shadowing(
+    directories: Mapping[str, Collection[str]], standard_library: Collection[str], dependencies: Collection[str]
+) -> list[str]:
+    """Files that take the place of a module that Spark's workers, or libraries in them, import.
+
+    Args:
+        directories: for each directory that comes early on Python's path, the modules in it: ``grp.py``, or ``grp/`` for a
+            package.
+        standard_library: names of its modules.
+        dependencies: names of modules that streamgroups imports; only files count, for a directory may be the real one.
+
+    Returns:
+        Paths, sorted.
+
+    >>> shadowing({"/job": ["grp.py", "json/", "main.py", "pandas.py", "pyspark/"]}, {"grp", "json"}, {"pandas", "pyspark"})
+    ['/job/grp.py', '/job/json/', '/job/pandas.py']
+    """
+    return sorted(
+        f"{directory.rstrip('/')}/{entry}"
+        for directory, entries in directories.items()
+        for entry in entries
+        if (name := entry.removesuffix("/").removesuffix(".py")) in standard_library
+        or (entry.endswith(".py") and name in dependencies)
+    )
+
+
+def judge_names(shadowing_files: Iterable[str]) -> Finding:
+    """Whether a file hides a module of Python's.
+
+    >>> judge_names(["/job/grp.py"]).state.value
+    'warning'
+    """
+    files = list(shadowing_files)
+    if not files:
+        return ok("names", "No file here hides a module of Python's or of a library.")
+    hides = "hides a module" if len(files) == 1 else "hide modules"
+    return warning(
+        "names",
+        f"{', '.join(files)} {hides} of the same name, for Spark's workers too: librdkafka's calls have failed by it.",
+        "Rename it." if len(files) == 1 else "Rename them.",
+    )
+
+
+def judge_embedded_kafka(kafka: EmbeddedKafka) -> Finding:
+    """Whether the embedded broker would start without a network.
+
+    >>> judge_embedded_kafka(EmbeddedKafka("4.1.2", "/cache/kafka", cached=False)).what
+    'Its jars (44 MB) will be fetched into /cache/kafka at the first start.'
+    """
+    if not kafka.cached:
+        what = f"Its jars (44 MB) will be fetched into {kafka.directory} at the first start."
+        return ok("embedded kafka", what, kafka.version)
+    if kafka.damage is not None:
+        return warning(
+            "embedded kafka",
+            f"Its jars in {kafka.directory} are damaged: {kafka.damage}.",
+            "They will be fetched again at the next start; without a network, copy the directory from another machine.",
+            kafka.version,
+        )
+    return ok("embedded kafka", f"Its jars are in {kafka.directory}.", kafka.version)
+
+
+def judge_machine(machine: Machine) -> list[Finding]:
+    """Whether there is room for Spark.
+
+    >>> [f.in_use for f in judge_machine(Machine(2, 24 << 30, "/tmp", 9 << 30))]
+    ['2 cores, 24.0 GiB']
+    """
+    memory = "" if machine.available_bytes is None else f", {machine.available_bytes / _GIB:.1f} GiB"
+    in_use = f"{machine.cores} core{'' if machine.cores == 1 else 's'}{memory}"
+    if machine.available_bytes is not None and machine.available_bytes < _LITTLE_MEMORY_BYTES:
+        remedy = "Free some, or give spark.driver.memory less than its 1 GiB."
+        room = warning("machine", "That is little memory for Spark's JVM and its Python workers.", remedy, in_use)
+    else:
+        room = ok("machine", "Cores that can be used, memory that is free.", in_use)
+    if machine.temporary_free_bytes >= _LITTLE_SPACE_BYTES:
+        return [room]
+    free_mib = machine.temporary_free_bytes >> 20
+    what = f"{machine.temporary_directory}, where Spark spills and shuffles, has {free_mib} MiB left."
+    return [room, warning("machine", what, "Free some, or set spark.local.dir to a directory on a larger disk.")]

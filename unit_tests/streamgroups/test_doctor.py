@@ -1,0 +1,247 @@
+"""What ``streamgroups doctor`` makes of facts: each fault has its state, its words and its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from streamgroups.doctor import installation, machine
+from streamgroups.doctor.findings import Finding, State, ok, problem, warning, worst
+from streamgroups.doctor.installation import ClientLibrary, Distribution, NotLoadable, Package, Reader
+from streamgroups.doctor.machine import EmbeddedKafka, JavaFound, JavaUnusable, Machine, SparkHome, WorkerPython
+
+OURS = Distribution("1.0", ">=3.10", ("3.10", "3.11", "3.12", "3.13"))
+CLIENT = Package("confluent-kafka", "<3,>=2.12", "2.16.1")
+JAVA = JavaFound("/j/bin/java", "17.0.15", 17, frozenset({"java.base", "jdk.incubator.vector"}))
+ROOMY = Machine(2, 8 << 30, "/tmp", 8 << 30)
+
+CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
+    "python too old": (
+        lambda: installation.judge_python("3.9.7", OURS),
+        State.PROBLEM,
+        "needs Python >=3.10",
+        "virtual environment",
+    ),
+    "python untested": (lambda: installation.judge_python("3.14.0", OURS), State.WARNING, "up to 3.13", "Python 3.13"),
+    "python fine": (lambda: installation.judge_python("3.13.9", OURS), State.OK, "tested up to 3.13", ""),
+    "python release candidate": (lambda: installation.judge_python("3.12.0rc1", OURS), State.OK, ">=3.10", ""),
+    "reader native": (
+        lambda: installation.judge_reader(Reader(True, library="/l/librdkafka.so.1")),
+        State.OK,
+        "/l/librdkafka.so.1",
+        "",
+    ),
+    "reader plain": (
+        lambda: installation.judge_reader(Reader(False, "No librdkafka was found.")),
+        State.WARNING,
+        "slower. No librdkafka was found.",
+        "C compiler",
+    ),
+    "client fine": (
+        lambda: installation.judge_client(ClientLibrary("2.16.1", "2.16.0"), CLIENT),
+        State.OK,
+        "confluent-kafka 2.16.1",
+        "",
+    ),
+    "client does not load": (
+        lambda: installation.judge_client(NotLoadable("libsasl2.so.2: cannot open shared object file"), CLIENT),
+        State.PROBLEM,
+        "libsasl2.so.2",
+        "pip install --force-reinstall",
+    ),
+    "librdkafka of an old system": (
+        lambda: installation.judge_client(ClientLibrary("2.16.1", "2.3.0"), CLIENT),
+        State.PROBLEM,
+        "needs librdkafka >=2.12,<3",
+        "--only-binary :all: 'confluent-kafka>=2.12,<3'",
+    ),
+    "librdkafka with known faults": (
+        lambda: installation.judge_client(ClientLibrary("2.12.1", "2.12.1"), CLIENT),
+        State.WARNING,
+        "can crash; a member that was silent too long",
+        "'confluent-kafka>=2.15'",
+    ),
+    "librdkafka with one known fault": (
+        lambda: installation.judge_client(ClientLibrary("2.14.2", "2.14.2"), None),
+        State.WARNING,
+        "Known faults: a member that was silent too long",
+        "'confluent-kafka>=2.15'",
+    ),
+    "java missing": (
+        lambda: machine.judge_java(JavaUnusable("Java was not found.", "Install Java 17.")),
+        State.PROBLEM,
+        "Java was not found.",
+        "Install Java 17.",
+    ),
+    "java without the vector module": (
+        lambda: machine.judge_java(replace(JAVA, modules=frozenset({"java.base"}))),
+        State.PROBLEM,
+        "lacks the module jdk.incubator.vector",
+        "complete Java runtime",
+    ),
+    "java that does not tell its modules": (
+        lambda: machine.judge_java(replace(JAVA, modules=None)),
+        State.OK,
+        "/j/bin/java",
+        "",
+    ),
+    "java newer than spark knows": (
+        lambda: machine.judge_java(replace(JAVA, version="26", release=26)),
+        State.WARNING,
+        "up to 25",
+        "Java 17, 21 or 25",
+    ),
+    "workers' python does not exist": (
+        lambda: machine.judge_workers(WorkerPython("/no/python", "PYSPARK_PYTHON", None), "3.11.2"),
+        State.PROBLEM,
+        "/no/python (from PYSPARK_PYTHON), which does not run",
+        "PYSPARK_PYTHON",
+    ),
+    "workers' python is another release": (
+        lambda: machine.judge_workers(WorkerPython("/usr/bin/python3", "PATH", "3.9.2"), "3.11.2"),
+        State.PROBLEM,
+        "Python 3.9; the driver's is 3.11",
+        "activate the environment",
+    ),
+    "workers' python is another patch release": (
+        lambda: machine.judge_workers(WorkerPython("/p/python3", "PATH", "3.11.9"), "3.11.2"),
+        State.OK,
+        "another Python",
+        "",
+    ),
+    "workers' python lacks what they need": (
+        lambda: machine.judge_workers(WorkerPython("/p", "PATH", "3.11.2", missing=("pyarrow", "pyspark")), "3.11.2"),
+        State.PROBLEM,
+        "does not find pyarrow, pyspark",
+        "PYSPARK_PYTHON",
+    ),
+    "no spark at SPARK_HOME": (
+        lambda: machine.judge_spark_home(SparkHome("/opt/spark", None), "4.2.0"),
+        State.PROBLEM,
+        "there is no Spark there",
+        "Unset SPARK_HOME",
+    ),
+    "another spark at SPARK_HOME": (
+        lambda: machine.judge_spark_home(SparkHome("/opt/spark", "3.5.1"), "4.2.0"),
+        State.PROBLEM,
+        "Spark 3.5.1; PySpark is 4.2.0",
+        "Unset SPARK_HOME",
+    ),
+    "no name hidden": (lambda: machine.judge_names([]), State.OK, "No file", ""),
+    "names hidden": (
+        lambda: machine.judge_names(["/a/grp.py", "/a/json/"]),
+        State.WARNING,
+        "/a/grp.py, /a/json/ hide modules",
+        "Rename them.",
+    ),
+    "embedded kafka there": (
+        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", cached=True)),
+        State.OK,
+        "are in /c/k",
+        "",
+    ),
+    "embedded kafka not fetched": (
+        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", cached=False)),
+        State.OK,
+        "will be fetched into /c/k",
+        "",
+    ),
+    "embedded kafka damaged": (
+        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", True, "a.jar is missing")),
+        State.WARNING,
+        "damaged: a.jar is missing",
+        "fetched again",
+    ),
+    "little memory": (
+        lambda: machine.judge_machine(replace(ROOMY, available_bytes=1 << 30))[0],
+        State.WARNING,
+        "little memory",
+        "spark.driver.memory",
+    ),
+    "memory unknown": (lambda: machine.judge_machine(replace(ROOMY, available_bytes=None))[0], State.OK, "Cores", ""),
+    "full disk": (
+        lambda: machine.judge_machine(replace(ROOMY, temporary_free_bytes=5 << 20))[-1],
+        State.WARNING,
+        "/tmp, where Spark spills and shuffles, has 5 MiB left",
+        "spark.local.dir",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_judgement(case: str) -> None:
+    judge, state, says, advises = CASES[case]
+    finding = judge()
+    assert finding is not None
+    assert finding.state is state
+    assert says in finding.what
+    assert advises in finding.remedy
+    assert bool(finding.remedy) == (state is not State.OK), "what is not ok has a remedy, and only that"
+
+
+def test_a_spark_home_that_fits_is_not_worth_a_line() -> None:
+    assert machine.judge_spark_home(SparkHome("/opt/spark", "4.2.0"), "4.2.0") is None
+
+
+def test_packages_that_will_do_share_a_line() -> None:
+    packages = [
+        Package("pyspark", ">=4.2,<5", "4.2.1", ("sql",)),
+        Package("pandas", "<3,>=2.2", "2.3.3"),
+        Package("rich", "", "15.0.0"),
+        CLIENT,
+    ]
+    assert installation.judge_packages(packages) == [
+        ok("spark", "PySpark; needed: >=4.2,<5.", "4.2.1"),
+        ok("packages", "pandas 2.3.3, rich 15.0.0."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "about", "what", "remedy"),
+    [
+        (Package("pyspark", "<5,>=4.2", None, ("sql",)), "spark", "not installed", "'pyspark[sql]>=4.2,<5'"),
+        (Package("pyspark", "<5,>=4.2", "3.5.1", ("sql",)), "spark", "3.5.1 is installed", "'pyspark[sql]>=4.2,<5'"),
+        (Package("pandas", "<3,>=2.2", "3.0.1"), "packages", "needs >=2.2,<3", "'pandas>=2.2,<3'"),
+        (Package("confluent-kafka", "<3,>=2.12", "2.6.0"), "packages", "2.6.0", "'confluent-kafka>=2.12,<3'"),
+    ],
+)
+def test_packages_that_will_not_do_have_a_line_each(package: Package, about: str, what: str, remedy: str) -> None:
+    (finding,) = installation.judge_packages([package])
+    assert (finding.about, finding.state) == (about, State.PROBLEM)
+    assert what in finding.what
+    assert remedy in finding.remedy
+
+
+def test_a_development_version_of_a_package_counts() -> None:
+    (finding,) = installation.judge_packages([Package("pyspark", ">=4.2,<5", "4.3.0.dev1")])
+    assert finding.state is State.OK
+
+
+def test_a_pyspark_that_pip_does_not_know_of() -> None:
+    packages = [Package("pyspark", ">=4.2", None), Package("pandas", "", None)]
+    found = installation.with_version(packages, "pyspark", lambda: "4.2.0")
+    assert [package.installed for package in found] == ["4.2.0", None]
+
+
+def test_what_hides_a_module() -> None:
+    directories = {
+        "/job/": ["grp.py", "main.py", "pandas.py", "pyspark/", "types/"],
+        "/lib": ["helpers/", "grp_tools.py"],
+    }
+    found = machine.shadowing(directories, {"grp", "types", "json"}, {"pandas", "pyspark"})
+    assert found == ["/job/grp.py", "/job/pandas.py", "/job/types/"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "state"),
+    [
+        ([], State.OK),
+        ([ok("a", "x")], State.OK),
+        ([warning("a", "x", "y"), ok("b", "x")], State.WARNING),
+        ([ok("a", "x"), problem("b", "x", "y"), warning("c", "x", "y")], State.PROBLEM),
+    ],
+)
+def test_the_worst_finding_is_the_state(findings: list[Finding], state: State) -> None:
+    assert worst(findings) is state

@@ -1,0 +1,192 @@
+"""``streamgroups doctor`` on this machine: what it prints, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamgroups.cli import app
+from streamgroups.errors import InvalidOption
+
+MODULES = "java.base@17.0.15\njdk.incubator.vector@17.0.15"
+
+
+@pytest.fixture(autouse=True)
+def fine_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment without a problem; a test spoils one thing. Its working directory is empty."""
+    fake_java(tmp_path / "java" / "bin", MODULES)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    return work
+
+
+def fake_java(directory: Path, modules: str) -> None:
+    directory.mkdir(parents=True)
+    java = directory / "java"
+    version = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
+    java.write_text(f"#!/bin/sh\nif [ $1 = -version ]; then {version}; else echo '{modules}'; fi\n")
+    java.chmod(0o755)
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "500"})
+
+
+def findings(*arguments: str) -> tuple[int, dict[str, Mapping[str, str]]]:
+    result = doctor("-o", "json", *arguments)
+    report = json.loads(result.stdout)
+    states = [finding["state"] for finding in report["findings"]]
+    assert report["state"] == next(state for state in ("problem", "warning", "ok") if state in states)
+    return result.exit_code, {finding["about"]: finding for finding in report["findings"]}
+
+
+def test_a_machine_without_a_problem() -> None:
+    code, found = findings()
+    assert code == 0, found
+    assert list(found) == [
+        *("python", "streamgroups", "reader", "librdkafka", "java", "spark", "packages", "workers", "names"),
+        *("embedded kafka", "machine"),
+    ]
+    assert found["python"]["in_use"] == "{}.{}.{}".format(*sys.version_info[:3])
+    assert found["java"]["in_use"] == "17.0.15"
+    assert found["workers"]["state"] == "ok"
+    assert set(found["java"]) == {"about", "state", "what", "remedy", "in_use"}
+
+
+def test_the_table_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    _, found = findings()
+    result = doctor()
+    assert result.exit_code == 1
+    for finding in found.values():
+        assert finding["what"] in result.stdout
+        assert f"→ {finding['remedy']}" in result.stdout or not finding["remedy"]
+    assert "1 problem" in result.stdout.splitlines()[-1]
+
+
+def test_a_java_home_that_points_at_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    code, found = findings()
+    assert code == 1
+    assert found["java"]["state"] == "problem"
+    assert str(tmp_path / "nothing") in found["java"]["what"]
+    assert "JAVA_HOME" in found["java"]["remedy"]
+
+
+def test_a_java_that_spark_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(tmp_path / "jre" / "bin", "java.base@17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jre"))
+    code, found = findings()
+    assert code == 1
+    assert "jdk.incubator.vector" in found["java"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("""echo '["3.9.2", []]'""", "Python 3.9; the driver's is"),
+        ("""echo '["{}.{}.0", ["pyarrow"]]'""".format(*sys.version_info[:2]), "does not find pyarrow"),
+        ("exit 1", "does not run here"),
+        ("echo Hello", "does not run here"),
+    ],
+)
+def test_workers_with_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    code, found = findings()
+    assert code == 1
+    assert says in found["workers"]["what"]
+
+
+def test_workers_get_the_python_of_path_when_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, found = findings()
+    assert code == 1
+    assert found["workers"]["what"] == "Workers will run python3 (from PATH), which does not run here."
+
+
+def test_another_spark_at_spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / "spark-core_2.12-3.5.1.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    code, found = findings()
+    assert code == 1
+    assert "Spark 3.5.1" in found["spark"]["what"]
+
+
+def test_a_file_that_hides_a_module_is_a_warning(tmp_path: Path, fine_machine: Path) -> None:
+    (fine_machine / "grp.py").touch()
+    job = tmp_path / "job"
+    (job / "json").mkdir(parents=True)
+    (job / "json" / "__init__.py").touch()
+    (job / "main.py").touch()
+    code, found = findings("--script", str(job / "main.py"))
+    assert code == 0
+    assert found["names"]["state"] == "warning"
+    assert f"{job}/json/, {fine_machine}/grp.py hide modules" in found["names"]["what"]
+
+
+def test_jars_that_are_damaged_are_a_warning(tmp_path: Path) -> None:
+    from streamgroups_broker import DEFAULT_KAFKA_VERSION
+
+    assert "will be fetched" in findings()[1]["embedded kafka"]["what"]
+    (tmp_path / "cache" / "streamgroups" / f"kafka-{DEFAULT_KAFKA_VERSION}").mkdir(parents=True)
+    code, found = findings()
+    assert code == 0
+    assert "it has no manifest" in found["embedded kafka"]["what"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--bootstrap-servers", "localhost:9092"), ("-o", "yaml"), ("--command-config", "/no/file"), ("--script", "/no")],
+)
+def test_usage_errors_are_exit_code_2(wrong: tuple[str, str]) -> None:
+    assert doctor(*wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("server", "text", "says"),
+    [
+        (("--bootstrap-server", "localhost"), "", "'localhost' is not host:port"),
+        ((), "sasl.mechanism=PLAIN\n", "No broker is named"),
+        (("--bootstrap-server", "h:1"), "sasl.pasword=hunter2\n", "Did you mean 'sasl.password'?"),
+    ],
+)
+def test_a_cluster_that_is_not_well_named_is_refused_at_once(
+    tmp_path: Path, server: tuple[str, ...], text: str, says: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    result = doctor(*server, "--command-config", str(file))
+    assert isinstance(result.exception, InvalidOption)
+    assert says in str(result.exception)
+    assert "hunter2" not in str(result.exception) + result.output
+
+
+def test_it_imports_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys; sys.argv = ['streamgroups', 'doctor']\n"
+        "from streamgroups.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('pyspark', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert printed.stdout.splitlines()[-1] == "[]"
