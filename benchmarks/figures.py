@@ -1,0 +1,165 @@
+"""What a measurement says: figures with a spread, and rows that compare two of them. Pure; no clock, no Spark.
+
+Made by the families of measurements (``bulk``, ``small_batches`` ...), printed by ``tables``. A ratio is always turned so that more
+than 1 means that streamgroups is faster, whether more (records per second) or less (milliseconds) is better.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a figure counts.
+
+    Args:
+        name: as printed.
+        more_is_better: true of speeds, false of durations.
+    """
+
+    name: str
+    more_is_better: bool
+
+
+RECORDS_PER_S = Unit("records/s", more_is_better=True)
+MB_PER_S = Unit("MB/s", more_is_better=True)
+MS = Unit("ms", more_is_better=False)
+S = Unit("s", more_is_better=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number over some rounds.
+
+    Args:
+        value: the number to quote.
+        low, high: the same of the lowest and of the highest round.
+        rounds: how many rounds there were.
+    """
+
+    value: float
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why there is no figure.
+
+    Args:
+        why: in words.
+        is_failure: whether it should have been there; what cannot be had or cannot exist is no failure.
+    """
+
+    why: str
+    is_failure: bool = True
+
+
+Cell: TypeAlias = Figure | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: one measurement of ours beside one peer's.
+
+    Args:
+        what: what is measured.
+        unit: of both figures.
+        ours, theirs: the figures.
+        peer: whose the other is.
+        ratio: above 1 we are faster; None where there is nothing to compare.
+    """
+
+    what: str
+    unit: Unit
+    ours: Cell
+    peer: str
+    theirs: Cell
+    ratio: float | None
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong, in words."""
+        return tuple(c.why for c in (self.ours, self.theirs) if isinstance(c, Missing) and c.is_failure)
+
+
+def median_of(rounds: Sequence[float]) -> Figure:
+    """The median of one number per round, with the lowest and the highest round.
+
+    >>> median_of([3.0, 1.0, 2.0])
+    Figure(value=2.0, low=1.0, high=3.0, rounds=3)
+    """
+    return Figure(statistics.median(rounds), min(rounds), max(rounds), len(rounds))
+
+
+def percentile_of(rounds: Sequence[Sequence[float]], percent: int) -> Figure:
+    """A percentile of all rounds' samples together, with the same percentile of the lowest and the highest round.
+
+    >>> percentile_of([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], 50)
+    Figure(value=4.0, low=2.0, high=6.0, rounds=2)
+    """
+    each = [percentile(samples, percent) for samples in rounds]
+    pooled = [sample for samples in rounds for sample in samples]
+    return Figure(percentile(pooled, percent), min(each), max(each), len(rounds))
+
+
+def percentile(samples: Sequence[float], percent: int) -> float:
+    """The value that so many percent of the samples do not exceed, interpolated between neighbours.
+
+    Args:
+        samples: at least one.
+        percent: 1 to 99.
+
+    >>> percentile([10.0], 99), percentile([0.0, 100.0], 99)
+    (10.0, 99.0)
+    """
+    if len(samples) == 1:
+        return samples[0]
+    return statistics.quantiles(samples, n=100, method="inclusive")[percent - 1]
+
+
+def ratio(ours: float, theirs: float, unit: Unit) -> float:
+    """How many times faster we are.
+
+    >>> ratio(300, 200, RECORDS_PER_S), ratio(300, 200, MS) < 1
+    (1.5, True)
+    """
+    return ours / theirs if unit.more_is_better else theirs / ours
+
+
+def compare(
+    what: str, unit: Unit, found: Mapping[str, Cell], *, ours: str, alternatives: Collection[str] = ()
+) -> list[Row]:
+    """Rows that compare us with every peer.
+
+    Args:
+        what: what was measured.
+        unit: of all figures.
+        found: a figure per contestant.
+        ours: our name among them.
+        alternatives: names that are one peer in several settings. Only the fastest of them is given a ratio, and comes first.
+
+    Returns:
+        a row per peer.
+
+    >>> figures = {"us": median_of([4.0]), "slow": median_of([9.0]), "fast": median_of([2.0])}
+    >>> [(row.peer, row.ratio) for row in compare("read", S, figures, ours="us", alternatives=("slow", "fast"))]
+    [('fast', 0.5), ('slow', None)]
+    """
+    mine = found[ours]
+    measured = {name: cell.value for name, cell in found.items() if name in alternatives and isinstance(cell, Figure)}
+    fastest = max(measured, key=lambda name: measured[name] if unit.more_is_better else -measured[name], default=None)
+    peers = sorted((name for name in found if name != ours), key=lambda name: name != fastest)
+    rows = []
+    for name in peers:
+        theirs = found[name]
+        compared = name == fastest or name not in alternatives
+        both = isinstance(mine, Figure) and isinstance(theirs, Figure) and compared
+        value = ratio(mine.value, theirs.value, unit) if both else None  # type: ignore[union-attr]
+        rows.append(Row(what, unit, mine, name, theirs, value))
+    return rows

@@ -1,0 +1,99 @@
+"""Contestants take turns: A B A B, so that all see the same machine in the same minute.
+
+Called by ``bench.Bench``. It has no clock of its own, so it can be tested without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from benchmarks.figures import Missing
+
+T = TypeVar("T")
+
+
+class NotHere(Exception):
+    """A peer cannot be had on this machine; no failure of the benchmark. Its text says why."""
+
+
+class WrongCount(Exception):
+    """A reader gave another number of records than there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How often contestants take turns.
+
+    Args:
+        counted: rounds that count.
+        warm_up: rounds before them that do not: they start processes and compile code.
+        budget_s: no further round begins after so many seconds, once one has counted.
+        slow_s: a contestant whose first run takes longer than this has no second one, and the first counts.
+    """
+
+    counted: int
+    warm_up: int = 1
+    budget_s: float = 120
+    slow_s: float = 45
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], T]],
+    rounds: Rounds,
+    now_s: Callable[[], float],
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, list[T] | Missing]:
+    """Lets contestants take turns. One that fails takes part no longer; the others go on.
+
+    Args:
+        contestants: what each does in a round.
+        rounds: how often.
+        now_s: the clock.
+        tell: is told what comes next.
+
+    Returns:
+        what each found in the rounds that count, or why there is nothing.
+
+    >>> ticks = iter(range(100))
+    >>> interleave({"a": lambda: 1, "b": lambda: 1 / 0}, Rounds(2), lambda: next(ticks))
+    {'a': [1, 1], 'b': Missing(why='b: ZeroDivisionError: division by zero', is_failure=True)}
+    """
+    found: dict[str, list[T]] = {name: [] for name in contestants}
+    missing: dict[str, Missing] = {}
+    finished: set[str] = set()
+    began_s = now_s()
+    for turn in range(rounds.warm_up + rounds.counted):
+        if turn > rounds.warm_up and now_s() - began_s > rounds.budget_s:
+            break
+        for name, run in contestants.items():
+            if name in missing or name in finished:
+                continue
+            tell(f"{name}, {'warming up' if turn < rounds.warm_up else f'round {turn - rounds.warm_up + 1}'}")
+            started_s = now_s()
+            try:
+                result = run()
+            except NotHere as e:
+                missing[name] = Missing(f"{name}: {e}", is_failure=False)
+                continue
+            except Exception as e:
+                missing[name] = Missing(f"{name}: {in_short(e)}")
+                continue
+            slow = turn == 0 and now_s() - started_s > rounds.slow_s
+            if slow:
+                finished.add(name)
+            if slow or turn >= rounds.warm_up:
+                found[name].append(result)
+    return {name: missing.get(name, results) for name, results in found.items()}
+
+
+def in_short(error: BaseException) -> str:
+    """An error in one line; Spark's carry the whole stack of two languages.
+
+    >>> in_short(ValueError("no such topic\\nat java.base"))
+    'ValueError: no such topic'
+    """
+    text = str(error).strip()
+    first = text.splitlines()[0] if text else ""
+    return f"{type(error).__name__}: {first}"[:300]

@@ -1,0 +1,132 @@
+"""The table, on a terminal and as reStructuredText. Pure: it makes text of rows.
+
+Used by ``command``. The file that ``--out`` names is what ``docs/benchmarks.rst`` includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.table import Table
+
+from benchmarks.figures import Cell, Missing, Row
+
+TITLE = "streamgroups beside others; a ratio above 1 means that streamgroups is faster"
+_HEADER = ("measured", "unit", "ours", "spread", "peer", "peer's", "spread", "ratio")
+_RIGHT = {"ours", "peer's", "ratio", "spread"}
+_WIDTHS = (28, 8, 10, 12, 18, 10, 12, 6)
+
+
+def number(value: float) -> str:
+    """Three digits or more, as people write them.
+
+    >>> [number(value) for value in (1_451_234.0, 207.4, 20.74, 2.074, 0.0)]
+    ['1,451,234', '207', '20.7', '2.07', '0.00']
+    """
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def value_text(cell: Cell) -> str:
+    """A figure's number; a dash where there is none.
+
+    >>> value_text(Missing("it cannot", is_failure=False)), value_text(Missing("it broke"))
+    ('—', 'failed')
+    """
+    if isinstance(cell, Missing):
+        return "failed" if cell.is_failure else "—"
+    return number(cell.value)
+
+
+def spread_text(cell: Cell) -> str:
+    """From the lowest to the highest round.
+
+    >>> from benchmarks.figures import Figure
+    >>> spread_text(Figure(2.0, 1.0, 3.0, 3)), spread_text(Figure(2.0, 2.0, 2.0, 1))
+    ('1.00 to 3.00', '1 round')
+    """
+    if isinstance(cell, Missing):
+        return ""
+    return f"{number(cell.low)} to {number(cell.high)}" if cell.rounds > 1 else "1 round"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row's texts, in the order of the columns."""
+    return (
+        row.what,
+        row.unit.name,
+        value_text(row.ours),
+        spread_text(row.ours),
+        row.peer,
+        value_text(row.theirs),
+        spread_text(row.theirs),
+        "" if row.ratio is None else f"{row.ratio:.2f}",
+    )
+
+
+def remarks(rows: Iterable[Row]) -> list[str]:
+    """Why figures are missing; each reason once, in the order of the table. A failure says of what."""
+    missing = [(r.what, c) for r in rows for c in (r.ours, r.theirs) if isinstance(c, Missing) and c.why]
+    return list(dict.fromkeys(f"{what}: {c.why}" if c.is_failure else c.why for what, c in missing))
+
+
+def terminal_table(rows: Sequence[Row]) -> Table:
+    """For a terminal. Ratios of 1 and more are green, those below red."""
+    table = Table(title=TITLE)
+    for name in _HEADER:
+        table.add_column(name, justify="right" if name in _RIGHT else "left", overflow="fold")
+    before = ""
+    for row in rows:
+        what, *others, shown = cells(row)
+        if row.ratio is not None:
+            shown = f"[{'green' if row.ratio >= 1 else 'red'}]{shown}[/]"
+        if what == before:
+            # The same measurement beside another peer: ours is not said again.
+            others[:3] = "", "", ""
+            what = ""
+        elif before:
+            table.add_section()
+        table.add_row(what, *others, shown)
+        before = row.what
+    return table
+
+
+def rst(rows: Sequence[Row], machine: Mapping[str, str], notes: Sequence[str]) -> str:
+    """For the documents.
+
+    Args:
+        rows: the table.
+        machine: what it ran on, by name.
+        notes: sentences below the table.
+
+    Returns:
+        a fragment that other documents can include: no headings.
+    """
+    lines = [
+        ".. Made by python -m benchmarks --out; not to be edited.",
+        "",
+        f".. list-table:: {TITLE}",
+        "   :header-rows: 1",
+        f"   :widths: {' '.join(map(str, _WIDTHS))}",
+        "",
+    ]
+    for texts in (_HEADER, *map(cells, rows)):
+        for i, text in enumerate(texts):
+            marker = "   * - " if i == 0 else "     - "
+            lines.append(f"{marker}{_escaped(text)}".rstrip())
+    lines.append("")
+    for note in (*notes, *remarks(rows)):
+        lines += [f"* {_escaped(note)}"]
+    lines += ["", "It ran on:", ""]
+    lines += [f"* {_escaped(name)}: {_escaped(value)}" for name, value in machine.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text that reStructuredText takes as it is, in one line.
+
+    >>> _escaped("a*b` |c_\\nd")
+    'a\\\\*b\\\\` \\\\|c\\\\_ d'
+    """
+    return "".join(f"\\{c}" if c in "\\*`|_" else c for c in " ".join(text.split()))
