@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BROKER ?= embedded
+BENCH  ?=
 
 .PHONY: help demo test lint unit integration bench wheel clean
 
@@ -28,8 +29,12 @@ unit: $(VENV)/installed  ## tests without a network, in seconds
 integration: $(VENV)/installed  ## tests on a real broker with real Spark
 	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)
 
-bench: $(VENV)/installed  ## our figures beside Spark's own source, as a table
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/installed $(VENV)/quix  ## our figures beside those of others, as a table; BENCH=--quick: a small run
+	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)
+
+# A peer of the benchmark that wants another confluent-kafka. Where it cannot be installed, its lines stay empty.
+$(VENV)/quix:
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams==3.28.1' || rm -rf $@
 
 wheel: $(VENV)/installed  ## the wheel, in dist/
 	$(BIN)/python -m build --wheel
@@ -37,7 +42,7 @@ wheel: $(VENV)/installed  ## the wheel, in dist/
 $(VENV)/installed: setup.cfg setup.py constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "streamgroups needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
 	touch $@
 
 clean:  ## removes what was made

@@ -1,10 +1,10 @@
-"""All benchmarks, one after the other: ``python -m benchmarks``. Called by ``make bench``."""
+"""``python -m benchmarks``, called by ``make bench``; see ``command``."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import small_batches
+from benchmarks.command import main
 
 if __name__ == "__main__":
-    sys.exit(small_batches.main())
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The command: measures what is asked for, prints the table, writes it for the documents. Run by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TypeAlias
+
+from rich.console import Console
+
+from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
+from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
+from benchmarks.figures import Missing, Row, S
+from benchmarks.handover import handover
+from benchmarks.machine import machine
+from benchmarks.queries import queries
+from benchmarks.rounds import NotHere, in_short
+from benchmarks.shapes import compression, partitions, sizes
+from benchmarks.small_batches import SmallBatches
+from benchmarks.sources import OURS, SPARK, SPARK_20
+from benchmarks.tables import remarks, rst, terminal_table
+from streamgroups_broker import EmbeddedKafka
+
+Family: TypeAlias = Callable[[Bench], Iterable[Row]]
+
+_SMALL_BATCHES = SmallBatches()
+#: Groups of lines, by the names that ``--only`` takes, in the order of the table.
+FAMILIES: Mapping[str, Family] = {
+    "bulk": bulk,
+    "catch-up": catch_up,
+    "queries": queries,
+    "small-batches": _SMALL_BATCHES,
+    "hand-over": handover,
+    "partitions": partitions,
+    "sizes": sizes,
+    "compression": compression,
+}
+
+_NOTES = (
+    "Figures are medians over the rounds, percentiles are over all triggers of all rounds; the spread is from the lowest to the "
+    "highest round.",
+    f"{SPARK} is Spark's own source with its defaults, {SPARK_20} the same with kafka.fetch.max.wait.ms=20, which is our reader's "
+    "default. The ratio is to the faster of the two; the other has none.",
+    f"{LOOP} and {QUIX} are one process each; Spark has {TASKS} tasks at once.",
+    "Streams read with the trigger availableNow; their figure is that of the trigger unless it says start to end.",
+    "When a query joins, its first micro-batch starts Python workers and compiles code before it reads: a second or more that a plain "
+    "consumer does not have.",
+)
+_LEAST_WIDTH = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints. Returns the exit code: 1 if anything could not be measured that should have been."""
+    asked = _parser().parse_args(arguments)
+    console, progress = Console(), Console(stderr=True)
+    if not console.is_terminal:
+        console = Console(width=max(console.width, _LEAST_WIDTH))
+    began_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        progress.print(f"[dim]{time.monotonic() - began_s:5.0f} s  {text}[/]", highlight=False)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="streamgroups-bench-", dir=asked.directory) as directory,
+        # The fully compiling JVM, and room for what is read to stay in the page cache rather than in the heap.
+        EmbeddedKafka(data_dir=Path(directory) / "kafka", jvm_options=(), heap_mb=1024) as kafka,
+    ):
+        try:
+            with session() as spark:
+                bench = Bench(
+                    spark,
+                    kafka.bootstrap_servers,
+                    Path(directory),
+                    QUICK if asked.quick else Scale(),
+                    quix_python=asked.quix_python,
+                    tell=tell,
+                )
+                rows = measure(bench, asked.only or FAMILIES)
+                facts = machine(spark, kafka.version)
+        except NotHere as e:
+            console.print(str(e), markup=False, highlight=False)
+            return 1
+    took_s = time.monotonic() - began_s
+    facts |= {"When": f"{datetime.now(timezone.utc):%Y-%m-%d}, in {took_s / 60:.0f} minutes"}
+    notes = ("A quick run, to see that it works: its figures mean nothing.", *_NOTES) if asked.quick else _NOTES
+    _print(console, rows, facts, notes)
+    if asked.phases:
+        console.print(_SMALL_BATCHES.phases_table())
+    if asked.out:
+        asked.out.write_text(rst(rows, facts, notes), encoding="utf-8")
+    return 1 if any(row.failures for row in rows) else 0
+
+
+def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
+    """Runs families one after the other. One that fails gives a row that says why; the rest goes on."""
+    rows: list[Row] = []
+    for name in names:
+        try:
+            # One by one: what was found before a failure counts.
+            for row in FAMILIES[name](bench):
+                rows.append(row)
+        except Exception as e:
+            rows.append(Row(name, S, Missing(f"{OURS}: {in_short(e)}"), "", Missing("", is_failure=False), None))
+    return rows
+
+
+def _print(console: Console, rows: Sequence[Row], facts: Mapping[str, str], notes: Sequence[str]) -> None:
+    console.print(terminal_table(rows))
+    for line in (*notes, *remarks(rows)):
+        console.print(f"· {line}", markup=False, highlight=False)
+    for name, value in facts.items():
+        console.print(f"{name}: {value}", markup=False, highlight=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Our figures beside those of others.")
+    parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it works")
+    parser.add_argument("--only", nargs="+", choices=FAMILIES, metavar="NAME", help=f"of {', '.join(FAMILIES)}")
+    parser.add_argument("--phases", action="store_true", help="also where the time of small batches goes")
+    parser.add_argument("--out", type=Path, metavar="FILE.rst", help="write the table as reStructuredText, too")
+    parser.add_argument("--quix-python", type=Path, metavar="PYTHON", help="a Python that has Quix Streams, to compare")
+    parser.add_argument(
+        "--directory", type=Path, help="for the broker's logs and checkpoints, on a disk with 5 GB free"
+    )
+    return parser

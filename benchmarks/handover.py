@@ -1,0 +1,224 @@
+"""How long a partition is without a reader when it changes hands: a member joins, is killed, or stops.
+
+A family of ``command``. Two members of one group in processes of their own share eight partitions into which records flow. Times run
+from when the second asks to join, from the ``kill -9``, or from when the member that stops begins to leave, to the first record that
+its successor has read of a partition that changed hands. The peer is two plain confluent-kafka consumers with the same
+session, heartbeat and assignment settings; Spark's own source has no groups. Source: KIP-429, cooperative rebalancing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.bench import Bench, environment
+from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
+from benchmarks.sources import OURS, SPARK
+from benchmarks.workload import SteadyLoad, create
+from streamgroups.groups.history import Kind
+from streamgroups_kafka.history import read_history
+
+CONSUMERS = "confluent-kafka consumers"
+PARTITIONS = 8
+_PER_S = 1_000
+_SESSION_MS = 6_000
+_PATIENCE_S = 60
+_BY_THE_MEMBER = {"joining": Kind.JOINING, "assigned": Kind.ASSIGNED}
+#: Seconds of one hand-over, by what caused it.
+Times = Mapping[str, float]
+_CAUSES = {
+    "assigned": "hand-over, a member joins: until it has partitions",
+    "join": "hand-over, a member joins: until it has read",
+    "kill": f"hand-over, kill -9: until read by another ({_SESSION_MS // 1000} s are the session timeout)",
+    "stop": "hand-over, a member stops: until read by another",
+}
+
+
+def handover(bench: Bench) -> Iterator[Row]:
+    """Each cause of a hand-over, once a round."""
+    runs: dict[str, Callable[[], Times]] = {
+        OURS: partial(_round, bench, "query"),
+        CONSUMERS: partial(_round, bench, "consumer"),
+    }
+    found = bench.race("hand-over", runs, bench.scale.handover_rounds)
+    for cause, what in _CAUSES.items():
+        figures: dict[str, Cell] = {
+            name: cell if isinstance(cell, Missing) else median_of([times[cause] for times in cell])
+            for name, cell in found.items()
+        }
+        figures[SPARK] = Missing(f"{SPARK}: it joins no group, so nothing is handed over", is_failure=False)
+        yield from compare(what, S, figures, ours=OURS)
+
+
+class _Member:
+    """A member in a process of its own.
+
+    Args:
+        kind: ``query`` or ``consumer``, see ``handover_member``.
+        name: its ``client.id``.
+        directory: for its files.
+        group, topic, bootstrap: what it joins.
+    """
+
+    def __init__(self, kind: str, name: str, directory: Path, group: str, topic: str, bootstrap: str) -> None:
+        self.name = name
+        self._kind, self._group = kind, group
+        self._diary, self._history = directory / f"{name}.diary", directory / "history"
+        self._log_path = directory / f"{name}.log"
+        session = {"session.timeout.ms": str(_SESSION_MS), "heartbeat.interval.ms": "1000", "client.id": name}
+        common = {"diary": str(self._diary)}
+        self._config: dict[str, Any]
+        if kind == "query":
+            options = {f"kafka.{key}": value for key, value in session.items()}
+            options |= {"kafka.bootstrap.servers": bootstrap, "group.id": group, "subscribe": topic}
+            options |= {"startingPosition": "TRIM_HORIZON"}
+            checkpoint = str(directory / f"checkpoint-{name}")
+            self._config = {**common, "options": options, "checkpoint": checkpoint, "history": str(self._history)}
+        else:
+            settings = {
+                **session,
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": "false",
+                "partition.assignment.strategy": "cooperative-sticky",
+            }
+            self._config = {**common, "settings": settings, "topic": topic}
+        self._log: IO[bytes] = self._log_path.open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.handover_member", kind, json.dumps(self._config)],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env={**os.environ, **environment(), "SPARK_LOCAL_DIRS": str(directory / "spark")},
+            start_new_session=True,
+        )
+
+    def kill(self) -> float:
+        """``kill -9`` of all its processes; harmless when it has ended. Returns when."""
+        at_s = time.time()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._log.close()
+        return at_s
+
+    def ask_to_stop(self) -> None:
+        """As a user would; it notes when it begins to leave."""
+        self._process.terminate()
+
+    def noted_s(self, what: str) -> float | None:
+        """When this first happened to it."""
+        if what in _BY_THE_MEMBER and self._kind == "query":
+            # The member inside the source says so itself, in its own process.
+            kind = _BY_THE_MEMBER[what]
+            events = read_history(self._history) if self._history.exists() else []
+            own = (e for e in events if e.member == self.name and e.kind is kind)
+            return next((e.time_ms / 1000 for e in own if e.offsets or kind is Kind.JOINING), None)
+        return next((line["at_s"] for line in self._lines() if line["what"] == what), None)
+
+    def first_read_s(self, partitions: set[int], after_s: float) -> float | None:
+        """When it first read a record of one of these partitions since then."""
+        reads = (line for line in self._lines() if line["what"] == "read" and line["at_s"] >= after_s)
+        return next((line["at_s"] for line in reads if partitions & set(line["partitions"])), None)
+
+    def require_alive(self) -> None:
+        """Raises what it has printed if it has ended."""
+        if self._process.poll() is not None:
+            lines = self._log_path.read_text(errors="replace").strip().splitlines()
+            raise RuntimeError(f"{self.name} ended: {lines[-1] if lines else 'it printed nothing'}")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self._diary.exists():
+            return []
+        return [json.loads(line) for line in self._diary.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _round(bench: Bench, kind: str) -> Times:
+    """One member, a second, the first killed, a third, the third stopped."""
+    group = f"handover-{uuid.uuid4().hex[:8]}"
+    topic, directory = group, bench.directory / group
+    directory.mkdir()
+    create(bench.bootstrap, topic, PARTITIONS)
+    admin = AdminClient({"bootstrap.servers": bench.bootstrap, "log_level": 0})
+    with SteadyLoad(bench.bootstrap, topic, partitions=PARTITIONS, per_s=_PER_S), ExitStack() as stack:
+
+        def start(name: str) -> _Member:
+            member = _Member(kind, name, directory, group, topic, bench.bootstrap)
+            stack.callback(member.kill)
+            return member
+
+        first = start("first")
+        _settled(admin, group, [first])
+        second = start("second")
+        held = _settled(admin, group, [first, second])
+        joined_s = _soon(lambda: second.noted_s("joining"), "the second joins", second)
+        assigned = _soon(lambda: second.noted_s("assigned"), "the second has partitions", second) - joined_s
+        joined = _soon(lambda: second.first_read_s(held["second"], joined_s), "the second reads", second) - joined_s
+
+        killed_s = first.kill()
+        killed = _soon(lambda: second.first_read_s(held["first"], killed_s), "the second takes over", second) - killed_s
+
+        third = start("third")
+        held = _settled(admin, group, [second, third])
+        third.ask_to_stop()
+        left_s = _soon(lambda: third.noted_s("leaving"), "the third leaves")
+        left = _soon(lambda: second.first_read_s(held["third"], left_s), "the second takes over again", second) - left_s
+    return {"assigned": assigned, "join": joined, "kill": killed, "stop": left}
+
+
+def _settled(admin: AdminClient, group: str, members: list[_Member]) -> dict[str, set[int]]:
+    """Waits until the group is stable, with these members and an even share of partitions each; returns who holds which."""
+    names = {member.name for member in members}
+
+    def shares() -> dict[str, set[int]] | None:
+        try:
+            described = admin.describe_consumer_groups([group])[group].result(10)
+        except KafkaException:
+            # A new cluster is still choosing who looks after the group.
+            return None
+        held = {
+            member.client_id: {tp.partition for tp in member.assignment.topic_partitions}
+            for member in described.members
+        }
+        even = all(len(partitions) == PARTITIONS // len(names) for partitions in held.values())
+        return held if described.state == ConsumerGroupState.STABLE and set(held) == names and even else None
+
+    held: dict[str, set[int]] = _soon(shares, f"a stable group of {', '.join(sorted(names))}", *members)
+    now_s = time.time()
+    for member in members:
+        _soon(partial(member.first_read_s, held[member.name], now_s), f"{member.name} reads", member)
+    return held
+
+
+def _soon(found: Callable[[], Any], what: str, *members: _Member) -> Any:
+    """Waits until there is an answer.
+
+    Raises:
+        TimeoutError: there is none in time.
+        RuntimeError: a member that must live has ended.
+    """
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while (answer := found()) is None:
+        for member in members:
+            member.require_alive()
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"not within {_PATIENCE_S} s: {what}")
+        time.sleep(0.05)
+    return answer

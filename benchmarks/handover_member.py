@@ -1,0 +1,108 @@
+"""A member of a group as a program: a streaming query of ours, or a plain confluent-kafka consumer. Started by ``handover``.
+
+It writes a line of JSON for each thing that happens, with the time: that it joins, which partitions it read records of, that it leaves.
+A record counts as read when it is where a user's code has it: in ``foreachBatch``, or returned by ``consume``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+# Asked for from outside. A flag, not an exception: one inside a call to Java breaks the connection to it.
+_STOP = threading.Event()
+_LOOK_S = 0.05
+
+
+class Diary:
+    """Where a member writes what happens to it.
+
+    Args:
+        path: a file of its own.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def note(self, what: str, partitions: Iterable[int] = ()) -> None:
+        """One line, in one write."""
+        line = json.dumps({"at_s": time.time(), "what": what, "partitions": sorted(set(partitions))})
+        os.write(self._fd, f"{line}\n".encode())
+
+
+def query(config: dict[str, Any], diary: Diary) -> None:
+    """A streaming query, until it is told to stop."""
+    from pyspark.sql import DataFrame, SparkSession
+
+    import streamgroups as sg
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    sg.register(spark)
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        partitions = batch.select("partition").toArrow().column(0).unique().to_pylist()
+        if partitions:
+            diary.note("read", partitions)
+
+    reader = spark.readStream.format("streamgroups").options(**config["options"], historyDir=config["history"])
+    running = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
+    while not _STOP.is_set() and not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+        pass
+    diary.note("leaving")
+    running.stop()
+    spark.stop()
+
+
+def consumer(config: dict[str, Any], diary: Diary) -> None:
+    """A plain consumer that commits what it has read, until it is told to stop."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    member = Consumer({**config["settings"], "log_level": 0})
+    diary.note("joining")
+
+    def on_assign(_member: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            diary.note("assigned", (tp.partition for tp in partitions))
+
+    member.subscribe([config["topic"]], on_assign=on_assign)
+    while not _STOP.is_set():
+        messages = [m for m in member.consume(1_000, _LOOK_S) if m.error() is None]
+        if messages:
+            diary.note("read", (m.partition() or 0 for m in messages))
+            member.commit(asynchronous=True)
+    diary.note("leaving")
+    member.close()
+
+
+def _die_with_the_benchmark() -> None:
+    """Standard input is a pipe from it that carries nothing: its end means that the benchmark is gone, whatever the way."""
+
+    def wait() -> None:
+        os.read(0, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="benchmark-watch", daemon=True).start()
+
+
+def main(kind: str, config: dict[str, Any]) -> int:
+    """Runs a member of this kind."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: _STOP.set())
+    _die_with_the_benchmark()
+    (query if kind == "query" else consumer)(config, Diary(config["diary"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,70 @@
+"""The machine and the software that figures belong to: figures without them mean nothing.
+
+Called by ``command`` for the table's footer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import confluent_kafka
+import psutil
+from pyspark.sql import SparkSession
+
+import streamgroups
+
+
+def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
+    """What the figures were taken on, by name, in the order to print.
+
+    Args:
+        spark: the session that took them.
+        kafka_version: of the broker.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    properties = jvm.java.lang.System
+    return {
+        "Processor": f"{_processor()}, {os.cpu_count()} cores; Spark uses {spark.sparkContext.defaultParallelism}",
+        "Memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "System": f"{_system()}, {platform.machine()}",
+        "Python": f"{platform.python_version()}; pyarrow {_version('pyarrow')}, pandas {_version('pandas')}",
+        "Java": f"{properties.getProperty('java.version')} ({properties.getProperty('java.vm.name')})",
+        "Spark": spark.version,
+        "Kafka": f"{kafka_version}, one broker on the same machine",
+        "confluent-kafka": f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}",
+        "streamgroups": f"{streamgroups.__version__}, {reader()}",
+    }
+
+
+def reader() -> str:
+    """Which reader our figures are of."""
+    return "the plain reader"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _processor() -> str:
+    """The processor's name: ``platform.processor`` is empty or the architecture on most systems."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _system() -> str:
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+    return f"{name}, {platform.system()} {platform.release()}"

@@ -1,0 +1,43 @@
+"""A peer: Quix Streams, each record through ``sdf.update`` of a counter. Run by ``bulk`` in an environment of its own.
+
+It imports nothing of ours, for it runs where streamgroups and Spark are not installed. Quix Streams is no dependency of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from typing import Any
+
+from quixstreams import Application
+
+
+def main(bootstrap: str, topic: str, wanted: int) -> None:
+    """Reads at least so many records from the beginning."""
+    started_s = time.perf_counter()
+    app = Application(
+        broker_address=bootstrap,
+        consumer_group=f"bench-quix-{uuid.uuid4().hex}",
+        auto_offset_reset="earliest",
+        auto_create_topics=False,
+        loglevel="ERROR",
+    )
+    records = 0
+    ended_s = 0.0
+
+    def count(_value: Any) -> None:
+        nonlocal records, ended_s
+        records += 1
+        if records == wanted:
+            ended_s = time.perf_counter()
+            app.stop()
+
+    app.dataframe(app.topic(topic, value_deserializer="bytes", key_deserializer="bytes")).update(count)
+    app.run()
+    print(json.dumps({"records": records, "seconds": ended_s - started_s}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,189 @@
+"""Reading through Spark, by our source and by Spark's own, timed and counted.
+
+Used by every family that compares sources. Spark's source is measured twice. While it waits for the last records of a partition it
+waits for ``fetch.max.wait.ms``, 500 ms unless set, where our reader sets 20 ms; so there is a row with its defaults and one with our
+setting, and the ratio is to the faster. Reads are counted: a reader that is fast because it reads too little is an error.
+Source: Spark's "Structured Streaming Programming Guide", Monitoring.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Missing, Row, Unit, compare, median_of
+from benchmarks.rounds import Rounds, WrongCount
+
+OURS = "streamgroups"
+SPARK = "Spark kafka"
+#: With ``fetch.max.wait.ms=20``.
+SPARK_20 = "Spark kafka, 20 ms"
+#: Format and options of each contestant.
+SOURCES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    OURS: ("streamgroups", {}),
+    SPARK: ("kafka", {}),
+    SPARK_20: ("kafka", {"kafka.fetch.max.wait.ms": "20"}),
+}
+SPARKS = (SPARK, SPARK_20)
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRun:
+    """A streaming query that has read all there was.
+
+    Args:
+        wall_s: from ``start()`` until it had ended.
+        trigger_s: what the triggers took that read something; without starting and stopping.
+        records: what it read.
+        observed: the sums of what ``observe("check", ...)`` counted, by name.
+    """
+
+    wall_s: float
+    trigger_s: float
+    records: int
+    observed: Mapping[str, int] = field(default_factory=dict)
+
+
+def batch_read(bench: Bench, name: str, topic: str, expected: int, options: Mapping[str, str]) -> float:
+    """Reads a topic with ``spark.read`` into the sink ``noop``.
+
+    Args:
+        bench: where.
+        name: of `SOURCES`.
+        topic: what.
+        expected: how many records there are.
+        options: beside the usual ones.
+
+    Returns:
+        seconds.
+
+    Raises:
+        WrongCount: another number of records arrived at the sink.
+    """
+    source, extra = SOURCES[name]
+    seen = _executions(bench)
+    started_s = time.perf_counter()
+    frame = bench.spark.read.format(source).options(**_usual(bench, topic), **extra, **options).load()
+    frame.write.format("noop").mode("overwrite").save()
+    took_s = time.perf_counter() - started_s
+    arrived = _written(bench, seen)
+    if arrived != expected:
+        raise WrongCount(f"{arrived} of {expected} records arrived")
+    return took_s
+
+
+def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: Transform = lambda df: df) -> StreamRun:
+    """Reads a topic from its beginning by a streaming query that ends when it has (``availableNow``).
+
+    Raises:
+        WrongCount: it read another number of records.
+    """
+    checkpoint = bench.directory / uuid.uuid4().hex
+    frame = transform(_stream(bench, name, topic))
+    started_s = time.perf_counter()
+    query = (
+        frame.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    progress = _until_end(query)
+    wall_s = time.perf_counter() - started_s
+    read = [p for p in progress if p.numInputRows]
+    records = sum(p.numInputRows for p in read)
+    if records != expected:
+        raise WrongCount(f"{records} of {expected} records were read")
+    trigger_s = sum(p.durationMs["triggerExecution"] for p in read) / 1000
+    observed: dict[str, int] = {}
+    for p in read:
+        row = p.observedMetrics.get("check")
+        for key, value in (row.asDict() if row else {}).items():
+            observed[key] = observed.get(key, 0) + (value or 0)
+    return StreamRun(wall_s, trigger_s, records, observed)
+
+
+def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
+    """Reads a topic in micro-batches of so many records; the progress reports of Spark, in order."""
+    query = (
+        _stream(bench, name, topic, maxOffsetsPerTrigger=str(records))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(bench.directory / uuid.uuid4().hex))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        return list(query.recentProgress)
+    finally:
+        query.stop()
+
+
+def stream_rows(
+    bench: Bench, what: str, unit: Unit, runs: Mapping[str, Callable[[], float]], rounds: Rounds
+) -> list[Row]:
+    """Lets contestants take turns at something that gives one number a round; the rows of the table."""
+    found = bench.race(what, runs, rounds)
+    figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
+    return compare(what, unit, figures, ours=OURS, alternatives=SPARKS)
+
+
+def _stream(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
+    source, extra = SOURCES[name]
+    own = (
+        {"group.id": f"bench-{uuid.uuid4().hex}", "startingPosition": "TRIM_HORIZON"}
+        if name == OURS
+        else {"startingOffsets": "earliest"}
+    )
+    return bench.spark.readStream.format(source).options(**_usual(bench, topic), **extra, **own, **options).load()
+
+
+def _until_end(query: StreamingQuery) -> list[Any]:
+    try:
+        query.awaitTermination()
+        return list(query.recentProgress)
+    finally:
+        query.stop()
+
+
+def _usual(bench: Bench, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bench.bootstrap, "subscribe": topic}
+
+
+def _executions(bench: Bench) -> int:
+    """How many queries Spark has run so far. Spark has no public way to ask what one of them wrote; its status page does it so."""
+    _settle(bench)
+    return int(_status(bench).executionsCount())
+
+
+def _written(bench: Bench, seen: int) -> int:
+    """How many records arrived at the sink of the one query that has run since."""
+    _settle(bench)
+    status = _status(bench)
+    executions = status.executionsList(seen, int(status.executionsCount()) - seen)
+    for i in range(executions.size()):
+        number = executions.apply(i).executionId()
+        values, nodes = status.executionMetrics(number), status.planGraph(number).allNodes()
+        for j in range(nodes.size()):
+            if nodes.apply(j).name().startswith("OverwriteByExpression"):
+                metric = nodes.apply(j).metrics().apply(0)
+                found = values.get(metric.accumulatorId())
+                return int(found.get().replace(",", "")) if found.isDefined() else 0
+    raise WrongCount("Spark does not say how many records arrived")
+
+
+def _status(bench: Bench) -> Any:
+    return bench.spark._jsparkSession.sharedState().statusStore()
+
+
+def _settle(bench: Bench) -> None:
+    """Waits until Spark has counted what it has done."""
+    bench.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()

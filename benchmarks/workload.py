@@ -1,0 +1,162 @@
+"""What is read: topics full of records that are the same in every run, and a steady stream of new ones.
+
+Topics are written once per shape by Spark's own Kafka sink, the fastest writer at hand, and counted by their end offsets. A record
+is JSON, its key the record's number; keys are not counted in a record's size. Values are as compressible as such JSON is: names
+repeat, hashes do not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.rounds import WrongCount
+
+#: What ``from_json`` makes of a record of 100 bytes or more.
+JSON_SCHEMA = "id long, carrier string, origin string, delay int"
+#: One in five records passes this filter.
+DELAYED = "delay >= 140"
+#: Records of fewer bytes than this are not JSON, only digits.
+LEAST_JSON_BYTES = 100
+#: Neither librdkafka's nor Kafka's clients shall print that the broker has stopped.
+_QUIET = {"log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to write.
+
+    Args:
+        records: how many, over all partitions.
+        partitions: records go to them round robin.
+        value_bytes: size of each value.
+        compression: as Kafka's producers call it.
+    """
+
+    records: int
+    partitions: int = 8
+    value_bytes: int = 100
+    compression: str = "none"
+
+    @property
+    def name(self) -> str:
+        """
+        >>> TopicSpec(1000).name
+        'r1000-p8-b100-none'
+        """
+        return f"r{self.records}-p{self.partitions}-b{self.value_bytes}-{self.compression}"
+
+
+def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
+    """The records of a topic: ``key``, ``value``, ``partition``."""
+    return spark.range(0, spec.records, 1, 2).select(
+        F.col("id").cast("string").cast("binary").alias("key"),
+        F.expr(_value(spec.value_bytes)).cast("binary").alias("value"),
+        F.expr(f"cast(id % {spec.partitions} as int)").alias("partition"),
+    )
+
+
+def delayed(spark: SparkSession, spec: TopicSpec) -> int:
+    """How many of a topic's records pass the filter, by the same arithmetic that made them."""
+    return spark.range(spec.records).where(f"{_DELAY} >= 140").count()
+
+
+_DELAY = "(pmod(hash(id), 200) - 20)"
+
+
+def _value(size_bytes: int) -> str:
+    if size_bytes < LEAST_JSON_BYTES:
+        return f"lpad(cast(id as string), {size_bytes}, '0')"
+    head = f"""'{{"id":', id, ',"carrier":"', elt(pmod(id, 4) + 1, 'AA', 'B6', 'DL', 'UA'),
+        '","origin":"', elt(pmod(hash(id), 3) + 1, 'EWR', 'JFK', 'LGA'), '","delay":', {_DELAY}, ',"note":"'"""
+    hashes = ", ".join(f"sha2(concat(id, '{letter}'), 256)" for letter in ("a" if size_bytes <= 120 else "abc"))
+    return f"concat(rpad(concat({head}, {hashes}), {size_bytes - 2}, sha2(cast(id as string), 256)), '\"}}')"
+
+
+def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
+    """Makes and fills a topic.
+
+    Returns:
+        its name.
+
+    Raises:
+        WrongCount: it does not hold as many records as it should.
+    """
+    create(bootstrap, spec.name, spec.partitions)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "topic": spec.name,
+        "kafka.linger.ms": "20",
+        "kafka.batch.size": "65536",
+        "kafka.buffer.memory": str(128 * 2**20),
+        "kafka.compression.type": spec.compression,
+    }
+    records(spark, spec).write.format("kafka").options(**options).save()
+    written = sum(ends(bootstrap, spec.name, spec.partitions).values())
+    if written != spec.records:
+        raise WrongCount(f"topic {spec.name} holds {written} records")
+    return spec.name
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    """Makes an empty topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end offset of every partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **_QUIET})
+    try:
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(partitions)}
+    finally:
+        consumer.close()
+
+
+class SteadyLoad:
+    """Writes records at a steady rate in the background, evenly over the partitions, until it is left.
+
+    Args:
+        bootstrap: the broker.
+        topic: where to.
+        partitions: how many it has.
+        per_s: records per second.
+        value_bytes: size of each.
+    """
+
+    _TICK_S = 0.02
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_s: int, value_bytes: int = 100) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_QUIET})
+        self._topic, self._partitions, self._per_s = topic, partitions, per_s
+        self._value = b"x" * value_bytes
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="steady-load", daemon=True)
+        self.count = 0
+
+    def __enter__(self) -> SteadyLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(30)
+        self._producer.flush(30)
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        while not self._stopped.wait(self._TICK_S):
+            due = int((time.monotonic() - began_s) * self._per_s)
+            while self.count < due:
+                try:
+                    self._producer.produce(self._topic, value=self._value, partition=self.count % self._partitions)
+                except BufferError:
+                    break
+                self.count += 1
+            self._producer.poll(0)
