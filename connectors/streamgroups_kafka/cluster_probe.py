@@ -6,6 +6,7 @@ nothing that a group's member would not ask, the brokers' settings excepted. Sou
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import ssl
@@ -66,22 +67,63 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
     refusal = _refusal(seen, config)
     if refusal is not None:
         return refusal
-    errors: list[KafkaError] = []
-    settings: dict[str, Any] = {**config.for_admin(client_id="streamgroups-doctor"), "log_level": 0}
-    settings["error_cb"] = errors.append
-    admin = AdminClient(settings)
+    client = _Client(config)
+    silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
     try:
-        metadata = _metadata(admin, errors)
+        metadata = client.metadata()
     except KafkaException as e:
+        brokers = _brokers(client.learned, config)
+        if any(broker.unreachable for broker in brokers):
+            return Cluster("", brokers, settings={}, silent_servers=silent)
         where = f"The cluster at {config.get('bootstrap.servers')}"
         error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
         return ClusterUnreachable(error.what, error.remedy)
-    brokers = _brokers(metadata, config)
-    reachable = [broker.node_id for broker in brokers if not broker.unreachable]
-    silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
-    return Cluster(
-        metadata.cluster_id or "", brokers, _offsets_topic(metadata), _broker_settings(admin, reachable), silent
-    )
+    brokers = _brokers({node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}, config)
+    settings = _broker_settings(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
+    return Cluster(metadata.cluster_id or "", brokers, _offsets_topic(metadata), settings, silent)
+
+
+class _Client:
+    """librdkafka, and what it says only through callbacks: why it cannot log in, and which brokers it was told of.
+
+    It forgets the address it was given as soon as one broker has told it the advertised ones. When these are wrong, a request
+    of ours may come too late to be sent to anybody, and only the statistics know where it would have gone.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.errors: list[KafkaError] = []
+        self.learned: dict[int, str] = {}
+        settings: dict[str, Any] = {**config.for_admin(client_id="streamgroups-doctor"), "log_level": 0}
+        settings |= {"error_cb": self.errors.append, "stats_cb": self._learn, "statistics.interval.ms": 100}
+        self.admin = AdminClient(settings)
+
+    def metadata(self) -> Any:
+        """The cluster's own list of brokers.
+
+        Raises:
+            KafkaException: why it could not be had; at once if no waiting would help.
+        """
+        deadline = time.monotonic() + _METADATA_TIMEOUT_S
+        while True:
+            try:
+                return self.admin.list_topics(timeout=1.0)
+            except KafkaException as e:
+                self.admin.poll(0)
+                final = [error for error in self.errors if error.name() in _FINAL]
+                if final:
+                    raise KafkaException(final[0]) from e
+                if time.monotonic() > deadline or self._misled():
+                    # What it was waiting for says more than that it waited.
+                    raise KafkaException(self.errors[0] if self.errors else e.args[0]) from e
+
+    def _misled(self) -> bool:
+        """Whether the brokers it was told of have names that nobody knows: then it will not find them either."""
+        return any(error.name() == "_RESOLVE" for error in self.errors) and bool(self.learned)
+
+    def _learn(self, statistics: str) -> None:
+        for broker in json.loads(statistics)["brokers"].values():
+            if broker["source"] == "learned":
+                self.learned[broker["nodeid"]] = broker["nodename"]
 
 
 def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
@@ -95,28 +137,13 @@ def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreacha
     return None
 
 
-def _metadata(admin: AdminClient, errors: Sequence[KafkaError]) -> Any:
-    """The cluster's own list of brokers. A refused login is told at once, by librdkafka's error callback only."""
-    deadline = time.monotonic() + _METADATA_TIMEOUT_S
-    while True:
-        try:
-            return admin.list_topics(timeout=1.0)
-        except KafkaException as e:
-            admin.poll(0)
-            final = [error for error in errors if error.name() in _FINAL]
-            if final:
-                raise KafkaException(final[0]) from e
-            if time.monotonic() > deadline:
-                # What it was waiting for says more than that it waited.
-                raise KafkaException(errors[0] if errors else e.args[0]) from e
-
-
-def _brokers(metadata: Any, config: ClientConfig) -> tuple[Broker, ...]:
-    nodes = sorted(metadata.brokers.values(), key=lambda node: node.id)
-    addresses = [f"{node.host}:{node.port}" for node in nodes]
+def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker, ...]:
+    """The brokers at the addresses that they advertise, by their ids."""
+    node_ids = sorted(addresses)
+    seen = _look_at([addresses[node_id] for node_id in node_ids], config)
     return tuple(
-        Broker(node.id, address, found.unreachable, found.supported)
-        for node, address, found in zip(nodes, addresses, _look_at(addresses, config), strict=True)
+        Broker(node_id, addresses[node_id], found.unreachable, found.supported)
+        for node_id, found in zip(node_ids, seen, strict=True)
     )
 
 

@@ -128,9 +128,11 @@ def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
     """
     if isinstance(cluster, ClusterUnreachable):
         return [problem("cluster", cluster.what, cluster.remedy)]
+    reachability = [*_servers(cluster), *_brokers(cluster)]
+    if all(broker.unreachable for broker in cluster.brokers):
+        return reachability  # there was nobody to ask for the rest
     return [
-        *_servers(cluster),
-        *_brokers(cluster),
+        *reachability,
         _release(cluster),
         _protocols(cluster),
         *_settings(cluster.settings),

@@ -61,9 +61,9 @@ def test_a_broker_that_advertises_an_address_nobody_can_reach() -> None:
     assert "advertised.listeners" in away.remedy
 
 
-def test_when_no_advertised_address_can_be_reached_nothing_is_ok() -> None:
-    findings = about("cluster", cluster(brokers=(Broker(1, "inside:9092", "no such host is known"),)))
-    assert [finding.state for finding in findings] == [State.PROBLEM]
+def test_when_no_advertised_address_can_be_reached_nothing_else_is_said() -> None:
+    findings = judge_cluster(cluster(brokers=(Broker(1, "inside:9092", "no such host is known"),)))
+    assert [(finding.about, finding.state) for finding in findings] == [("cluster", State.PROBLEM)]
 
 
 def test_a_server_that_was_given_and_is_silent() -> None:
