@@ -1,71 +1,37 @@
-"""Reads exact ranges of offsets into Arrow: the plain reader, on confluent-kafka's message objects.
+"""Reads exact ranges of offsets into Arrow.
 
-Called in Spark's Python workers, one call per task (``streamgroups_spark.source``). Several ranges are read by one consumer
+Called in Spark's Python workers, one call per task (``streamgroups_spark.source``). Several ranges are read by one client
 at once, each to its end. Source: Spark's ``DataSourceReader.read``; librdkafka's partition EOF event. A range ends with a
 record at or past its end, or with the partition's EOF at or past it: never by a time-out, for offsets have gaps
 (SEMANTICS G13).
 
-The native reader will implement the same function, :func:`read_ranges`.
+Records are fetched natively where that works (``native_fetcher``), else through confluent-kafka's message objects
+(``plain_fetcher``). What errors and silence mean is decided here, once for both.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cache
 
-import confluent_kafka
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.errors import DataLoss, InvalidOption, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.columns import to_arrow
+from streamgroups_kafka import native
 from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.fetching import Fetcher, NewFetcher, ReadSettings
+from streamgroups_kafka.native_fetcher import NativeFetcher
+from streamgroups_kafka.plain_fetcher import PlainFetcher
 
 logger = logging.getLogger(__name__)
 
-#: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
-_Message: TypeAlias = Any
-
-#: Records and bytes per Arrow batch: enough to make the cost per batch small, few enough to stay in the cache.
-_BATCH_RECORDS = 8_192
-_BATCH_BYTES = 8 * 1024 * 1024
-#: Messages asked of librdkafka at once.
-_CHUNK = 2_048
-#: How long to wait for a message before looking at the clock.
-_POLL_S = 0.2
-
-#: Overridden by the user's own ``kafka.*`` settings. A reader lives as long as its ranges: it should neither wait for more
-#: records than there are (``fetch.wait.max.ms`` delays the EOF event by as much) nor pause when its queue is full.
-_DEFAULTS = {
-    # The requests of a new connection are short and follow each other: none may wait for the answer to the last.
-    "socket.nagle.disable": "true",
-    "fetch.wait.max.ms": 20,
-    "fetch.queue.backoff.ms": 2,
-    "queued.max.messages.kbytes": 65_536,
-    "queued.min.messages": 100_000,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """How to read ranges.
-
-    Args:
-        client: how to reach the cluster.
-        group_id: the group in whose name the broker's quotas and logs see the reader; it does not join it.
-        fail_on_data_loss: whether offsets that are gone are an error, or are passed over with a warning each.
-        timeout_ms: how long a range may give nothing before that is an error.
-    """
-
-    client: ClientConfig
-    group_id: str
-    fail_on_data_loss: bool = True
-    timeout_ms: int = 120_000
+#: Environment variable of the workers: ``plain`` or ``native`` instead of the better one that works.
+READER_VARIABLE = "STREAMGROUPS_READER"
 
 
 def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -82,102 +48,103 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
     Raises:
         DataLoss: if offsets of a range are gone and ``fail_on_data_loss`` is set.
         ReadTimedOut: if a range gives neither a record nor its end for ``timeout_ms``.
+        InvalidOption: if the native reader is demanded but does not work here.
         StreamGroupsError: for what else the broker refuses.
     """
-    remaining = list(ranges)
+    new_fetcher = reader(os.environ.get(READER_VARIABLE, ""))
+    remaining = [r for r in ranges if len(r)]
     while remaining:
         one_each: dict[TopicPartition, OffsetRange] = {}
         for r in sorted(remaining):
             one_each.setdefault(r.topic_partition, r)
-        yield from _Reading(list(one_each.values()), schema, settings).batches()
+        yield from _Reading(one_each, schema, settings, new_fetcher).batches()
         remaining = [r for r in remaining if r not in one_each.values()]
 
 
-class _Reading:
-    """The reading of at most one range per partition by one consumer. Not shared between threads."""
+@cache
+def reader(wanted: str) -> NewFetcher:
+    """The way to fetch records here. What does not work is said once per process.
 
-    def __init__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> None:
-        self._settings, self._schema = settings, schema
-        self._ends = {(r.topic_partition.topic, r.topic_partition.partition): r.end_offset for r in ranges if len(r)}
-        self._next = {(r.topic_partition.topic, r.topic_partition.partition): r.next_offset for r in ranges}
+    Args:
+        wanted: ``native``, ``plain``, or nothing for the native one where it works.
+
+    Raises:
+        InvalidOption: for another name, or if ``native`` is wanted and does not work.
+
+    >>> reader("plain").__name__
+    'PlainFetcher'
+    """
+    if wanted == "plain":
+        return PlainFetcher
+    if wanted not in ("", "native"):
+        raise InvalidOption(f"{READER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or leave it out.")
+    status = native.status()
+    if status.available:
+        return NativeFetcher
+    if wanted:
+        raise InvalidOption(
+            f"{READER_VARIABLE} demands the native reader, which does not work here. {status.reason}",
+            remedy="Mend that, or leave the variable out to read with the plain reader.",
+        )
+    logger.warning("Reading with the plain reader, several times slower than the native one. %s", status.reason)
+    return PlainFetcher
+
+
+class _Reading:
+    """The reading of at most one range per partition. Not shared between threads."""
+
+    def __init__(
+        self,
+        ranges: dict[TopicPartition, OffsetRange],
+        schema: pa.Schema,
+        settings: ReadSettings,
+        new_fetcher: NewFetcher,
+    ) -> None:
+        self._ranges, self._schema, self._settings = ranges, schema, settings
+        self._new_fetcher = new_fetcher
         self._trouble = ""
         self._refusal: StreamGroupsError | None = None
-        self._consumer = Consumer(
-            {**_DEFAULTS, **settings.client.for_reader(settings.group_id), "error_cb": self._on_trouble}
-        )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            self._consumer.assign([confluent_kafka.TopicPartition(t, p, self._next[t, p]) for t, p in self._ends])
-            held: list[_Message] = []
-            held_bytes = 0
+            fetcher = self._new_fetcher(list(self._ranges.values()), self._schema, self._settings)
+        except KafkaException as e:
+            raise self._translated(e.args[0], "Reading") from e
+        try:
             deadline_s = self._deadline_s()
-            while self._ends:
-                messages = self._consumer.consume(_CHUNK, 0)
-                if not messages:
-                    message = self._consumer.poll(_POLL_S)
-                    if message is None:
-                        self._check(deadline_s)
-                        continue
-                    messages = [message]
-                kept = self._keep(messages)
+            while fetcher.n_open():
+                progressed, troubles = fetcher.fill()
+                for topic_partition, error in troubles:
+                    self._on_trouble(fetcher, topic_partition, error)
                 # Only what was asked for counts as progress; a broker that repeats one error does not.
-                if kept or not self._ends:
+                if progressed:
                     deadline_s = self._deadline_s()
-                held += kept
-                held_bytes += sum(map(len, kept))
-                if len(held) >= _BATCH_RECORDS or held_bytes >= _BATCH_BYTES:
-                    yield to_arrow(held, self._schema)
-                    held, held_bytes = [], 0
+                else:
+                    self._check(fetcher, deadline_s)
+                if fetcher.full():
+                    yield fetcher.take()
                     # Whoever takes the batch may take its time; that is not the broker's.
                     deadline_s = self._deadline_s()
-            if held:
-                yield to_arrow(held, self._schema)
+            last = fetcher.take()
+            if last.num_rows:
+                yield last
         finally:
-            self._consumer.close()
+            fetcher.close()
 
-    def _keep(self, messages: list[_Message]) -> list[_Message]:
-        """The messages inside their ranges; ranges that these end are closed."""
-        kept = []
-        ends = self._ends
-        for message in messages:
-            if message.error() is not None:
-                self._on_error(message)
-                continue
-            key = message.topic(), message.partition()
-            end = ends.get(key)
-            if end is None:
-                continue
-            offset = message.offset()
-            self._next[key] = offset + 1
-            if offset < end:
-                kept.append(message)
-            if offset >= end - 1:
-                self._end(key)
-        return kept
-
-    def _end(self, key: tuple[str, int]) -> None:
-        del self._ends[key]
-        if self._ends:
-            self._consumer.pause([confluent_kafka.TopicPartition(*key)])
-
-    def _on_error(self, message: _Message) -> None:
-        error = message.error()
-        key = message.topic(), message.partition()
-        if error.code() == KafkaError._PARTITION_EOF:
-            end = self._ends.get(key)
-            if end is not None and message.offset() >= end:
-                self._end(key)
+    def _on_trouble(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
+        if topic_partition is None:
+            self._on_client_error(error)
+        elif not any(r.topic_partition == topic_partition for r in fetcher.remaining()):
+            return
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            if key in self._ends:
-                self._on_gone(key)
+            self._on_gone(fetcher, topic_partition)
         elif error.fatal() or not error.retriable():
-            translated = self._translated(error, f"Reading {message.topic() or 'the topic'}")
+            translated = self._translated(error, f"Reading {topic_partition.topic}")
             if not translated.retriable:
                 raise translated
             self._trouble = str(translated)
 
-    def _on_trouble(self, error: KafkaError) -> None:
+    def _on_client_error(self, error: KafkaError) -> None:
         """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
         translated = self._translated(error, "Reading")
         self._trouble = str(translated)
@@ -187,41 +154,34 @@ class _Reading:
     def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
         return to_streamgroups_error(error, what, redact=self._settings.client.redact)
 
-    def _on_gone(self, key: tuple[str, int]) -> None:
+    def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
         """The broker has not got the offset any more."""
-        tp = confluent_kafka.TopicPartition(*key)
         try:
-            oldest, end = self._consumer.get_watermark_offsets(tp, timeout=self._settings.timeout_ms / 1000)
+            oldest, end = fetcher.bounds(topic_partition)
         except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {key[0]}-{key[1]}") from e
-        wanted = OffsetRange(TopicPartition(*key), self._next[key], self._ends[key])
+            raise self._translated(e.args[0], f"The offsets of {topic_partition}") from e
+        (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
         if oldest <= wanted.next_offset < end:
             # It is there after all: the broker that said so was not, or is no longer, the leader.
-            self._go_on_at(key, wanted.next_offset)
+            fetcher.go_on_at(topic_partition, wanted.next_offset)
             return
-        gone = f"{wanted} was to be read, but {key[0]}-{key[1]} now holds [{oldest}, {end})."
+        gone = f"{wanted} was to be read, but {topic_partition} now holds [{oldest}, {end})."
         if self._settings.fail_on_data_loss:
             raise DataLoss(gone, remedy="Set failOnDataLoss=false to go on with what is left, or move the group.")
         logger.warning("%s What is missing is passed over (failOnDataLoss=false).", gone)
-        if not wanted.next_offset < oldest < wanted.end_offset:
-            self._end(key)
-            return
-        self._go_on_at(key, oldest)
-
-    def _go_on_at(self, key: tuple[str, int], next_offset: int) -> None:
-        self._next[key] = next_offset
-        at = confluent_kafka.TopicPartition(*key, next_offset)
-        self._consumer.incremental_unassign([at])
-        self._consumer.incremental_assign([at])
+        if wanted.next_offset < oldest < wanted.end_offset:
+            fetcher.go_on_at(topic_partition, oldest)
+        else:
+            fetcher.end(topic_partition)
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._settings.timeout_ms / 1000
 
-    def _check(self, deadline_s: float) -> None:
+    def _check(self, fetcher: Fetcher, deadline_s: float) -> None:
         if self._refusal:
             raise self._refusal
         if time.monotonic() > deadline_s:
-            waiting = ", ".join(f"{t}-{p} (to {end})" for (t, p), end in sorted(self._ends.items()))
+            waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(
                 f"No record and no end within {self._settings.timeout_ms / 1000:.0f} s from {waiting}. {self._trouble}".strip(),
                 remedy="Check that the brokers leading these partitions are up; kafkaConsumer.pollTimeoutMs sets the limit.",

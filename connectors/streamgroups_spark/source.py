@@ -41,11 +41,12 @@ from streamgroups.groups.subscription import Partitions, partitions_of
 from streamgroups.lookup import ranges_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
+from streamgroups_kafka.fetching import ReadSettings
 from streamgroups_kafka.history import HistoryFile
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.range_reader import ReadSettings, read_ranges
+from streamgroups_kafka.range_reader import read_ranges
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.options import SourceOptions, parse
