@@ -7,6 +7,7 @@ class NativeError(Exception):
     """librdkafka's code and text."""
 
 def load(path: str) -> str: ...
+def header_name(name: bytes) -> str: ...
 
 @final
 class Client:

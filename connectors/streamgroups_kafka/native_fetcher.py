@@ -6,6 +6,7 @@ its metadata cost more than a small batch itself. Source: ``csrc/client.h``; the
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import threading
@@ -47,7 +48,7 @@ class NativeFetcher:
         self._schema, self._ranges = schema, list(ranges)
         self._index = {r.topic_partition: i for i, r in enumerate(self._ranges)}
         self._config = _config(settings, sum(map(len, ranges)), len(ranges))
-        self._client: Client | None = _WARM.take(self._config)
+        self._client: Client | None = WARM.take(self._config)
         self._rows = self._bytes = 0
         self._n_open = len(self._ranges)
         self._good = True
@@ -122,7 +123,7 @@ class NativeFetcher:
             return
         if self._good and self._n_open == 0:
             client.stop()
-            _WARM.give(self._config, client)
+            WARM.give(self._config, client)
         else:
             client.close()
 
@@ -241,6 +242,16 @@ class WarmClients:
         for _, client, _ in idle:
             client.close()
 
+    def close(self) -> None:
+        """Closes them all."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        for _, client, _ in kept:
+            client.close()
+
     def __len__(self) -> int:
         return len(self._kept)
 
@@ -257,4 +268,7 @@ class WarmClients:
         self._timer = None
 
 
-_WARM = WarmClients()
+#: Of this process.
+WARM = WarmClients()
+# librdkafka's threads must not run on while the interpreter is taken down.
+atexit.register(WARM.close)

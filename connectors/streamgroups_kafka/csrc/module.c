@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "client.h"
+#include "utf8.h"
 
 typedef struct {
     PyObject_HEAD
@@ -40,6 +41,23 @@ static PyObject *native_load(PyObject *module, PyObject *path) {
         return NULL;
     }
     return PyUnicode_FromString(rd.version_str());
+}
+
+static PyObject *native_header_name(PyObject *module, PyObject *bytes) {
+    (void)module;
+    char *name;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(bytes, &name, &size))
+        return NULL;
+    unsigned char *repaired = malloc(UTF8_MOST_GROWTH * (size_t)size + 1);
+    if (repaired == NULL)
+        return PyErr_NoMemory();
+    size_t repaired_size = utf8_repair((const unsigned char *)name, (size_t)size, repaired);
+    int as_it_is = utf8_valid((const unsigned char *)name, (size_t)size);
+    PyObject *text = as_it_is ? PyUnicode_FromStringAndSize(name, size)
+                              : PyUnicode_FromStringAndSize((const char *)repaired, (Py_ssize_t)repaired_size);
+    free(repaired);
+    return text;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------- */
@@ -359,6 +377,7 @@ static PyType_Spec client_spec = {
 
 static PyMethodDef module_methods[] = {
     {"load", native_load, METH_O, "Loads librdkafka from a path and returns its version."},
+    {"header_name", native_header_name, METH_O, "The text that a header's name becomes."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,166 @@
+"""The native reader without a broker: what it refuses, what it keeps warm, and how it decodes names."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka import native, range_reader
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.columns import COLUMNS
+from streamgroups_kafka.fetching import ReadSettings
+from streamgroups_kafka.native_fetcher import NativeFetcher, WarmClients
+from streamgroups_kafka.plain_fetcher import PlainFetcher
+
+#: Nobody listens there; a client is made all the same.
+NOWHERE = (("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"))
+
+
+@pytest.fixture(scope="module")
+def extension() -> Any:
+    status = native.status()
+    if not status.available:
+        pytest.skip(status.reason)
+    return importlib.import_module("streamgroups_kafka._native")
+
+
+def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setitem(sys.modules, "streamgroups_kafka._native", None)
+    native.status.cache_clear()
+    range_reader.reader.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert range_reader.reader("") is PlainFetcher
+            assert range_reader.reader("") is PlainFetcher
+        assert len(caplog.records) == 1
+        assert "Install a C compiler" in caplog.text
+        with pytest.raises(InvalidOption, match="STREAMGROUPS_READER demands the native reader"):
+            range_reader.reader("native")
+    finally:
+        native.status.cache_clear()
+        range_reader.reader.cache_clear()
+
+
+def test_another_reader_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="STREAMGROUPS_READER is 'fast'"):
+        range_reader.reader("fast")
+
+
+def test_a_library_that_is_not_librdkafka(extension: Any) -> None:
+    with pytest.raises(OSError, match="loaded already"):
+        extension.load("/lib/libc.so.6")
+
+
+@given(st.binary(max_size=60))
+def test_header_names_are_decoded_as_java_does(name: bytes) -> None:
+    if native.status().available:
+        found = importlib.import_module("streamgroups_kafka._native").header_name(name)
+        assert found == name.decode("utf-8", "replace")
+
+
+def test_a_setting_that_librdkafka_refuses(extension: Any) -> None:
+    with pytest.raises(extension.NativeError, match=r"fetch\.min\.bytes"):
+        extension.Client([("fetch.min.bytes", "many")])
+
+
+@pytest.mark.parametrize(
+    ("ranges", "fields", "error"),
+    [
+        ([("t", -1, 0, 1)], [0], ValueError),
+        ([("t", 0, -5, 1)], [0], ValueError),
+        ([("t", 0, 0)], [0], TypeError),
+        ([("t", 0, 0, 1)], [8], ValueError),
+        ([("t", 0, 0, 1)], list(range(8)) * 2, ValueError),
+        ([("t", 0, 0, 1)], ["key"], TypeError),
+    ],
+)
+def test_a_reading_that_makes_no_sense(extension: Any, ranges: list[Any], fields: list[Any], error: type) -> None:
+    client = extension.Client(NOWHERE)
+    with pytest.raises(error):
+        client.start(ranges, fields, 10, 10)
+    client.close()
+
+
+def test_a_closed_client(extension: Any) -> None:
+    client = extension.Client(NOWHERE)
+    client.close()
+    client.close()
+    with pytest.raises(ValueError, match="closed"):
+        client.fill(0)
+
+
+def test_one_thread_at_a_time(extension: Any) -> None:
+    client = extension.Client(NOWHERE)
+    client.start([("t", 0, 0, 10)], [0], 10, 1000)
+    refused = threading.Event()
+    deadline_s = time.monotonic() + 10
+
+    def use() -> None:
+        while not refused.is_set() and time.monotonic() < deadline_s:
+            try:
+                client.fill(20)
+            except RuntimeError:
+                refused.set()
+
+    other = threading.Thread(target=use)
+    other.start()
+    use()
+    other.join()
+    assert refused.is_set()
+    client.close()
+
+
+def test_an_empty_batch(extension: Any) -> None:
+    import pyarrow as pa
+
+    settings = ReadSettings(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), "g")
+    schema = pa.schema(list(COLUMNS.items()))
+    fetcher = NativeFetcher([OffsetRange(TopicPartition("t", 0), 0, 5)], schema, settings)
+    batch = fetcher.take()
+    batch.validate(full=True)
+    assert batch.num_rows == 0
+    assert batch.schema == schema
+    fetcher.close()
+    with pytest.raises(ValueError, match="closed"):
+        fetcher.take()
+
+
+def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
+    warm = WarmClients(most=2, idle_s=3_600)
+    first = warm.take(NOWHERE)
+    warm.give(NOWHERE, first)
+    assert warm.take(NOWHERE) is first
+    warm.give(NOWHERE, first)
+    for name in ("a", "b"):
+        config = (*NOWHERE, ("client.id", name))
+        warm.give(config, warm.take(config))
+    assert len(warm) == 2
+    with pytest.raises(ValueError, match="closed"):
+        first.stop()
+    warm.close_idle()
+    assert len(warm) == 2
+    hasty = WarmClients(most=2, idle_s=0)
+    client = hasty.take(NOWHERE)
+    hasty.give(NOWHERE, client)
+    hasty.close_idle()
+    assert len(hasty) == 0
+    with pytest.raises(ValueError, match="closed"):
+        client.stop()
+    warm.close()
+    assert len(warm) == 0
+
+
+def test_a_configuration_that_cannot_be(extension: Any) -> None:
+    with pytest.raises(KafkaException, match=r"fetch\.min\.bytes"):
+        WarmClients().take((("fetch.min.bytes", "many"),))
