@@ -4,9 +4,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BROKER ?= embedded
+# What the plain reader is tried on, beside the native one: the tests of reading.
+READING := $(addprefix integration_tests/test_,parity_with_spark_kafka.py lost_data_is_told.py positions_and_growth.py \
+           triggers_and_limits.py)
+NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
 
-.PHONY: help demo test lint unit integration bench wheel clean
+.PHONY: help demo test lint unit integration sanitize bench wheel clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,6 +32,18 @@ unit: $(VENV)/installed  ## tests without a network, in seconds
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark
 	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)
+	STREAMGROUPS_READER=plain $(BIN)/python -m pytest $(READING) --broker=$(BROKER)
+
+sanitize: $(VENV)/installed  ## the native reader under AddressSanitizer and UndefinedBehaviorSanitizer
+	rm -rf build/sanitized
+	mkdir -p build/sanitized/source
+	cp -r connectors/. build/sanitized/source
+	CFLAGS='-fsanitize=address,undefined -fno-omit-frame-pointer -g -O1' LDFLAGS='-fsanitize=address,undefined' \
+	    $(BIN)/python setup.py -q build_ext --force --build-lib build/sanitized/source --build-temp build/sanitized/objects
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k native \
+	    unit_tests/streamgroups_kafka/test_native.py integration_tests/test_both_readers_read_the_same.py
 
 bench: $(VENV)/installed $(VENV)/quix  ## our figures beside those of others, as a table; BENCH=--quick: a small run
 	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)
@@ -39,11 +55,11 @@ $(VENV)/quix:
 wheel: $(VENV)/installed  ## the wheel, in dist/
 	$(BIN)/python -m build --wheel
 
-$(VENV)/installed: setup.cfg setup.py constraints.txt
+$(VENV)/installed: setup.cfg setup.py constraints.txt $(wildcard $(NATIVE)/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "streamgroups needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
 	touch $@
 
 clean:  ## removes what was made
-	rm -rf $(VENV) build dist *.egg-info demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info connectors/streamgroups_kafka/*.so demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
