@@ -6,19 +6,27 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from integration_tests.harness import produce, wait_until
+from integration_tests.harness import wait_until
 
 
 def test_a_cancelled_job_ends_although_its_reader_waits(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(1)
-    produce(bootstrap, topic, 10, partitions=1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(10):
+        producer.produce(topic, b"%d" % i, partition=0)
+    producer.commit_transaction(30)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-    # Records that nobody writes: the reader would wait for two minutes.
-    waiting = spark.read.format("streamgroups").options(**options, endingOffsets=f'{{"{topic}": {{"0": 1000}}}}').load()
+    # The last offset is a transaction marker: only an answer to the next fetch tells that no record follows, and the broker
+    # is asked to take its time for that.
+    slow = {"kafka.fetch.max.wait.ms": "50000", "kafka.fetch.min.bytes": "1000000"}
+    waiting = spark.read.format("streamgroups").options(**options, **slow).load()
     failures: list[Exception] = []
 
     def count() -> None:
