@@ -44,6 +44,7 @@ class Scale:
         triggers: sizes of micro-batches, in records.
         batches, warm_up_batches: micro-batches of a run that count, and those before them that do not.
         partitions: numbers of partitions, and ``partition_records`` in all of them together.
+        defaults_up_to_partitions: with more, Spark's source is not run with its defaults: it would take minutes.
         sizes_bytes: sizes of records; as many as make ``size_total_bytes``, and at most ``size_most_records``.
         codecs: compressions, as Kafka's producers call them, and ``compressed`` records for each.
         rounds: of what is quoted most.
@@ -56,10 +57,11 @@ class Scale:
     query: int = 2_000_000
     others: int = 1_000_000
     triggers: tuple[int, ...] = (100, 1_000, 10_000)
-    batches: int = 30
-    warm_up_batches: int = 6
+    batches: int = 25
+    warm_up_batches: int = 5
     partitions: tuple[int, ...] = (1, 8, 64, 512)
     partition_records: int = 1_000_000
+    defaults_up_to_partitions: int = 64
     sizes_bytes: tuple[int, ...] = (20, 100, 1_000, 10_000, 100_000)
     size_total_bytes: int = 200_000_000
     size_most_records: int = 2_000_000

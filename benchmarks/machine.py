@@ -15,6 +15,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 import streamgroups
+from streamgroups_kafka.client_probe import probe_reader
 
 
 def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
@@ -42,7 +43,11 @@ def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
 
 def reader() -> str:
     """Which reader our figures are of."""
-    return "the plain reader"
+    asked = os.environ.get("STREAMGROUPS_READER", "")
+    if asked:
+        return f"the {asked} reader, as STREAMGROUPS_READER says"
+    found = probe_reader()
+    return "the native reader" if found.native else f"the plain reader. {found.reason}"
 
 
 def _version(package: str) -> str:
