@@ -89,11 +89,13 @@ def interleave(
 
 
 def in_short(error: BaseException) -> str:
-    """An error in one line; Spark's carry the whole stack of two languages.
+    """An error in one line; Spark's carry the whole stack of two languages, with the cause at the end.
 
     >>> in_short(ValueError("no such topic\\nat java.base"))
     'ValueError: no such topic'
+    >>> in_short(OSError("An error occurred while calling o5.save.\\n: Job aborted\\nCaused by: A: b\\n\\tat x\\nCaused by: C: d"))
+    'OSError: C: d'
     """
-    text = str(error).strip()
-    first = text.splitlines()[0] if text else ""
-    return f"{type(error).__name__}: {first}"[:300]
+    lines = str(error).strip().splitlines() or [""]
+    causes = [line.partition(":")[2].strip() for line in lines if line.startswith("Caused by:")]
+    return f"{type(error).__name__}: {causes[-1] if causes else lines[0]}"[:300]

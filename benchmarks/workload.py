@@ -96,6 +96,9 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
         "kafka.batch.size": "65536",
         "kafka.buffer.memory": str(128 * 2**20),
         "kafka.compression.type": spec.compression,
+        # The first write to hundreds of partitions has the broker make and sync files for each, in one request.
+        "kafka.request.timeout.ms": "120000",
+        "kafka.delivery.timeout.ms": "300000",
     }
     records(spark, spec).write.format("kafka").options(**options).save()
     written = sum(ends(bootstrap, spec.name, spec.partitions).values())
