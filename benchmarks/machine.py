@@ -47,7 +47,7 @@ def reader() -> str:
     if asked:
         return f"the {asked} reader, as STREAMGROUPS_READER says"
     found = probe_reader()
-    return "the native reader" if found.native else f"the plain reader. {found.reason}"
+    return "the native reader" if found.works else f"the plain reader. {found.reason}"
 
 
 def _version(package: str) -> str:

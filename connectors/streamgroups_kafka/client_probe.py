@@ -6,9 +6,8 @@ this package does: that is what it reports.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import importlib.util
+import os
 
 from streamgroups.doctor.installation import ClientLibrary, NotLoadable, Reader
 
@@ -30,11 +29,11 @@ def probe_reader() -> Reader:
     """Which reader Spark's tasks will use. Only where :func:`probe_client` found a client.
 
     >>> reader = probe_reader()
-    >>> reader.native == (not reader.reason)
+    >>> reader.works == (not reader.reason)
     True
     """
-    # The native reader is not part of this version yet.
-    if importlib.util.find_spec("streamgroups_kafka.native") is None:
-        return Reader(False, "This version has no native reader.")
-    found = importlib.import_module("streamgroups_kafka.native").status()
-    return Reader(found.available, found.reason, found.librdkafka_path)
+    from streamgroups_kafka.native import READER_VARIABLE, status
+
+    found = status()
+    wanted = os.environ.get(READER_VARIABLE, "")
+    return Reader(found.available, found.reason, found.remedy, found.librdkafka_path, wanted)

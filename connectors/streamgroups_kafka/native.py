@@ -19,6 +19,12 @@ from types import ModuleType
 
 import confluent_kafka
 
+#: Environment variable of the workers: ``plain`` or ``native`` instead of the better one that works.
+READER_VARIABLE = "STREAMGROUPS_READER"
+
+_BUILD = "Install streamgroups again where there is a C compiler with Python's headers, or from a wheel."
+_WHEEL = "Install confluent-kafka again, from its wheel: that carries a librdkafka."
+
 _ENTRY_OF_MAPS = 5
 
 
@@ -29,12 +35,14 @@ class NativeStatus:
     Args:
         available: whether it does.
         reason: why not; empty if it does.
+        remedy: what to do about that; empty if it works.
         librdkafka_version: of the library it uses, e.g. ``"2.12.1"``.
         librdkafka_path: where that library is.
     """
 
     available: bool
     reason: str = ""
+    remedy: str = ""
     librdkafka_version: str | None = None
     librdkafka_path: str | None = None
 
@@ -50,23 +58,20 @@ def status() -> NativeStatus:
     try:
         native = _module()
     except ImportError as e:
-        return NativeStatus(
-            False, f"The extension is not there ({e}). Install a C compiler, then streamgroups again from source."
-        )
+        return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
     wanted = confluent_kafka.libversion()[0]
     reasons = []
     for path in _candidates():
         try:
             version = native.load(path)
         except OSError as e:
-            reasons.append(f"{path}: {e}")
+            reasons.append(f"{path}: {e}.")
             continue
         if version.split("-")[0] != wanted.split("-")[0]:
-            return NativeStatus(
-                False, f"{path} is librdkafka {version}, but confluent-kafka uses {wanted}.", version, path
-            )
-        return NativeStatus(True, "", version, path)
-    return NativeStatus(False, "No librdkafka was found. " + "; ".join(reasons))
+            differ = f"{path} is librdkafka {version}, but confluent-kafka uses {wanted}."
+            return NativeStatus(False, differ, _WHEEL, version, path)
+        return NativeStatus(True, "", "", version, path)
+    return NativeStatus(False, " ".join(["No librdkafka can be loaded.", *reasons]), _WHEEL)
 
 
 def _module() -> ModuleType:

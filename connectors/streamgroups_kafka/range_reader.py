@@ -25,13 +25,11 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.fetching import Fetcher, NewFetcher, ReadSettings
+from streamgroups_kafka.native import READER_VARIABLE
 from streamgroups_kafka.native_fetcher import NativeFetcher
 from streamgroups_kafka.plain_fetcher import PlainFetcher
 
 logger = logging.getLogger(__name__)
-
-#: Environment variable of the workers: ``plain`` or ``native`` instead of the better one that works.
-READER_VARIABLE = "STREAMGROUPS_READER"
 
 
 def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -84,9 +82,10 @@ def reader(wanted: str) -> NewFetcher:
     if wanted:
         raise InvalidOption(
             f"{READER_VARIABLE} demands the native reader, which does not work here. {status.reason}",
-            remedy="Mend that, or leave the variable out to read with the plain reader.",
+            remedy=f"{status.remedy} Or leave the variable out, to read with the plain reader.",
         )
-    logger.warning("Reading with the plain reader, several times slower than the native one. %s", status.reason)
+    why = f"{status.reason} {status.remedy}"
+    logger.warning("Reading with the plain reader, several times slower than the native one. %s", why)
     return PlainFetcher
 
 

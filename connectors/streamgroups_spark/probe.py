@@ -18,8 +18,8 @@ from pathlib import Path
 
 from streamgroups.doctor.machine import SparkHome, WorkerPython
 
-#: What a worker imports to read from Kafka.
-_WORKERS_NEED = ("pyspark", "pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
+#: What a worker imports to read from Kafka; PySpark itself comes along with Spark.
+_WORKERS_NEED = ("pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
 _ASK = (
     "import importlib.util as u, json, platform, sys; "
     "print(json.dumps([platform.python_version(), [m for m in sys.argv[1:] if u.find_spec(m) is None]]))"

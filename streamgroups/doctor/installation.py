@@ -83,17 +83,21 @@ class NotLoadable:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Which reader Spark's tasks will use.
+    """The native reader, and whether Spark's tasks will use it.
 
     Args:
-        native: whether it is the native one.
-        reason: why it is not.
+        works: whether it does here.
+        reason: why not.
+        remedy: what to do about that.
         library: path of the librdkafka it uses, if known.
+        wanted: ``native`` or ``plain``, if the environment asks for one.
     """
 
-    native: bool
+    works: bool
     reason: str = ""
+    remedy: str = ""
     library: str | None = None
+    wanted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,17 +217,21 @@ def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) 
 def judge_reader(reader: Reader) -> Finding:
     """Which reader is in use, and why not the native one.
 
-    >>> judge_reader(Reader(native=False, reason="the extension was not built")).in_use
+    >>> judge_reader(Reader(False, "The extension is not there.", "Build it.")).in_use
     'plain'
     """
-    if reader.native:
-        return ok("reader", f"Reads with {reader.library or 'librdkafka'}.", "native")
-    return warning(
-        "reader",
-        f"Results are the same, large reads are slower. {reader.reason}",
-        "Install streamgroups again from a wheel, or where there is a C compiler and Python's headers.",
-        "plain",
-    )
+    if reader.wanted not in ("", "native", "plain"):
+        what = f"STREAMGROUPS_READER is '{reader.wanted}', which no reader is called: every task will fail."
+        return problem("reader", what, "Set it to native or plain, or leave it out.")
+    if reader.works and reader.wanted != "plain":
+        return ok("reader", f"Works through {reader.library or 'librdkafka'}.", "native")
+    if reader.wanted == "native":
+        what = f"STREAMGROUPS_READER demands the native reader: every task will fail. {reader.reason}"
+        return problem("reader", what, reader.remedy)
+    slower = "Results are the same, reading is several times slower than with the native reader."
+    if reader.works:
+        return warning("reader", f"{slower} STREAMGROUPS_READER asks for it.", "Leave the variable out.", "plain")
+    return warning("reader", f"{slower} {reader.reason}", reader.remedy, "plain")
 
 
 def as_range(specifier: str) -> str:

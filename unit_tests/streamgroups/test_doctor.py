@@ -15,6 +15,8 @@ from streamgroups.doctor.machine import EmbeddedKafka, JavaFound, JavaUnusable, 
 OURS = Distribution("1.0", ">=3.10", ("3.10", "3.11", "3.12", "3.13"))
 CLIENT = Package("confluent-kafka", "<3,>=2.12", "2.16.1")
 JAVA = JavaFound("/j/bin/java", "17.0.15", 17, frozenset({"java.base", "jdk.incubator.vector"}))
+NATIVE = Reader(True, library="/l/librdkafka.so.1")
+NOT_BUILT = Reader(False, "The extension is not there.", "Build it.")
 ROOMY = Machine(2, 8 << 30, "/tmp", 8 << 30)
 
 CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
@@ -27,17 +29,36 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "python untested": (lambda: installation.judge_python("3.14.0", OURS), State.WARNING, "up to 3.13", "Python 3.13"),
     "python fine": (lambda: installation.judge_python("3.13.9", OURS), State.OK, "tested up to 3.13", ""),
     "python release candidate": (lambda: installation.judge_python("3.12.0rc1", OURS), State.OK, ">=3.10", ""),
-    "reader native": (
-        lambda: installation.judge_reader(Reader(True, library="/l/librdkafka.so.1")),
+    "reader native": (lambda: installation.judge_reader(NATIVE), State.OK, "/l/librdkafka.so.1", ""),
+    "reader native, as asked": (
+        lambda: installation.judge_reader(replace(NATIVE, wanted="native")),
         State.OK,
         "/l/librdkafka.so.1",
         "",
     ),
     "reader plain": (
-        lambda: installation.judge_reader(Reader(False, "No librdkafka was found.")),
+        lambda: installation.judge_reader(NOT_BUILT),
         State.WARNING,
-        "slower. No librdkafka was found.",
-        "C compiler",
+        "slower than with the native reader. The extension is not there.",
+        "Build it.",
+    ),
+    "reader plain, as asked": (
+        lambda: installation.judge_reader(replace(NATIVE, wanted="plain")),
+        State.WARNING,
+        "STREAMGROUPS_READER asks for it",
+        "Leave the variable out",
+    ),
+    "reader demanded that does not work": (
+        lambda: installation.judge_reader(replace(NOT_BUILT, wanted="native")),
+        State.PROBLEM,
+        "every task will fail. The extension is not there.",
+        "Build it.",
+    ),
+    "reader that does not exist": (
+        lambda: installation.judge_reader(replace(NATIVE, wanted="fast")),
+        State.PROBLEM,
+        "STREAMGROUPS_READER is 'fast'",
+        "native or plain",
     ),
     "client fine": (
         lambda: installation.judge_client(ClientLibrary("2.16.1", "2.16.0"), CLIENT),

@@ -30,6 +30,7 @@ def fine_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.delenv("STREAMGROUPS_READER", raising=False)
     return work
 
 
@@ -119,6 +120,13 @@ def test_workers_get_the_python_of_path_when_nothing_is_set(tmp_path: Path, monk
     code, found = findings()
     assert code == 1
     assert found["workers"]["what"] == "Workers will run python3 (from PATH), which does not run here."
+
+
+def test_a_reader_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGROUPS_READER", "fast")
+    code, found = findings()
+    assert code == 1
+    assert "'fast'" in found["reader"]["what"]
 
 
 def test_another_spark_at_spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

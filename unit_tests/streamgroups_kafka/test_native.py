@@ -44,7 +44,7 @@ def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplo
             assert range_reader.reader("") is PlainFetcher
             assert range_reader.reader("") is PlainFetcher
         assert len(caplog.records) == 1
-        assert "Install a C compiler" in caplog.text
+        assert "a C compiler" in caplog.text
         with pytest.raises(InvalidOption, match="STREAMGROUPS_READER demands the native reader"):
             range_reader.reader("native")
     finally:
