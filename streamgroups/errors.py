@@ -7,12 +7,14 @@ cause of a failed query)::
     ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
+    ├── UnknownGroup            a consumer group does not exist
     ├── NotAuthorized           the broker refused for lack of a permission or a login
     ├── GroupRefused            the group is in use in a way that does not fit ours
     ├── FencedMember            this member is no longer the one the group knows
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
     ├── PositionsDiffer         checkpoint and group disagree, and the policy is to fail
+    ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
     ├── InvalidCursor           a cursor was altered, or made with another key or by another process
     ├── CursorExpired           a cursor was returned more than five minutes ago
@@ -78,6 +80,12 @@ class UnknownTopic(StreamGroupsError):
     code = "unknown_topic"
 
 
+class UnknownGroup(StreamGroupsError):
+    """A consumer group does not exist (or may not be seen by this user)."""
+
+    code = "unknown_group"
+
+
 class NotAuthorized(StreamGroupsError):
     """The broker refused the login, or the logged-in user lacks a permission."""
 
@@ -113,6 +121,12 @@ class PositionsDiffer(StreamGroupsError):
     """Checkpoint and group disagree about positions and ``onRestart`` is ``fail`` (SEMANTICS S5)."""
 
     code = "positions_differ"
+
+
+class PartlyDone(StreamGroupsError):
+    """Some of what was asked for was done and some was not; the text says which, the remedy how to go on (SEMANTICS O2)."""
+
+    code = "partly_done"
 
 
 class OffsetFormat(StreamGroupsError):

@@ -59,3 +59,37 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic_partition}[{self.next_offset},{self.end_offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """Where one partition lives.
+
+    Args:
+        partition: its number.
+        leader: the id of the broker that leads it; ``None`` while there is none.
+        replicas: the ids of the brokers that keep it.
+        in_sync: those of them that are up to date.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic.
+
+    Args:
+        name: its name.
+        topic_id: its id, which a topic made anew under the same name does not share (KIP-516).
+        internal: whether it is one of Kafka's own.
+        partitions: its partitions, by number.
+    """
+
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]

@@ -1,7 +1,7 @@
 """What the domain needs from outside, as Protocols.
 
 Implemented by ``streamgroups_kafka`` for real and by :mod:`streamgroups.fakes` in memory; one contract suite runs on both.
-Source: KIP-396, KIP-709 (offsets), KIP-429 and KIP-848 (membership).
+Source: KIP-396, KIP-709 (offsets), KIP-496 (forgetting them), KIP-734, KIP-429 and KIP-848 (membership).
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import LiveGroup
+from streamgroups.groups.lag import Bounds, FirstUnread, Trouble
 from streamgroups.groups.membership import InFlight, Membership
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.groups.overview import GroupDescription, GroupListing
+from streamgroups.partitions import OffsetRange, TopicDescription, TopicPartition
 
 
 class Clock(Protocol):
@@ -73,6 +76,14 @@ class Committed:
     metadata: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StampedOffset:
+    """An offset and the timestamp of its record, in milliseconds since the epoch."""
+
+    offset: int
+    timestamp_ms: int
+
+
 class Groups(Protocol):
     """The groups of a cluster, seen from outside. Safe to call from any thread; raises as :class:`Log` does."""
 
@@ -82,6 +93,65 @@ class Groups(Protocol):
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What the group has committed of these partitions; those without a committed offset are left out."""
+        ...
+
+
+class GroupAdmin(Protocol):
+    """The groups of a cluster, for operating them: many at a time. Safe to call from any thread; raises as :class:`Log` does.
+
+    What changes something answers with the failures of single partitions or groups; what is not in the answer was done.
+    """
+
+    def list_groups(self) -> list[GroupListing]:
+        """All groups this user may see, by name."""
+        ...
+
+    def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        """The groups as they are now; one that does not exist is ``Dead``."""
+        ...
+
+    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+        """Everything each group has committed."""
+        ...
+
+    def alter_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """Commits in the group's name; it must have no members. A group that does not exist is made."""
+        ...
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """Forgets what the group has committed of these partitions; no member may read their topics."""
+        ...
+
+    def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
+        """Deletes groups, their committed offsets included; they must have no members."""
+        ...
+
+
+class TopicAdmin(Protocol):
+    """The topics of a cluster, for operating them. Safe to call from any thread; raises as :class:`Log` does."""
+
+    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
+        """These topics, or all; those that do not exist (or may not be seen) are left out."""
+        ...
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+        """Where each partition begins and ends, or why nobody knows."""
+        ...
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
+        """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
+        ...
+
+    def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
+        """The record with the latest timestamp of each partition, ``None`` if it holds none (KIP-734)."""
+        ...
+
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+        """The first record at or after an offset of each partition; those that could not be read in time are left out."""
         ...
 
 

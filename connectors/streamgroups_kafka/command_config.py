@@ -1,4 +1,4 @@
-"""``--bootstrap-server`` and ``--command-config``, as Kafka's own tools take them.
+"""``--bootstrap-server``, ``--command-config`` and ``--kafka``: the first two as Kafka's own tools take them.
 
 Called by every command of ``streamgroups.cli`` that talks to a cluster. The file is the Java properties file that
 ``kafka-consumer-groups.sh --command-config`` reads: its names are Java's, its escapes ``java.util.Properties``'. Those tools
@@ -7,6 +7,7 @@ let a consumer's or a producer's file pass and ignore what is not about connecti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import javaproperties
@@ -27,12 +28,15 @@ _NOT_ABOUT_CONNECTING = words(
 )
 
 
-def command_config(bootstrap_server: str | None, file: Path | None = None) -> ClientConfig:
+def command_config(
+    bootstrap_server: str | None, file: Path | None = None, settings: Mapping[str, str] | None = None
+) -> ClientConfig:
     """How to reach a cluster, from what was given on the command line.
 
     Args:
-        bootstrap_server: ``host:port[,host:port]``; wins over ``bootstrap.servers`` in the file.
+        bootstrap_server: ``host:port[,host:port]``; wins over ``bootstrap.servers`` in the file and the settings.
         file: a Java properties file, or None.
+        settings: settings given one by one (``--kafka``); they win over the file.
 
     Returns:
         The checked configuration; it prints without secrets.
@@ -49,6 +53,7 @@ def command_config(bootstrap_server: str | None, file: Path | None = None) -> Cl
     streamgroups.errors.InvalidOption: No broker is named. Give --bootstrap-server HOST:PORT.
     """
     given = {} if file is None else _connecting(read_properties(file))
+    given.update(settings or {})
     if bootstrap_server is not None:
         given["bootstrap.servers"] = bootstrap_server
     if not given.get("bootstrap.servers", "").strip():
@@ -58,8 +63,8 @@ def command_config(bootstrap_server: str | None, file: Path | None = None) -> Cl
     except InvalidOption as e:
         refusal = as_in_a_file(e)
     # Raised here, not above: the chain of errors must not show what the first one was raised from.
-    where = "--bootstrap-server" if file is None else str(file)
-    raise InvalidOption(f"{where}: {refusal.what}", remedy=refusal.remedy)
+    where = " or ".join(filter(None, ["--kafka" if settings else "", str(file) if file else ""]))
+    raise InvalidOption(f"{where or '--bootstrap-server'}: {refusal.what}", remedy=refusal.remedy)
 
 
 def read_properties(file: Path) -> dict[str, str]:

@@ -9,8 +9,9 @@ import sys
 
 import typer
 
-from streamgroups.cli import broker
+from streamgroups.cli import broker, groups
 from streamgroups.cli.doctor import doctor
+from streamgroups.cli.exits import exit_code
 from streamgroups.errors import StreamGroupsError
 
 app = typer.Typer(
@@ -19,14 +20,15 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(groups.app, name="groups")
 app.add_typer(broker.app, name="broker")
 app.command()(doctor)
 
 
 def main() -> None:
-    """Run the command line: 0 done, 1 an error of ours (printed with its remedy), 2 a usage error."""
+    """Run the command line. What an error of ours ends it with is decided in :mod:`streamgroups.cli.exits`."""
     try:
         app()
     except StreamGroupsError as error:
         print(f"Error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exit_code(error))

@@ -132,9 +132,23 @@ class FakeCluster:
         """Deletes everything a group has committed."""
         self._committed.pop(group_id, None)
 
+    def forget_partitions(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
+        """Deletes what a group has committed of these partitions."""
+        for tp in partitions:
+            self._committed.get(group_id, {}).pop(tp, None)
+
     def host(self, group_id: str, describe: Callable[[], LiveGroup]) -> None:
         """Has ``describe`` answer for a group from now on (:class:`~streamgroups.fakes.group.FakeGroup` does)."""
         self._live[group_id] = describe
+
+    def group_ids(self) -> list[str]:
+        """Every group that somebody joined or that has committed something."""
+        self.check_reachable()
+        return sorted({*self._committed, *(group_id for group_id, live in self._live.items() if live().members)})
+
+    def all_committed(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """Everything a group has committed."""
+        return dict(self._committed.get(group_id, {}))
 
     # ---- the ports ---------------------------------------------------------------------------------------------------
 

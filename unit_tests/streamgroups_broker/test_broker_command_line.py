@@ -40,10 +40,10 @@ def test_stop_without_a_broker_is_no_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert run(monkeypatch, "broker", "stop") == 0
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_1(
+def test_a_malformed_option_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "broker", "start", "--property", "nonsense") == 1
+    assert run(monkeypatch, "broker", "start", "--property", "nonsense") == 2
     assert capsys.readouterr().err == (
         "Error: --property 'nonsense' is not NAME=VALUE. Such as log.retention.hours=1.\n"
     )

@@ -1,0 +1,178 @@
+"""A checked client configuration, as ``kafka-python`` takes it.
+
+Called by :mod:`streamgroups_kafka.admin_session`. Everything else here runs librdkafka; the administration of groups needs what
+it has not: many groups in one OffsetFetch (KIP-709) and OffsetDelete (KIP-496). So :class:`ClientConfig`, which holds librdkafka's
+names, is translated once more. What Python's ``ssl`` cannot read (PKCS12) is refused with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from streamgroups.errors import InvalidOption, NotAuthorized
+from streamgroups_kafka.client_config import ClientConfig
+
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_TOKEN_TIMEOUT_S = 10.0
+#: A token is renewed this long before it expires.
+_TOKEN_MARGIN_S = 30.0
+
+
+def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
+    """Keyword arguments for ``kafka-python``'s clients.
+
+    Args:
+        config: how to reach the cluster.
+        timeout_s: how long one request may take, in seconds.
+
+    Returns:
+        The arguments; unsafe to print.
+
+    Raises:
+        InvalidOption: if the configuration needs something that only librdkafka can do.
+
+    >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+    >>> settings = admin_settings(config, timeout_s=2)
+    >>> settings["bootstrap_servers"], settings["security_protocol"], settings["request_timeout_ms"]
+    (['broker:9092'], 'PLAINTEXT', 2000)
+    """
+    properties = dict(config.properties)
+    protocol = properties.get("security.protocol", "plaintext").upper()
+    timeout_ms = int(timeout_s * 1000)
+    settings: dict[str, Any] = {
+        "bootstrap_servers": properties["bootstrap.servers"].split(","),
+        "client_id": properties.get("client.id", "streamgroups-admin"),
+        "security_protocol": protocol,
+        "request_timeout_ms": timeout_ms,
+        "socket_connection_setup_timeout_ms": timeout_ms,
+        # An admin's answers are as large as the cluster; requests to one broker are pipelined.
+        "receive_message_max_bytes": 1_000_000_000,
+        "max_in_flight_requests_per_connection": 64,
+    }
+    if protocol in ("SSL", "SASL_SSL"):
+        settings["ssl_context"] = _ssl_context(properties)
+    if protocol.startswith("SASL_"):
+        settings.update(_login(properties))
+    return settings
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    if "ssl.keystore.location" in properties:
+        raise InvalidOption(
+            "Option 'kafka.ssl.keystore.location': a PKCS12 key store cannot be read by this command.",
+            remedy="Convert it: openssl pkcs12 -in client.p12 -nodes -out client.pem; and set 'kafka.ssl.keystore.type' to PEM.",
+        )
+    try:
+        context = ssl.create_default_context(
+            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
+        )
+        if "ssl.cipher.suites" in properties:
+            context.set_ciphers(properties["ssl.cipher.suites"])
+        if "ssl.crl.location" in properties:
+            context.load_verify_locations(properties["ssl.crl.location"])
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        _load_own_certificate(context, properties)
+    except (OSError, ValueError) as e:
+        # Not the cause itself: it could hold a line of a key.
+        refusal = InvalidOption(
+            f"The 'kafka.ssl.' options cannot be used: {type(e).__name__}: {getattr(e, 'strerror', None) or 'not valid PEM'}.",
+            remedy="Check that the files exist, are PEM, and that the password fits.",
+        )
+    else:
+        context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https").lower() != "none"
+        if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+    raise refusal
+
+
+def _load_own_certificate(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
+    # An empty password, not None: OpenSSL would ask for one on the terminal.
+    password = properties.get("ssl.key.password", "")
+    if certificate:
+        context.load_cert_chain(certificate, key, password)
+    elif "ssl.certificate.pem" in properties:
+        # Python's ssl reads own certificates from files only.
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, "client.pem")
+            file.touch(mode=0o600)
+            file.write_text(properties.get("ssl.key.pem", "") + properties["ssl.certificate.pem"])
+            context.load_cert_chain(file, password=password)
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
+    if mechanism not in _MECHANISMS:
+        raise InvalidOption(
+            f"Option 'kafka.sasl.mechanism' is '{mechanism}', which this command cannot use.",
+            remedy=f"Use {', '.join(_MECHANISMS)}.",
+        )
+    settings: dict[str, Any] = {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": properties.get("sasl.username"),
+        "sasl_plain_password": properties.get("sasl.password"),
+        "sasl_kerberos_service_name": properties.get("sasl.kerberos.service.name", "kafka"),
+    }
+    if mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = _ClientCredentials(properties)
+    return settings
+
+
+class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
+    """Gets tokens as librdkafka's ``sasl.oauthbearer.method=oidc`` does (KIP-768): OAuth 2's client credentials."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__()
+        if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() != "client_credentials":
+            raise InvalidOption(
+                "Option 'kafka.sasl.oauthbearer.grant.type': this command can only use client credentials.",
+                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.secret', or log in another way.",
+            )
+        if "sasl.oauthbearer.token.endpoint.url" not in properties:
+            raise InvalidOption(
+                "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command gets its token from a token endpoint.",
+                remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
+            )
+        self._url = properties["sasl.oauthbearer.token.endpoint.url"]
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": properties["sasl.oauthbearer.client.id"],
+            "client_secret": properties["sasl.oauthbearer.client.secret"],
+        }
+        if "sasl.oauthbearer.scope" in properties:
+            form["scope"] = properties["sasl.oauthbearer.scope"]
+        self._form = urllib.parse.urlencode(form).encode()
+        pairs = filter(None, properties.get("sasl.oauthbearer.extensions", "").split(","))
+        self._extensions = dict(pair.split("=", 1) for pair in pairs)
+        self._token, self._valid_until_s = "", 0.0
+
+    def token(self) -> str:
+        """A token that is still valid."""
+        if time.monotonic() > self._valid_until_s:
+            try:
+                with urllib.request.urlopen(self._url, self._form, _TOKEN_TIMEOUT_S) as answer:
+                    granted = json.load(answer)
+                self._token = granted["access_token"]
+            except (OSError, ValueError, KeyError, TypeError) as e:
+                raise NotAuthorized(
+                    f"The token endpoint gave no token: {type(e).__name__}.",
+                    remedy="Check 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
+                ) from None
+            self._valid_until_s = time.monotonic() + float(granted.get("expires_in", 60)) - _TOKEN_MARGIN_S
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        """What is sent beside the token (KIP-342)."""
+        return self._extensions

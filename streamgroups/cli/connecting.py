@@ -1,0 +1,154 @@
+"""Which cluster a command talks to: the options that say so, and the connection they make.
+
+Used by the commands under ``groups`` and ``topics``, and by ``metrics``. Nothing is connected, and no Kafka client imported,
+before a command asks for it: what is wrong with the rest of the command line is said without a network.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from streamgroups.cli.output import say
+from streamgroups.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
+    from streamgroups_kafka.client_config import ClientConfig
+
+_SETTINGS_HELP = "A client setting, by Java's or librdkafka's name; repeatable. Wins over the file."
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that is connected.
+
+    Args:
+        config: how it was reached.
+        groups: its groups.
+        topics: its topics.
+        requests: how many requests were sent, by their names.
+        now_ms: the time, in milliseconds since the epoch.
+    """
+
+    config: ClientConfig
+    groups: GroupAdmin
+    topics: TopicAdmin
+    requests: Mapping[str, int]
+    now_ms: Clock
+
+
+#: What a command calls to be connected; the connection is closed at the end of the ``with`` block.
+Connect: TypeAlias = Callable[[], AbstractContextManager[Cluster]]
+
+
+def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say which cluster, and passes what they mean as its first argument, ``connect``."""
+    own = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_connect, eval_str=True)
+
+    def run(**arguments: Any) -> None:
+        connecting = {name: arguments.pop(name) for name in shared.parameters}
+        command(functools.partial(_connect, **connecting), **arguments)
+
+    parameters = [
+        p.replace(kind=p.KEYWORD_ONLY) for p in (*list(own.parameters.values())[1:], *shared.parameters.values())
+    ]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    # What typer reads.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+@contextmanager
+def _connect(
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+            help="One broker or more of the cluster.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A Java properties file, as Kafka's own tools take it.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
+    kafka: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait for the cluster.", rich_help_panel="Cluster")
+    ] = 10.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say how many requests it took.", rich_help_panel="Cluster")
+    ] = False,
+) -> Iterator[Cluster]:
+    started_s = time.monotonic()
+    with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout) as cluster:
+        try:
+            yield cluster
+        finally:
+            if verbose:
+                each = ", ".join(f"{name} {count}" for name, count in sorted(cluster.requests.items()))
+                count, elapsed_s = sum(cluster.requests.values()), time.monotonic() - started_s
+                say(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
+
+
+@contextmanager
+def open_cluster(
+    bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
+) -> Iterator[Cluster]:
+    """A connection to a real cluster; tests put another in its place."""
+    from streamgroups_kafka.admin_session import AdminSession
+    from streamgroups_kafka.command_config import command_config
+    from streamgroups_kafka.groups_admin import KafkaGroupAdmin
+    from streamgroups_kafka.topics_admin import KafkaTopicAdmin
+
+    config = command_config(bootstrap_server, file, settings)
+    session = AdminSession(config, timeout_s=timeout_s)
+    try:
+        yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, _now_ms)
+    finally:
+        session.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def parse_settings(assignments: list[str]) -> dict[str, str]:
+    """Client settings from ``name=value`` texts.
+
+    Raises:
+        InvalidOption: one has no ``=`` or no name. It does not repeat the text, which may hold a secret.
+
+    >>> parse_settings(["security.protocol=SSL", "sasl.password=a=b"])
+    {'security.protocol': 'SSL', 'sasl.password': 'a=b'}
+    >>> parse_settings(["hunter2"])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: One --kafka is not NAME=VALUE. Write it like --kafka security.protocol=SSL.
+    """
+    parsed = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise InvalidOption("One --kafka is not NAME=VALUE.", remedy="Write it like --kafka security.protocol=SSL.")
+        parsed[name.strip().removeprefix("kafka.")] = value
+    return parsed

@@ -1,0 +1,242 @@
+"""``streamgroups groups describe``: who is in a group, who owns what, and how far behind each partition is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups.cli.words import duration, utc
+from streamgroups.errors import InvalidOption, UnknownGroup
+from streamgroups.groups.lag import Bounds, PartitionLag, Trouble, Unread
+from streamgroups.groups.overview import GroupMember
+from streamgroups.partitions import TopicPartition
+from streamgroups.survey import READS_UNASKED, GroupSnapshot, survey
+
+_PARTITIONS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("committed_offset", right=True),
+    Column("end_offset", right=True),
+    Column("lag", right=True),
+    Column("time_lag", right=True),
+    Column("owner"),
+    Column("host"),
+    Column("note", style=lambda _: "red"),
+)
+_MEMBERS = (
+    Column("client_id"),
+    Column("host"),
+    Column("member_id"),
+    Column("instance_id"),
+    Column("partitions"),
+)
+
+
+@with_cluster
+def describe(
+    connect: Connect,
+    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Which groups.")] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members rather than partitions.")] = False,
+    only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with unread records.")] = False,
+    time_lag: Annotated[
+        bool | None,
+        typer.Option(
+            "--time-lag/--no-time-lag",
+            help="Read the first unread record of each partition, to tell lag in time, and records from markers and gaps. "
+            f"Default: if there are at most {READS_UNASKED} to read.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show state, members, ownership and lag of groups."""
+    asked = chosen_groups(groups, all_groups)
+    with connect() as cluster:
+        ids = asked if asked is not None else [g.group_id for g in cluster.groups.list_groups()]
+        reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
+        snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads)
+        now_ms = cluster.now_ms()
+    found = [s for s in snapshots if exists(s)]
+    if only_lag:
+        found = [GroupSnapshot(s.description, tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
+    emit(
+        output,
+        document=lambda: {"groups": [_document(s, now_ms) for s in found]},
+        tables=lambda: [_table(s, now_ms, members) for s in found],
+        flat=lambda: _flat(found, now_ms, members),
+    )
+    if (
+        time_lag is None
+        and not members
+        and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
+    ):
+        say("Lag in time was not looked up: too many records to read. --time-lag reads them.")
+    missing = [s.description.group_id for s in snapshots if not exists(s)]
+    if missing and asked is not None:
+        raise unknown_groups(missing)
+
+
+def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] | None:
+    """The groups that are named, without repetition; ``None`` for all.
+
+    Raises:
+        InvalidOption: if none is named, or some are and all are asked for too.
+    """
+    if bool(groups) == all_groups:
+        raise InvalidOption("Name one group or more, or give --all-groups.", remedy="Not both.")
+    return list(dict.fromkeys(groups)) if groups else None
+
+
+def exists(snapshot: GroupSnapshot) -> bool:
+    """Whether there is such a group."""
+    return snapshot.description.state != "Dead" or bool(snapshot.lags)
+
+
+def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
+    """The error for groups that do not exist."""
+    names = ", ".join(f"'{g}'" for g in missing)
+    return UnknownGroup(
+        f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
+        remedy="See: streamgroups groups list.",
+    )
+
+
+def _heading(s: GroupSnapshot, now_ms: int) -> str:
+    d = s.description
+    count = len(d.members)
+    words = [
+        d.state,
+        f"{d.type or 'unknown'} protocol" if d.type in ("classic", "consumer") else f"{d.type} group",
+        *([f"assignor {d.assignor}"] if d.assignor else []),
+        f"{count} member{'' if count == 1 else 's'}",
+        *([f"coordinator {d.coordinator}"] if d.coordinator is not None else []),
+    ]
+    if s.records is not None:
+        words.append(f"lag {s.records}")
+        behind = duration(s.time_ms(now_ms))
+        words += [f"time lag {behind}"] if behind is not None and s.records else []
+    return f"Group {d.group_id}: {', '.join(words)}"
+
+
+def _table(s: GroupSnapshot, now_ms: int, members: bool) -> Table:
+    heading = _heading(s, now_ms)
+    if members:
+        return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], heading)
+    owners = s.description.owners
+    rows = [_cells(lag, owners.get(lag.topic_partition), now_ms, human=True) for lag in s.lags]
+    return Table(_PARTITIONS, rows, heading)
+
+
+def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool) -> Table:
+    rows: list[list[Cell]] = []
+    for s in snapshots:
+        if members:
+            rows += [[s.description.group_id, *_member_cells(m)] for m in s.description.members]
+        else:
+            owners = s.description.owners
+            rows += [
+                [s.description.group_id, *_cells(lag, owners.get(lag.topic_partition), now_ms, human=False)]
+                for lag in s.lags
+            ]
+    columns = _MEMBERS if members else [Column("time_lag_ms") if c.name == "time_lag" else c for c in _PARTITIONS]
+    return Table([Column("group"), *columns], rows)
+
+
+def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: bool) -> list[Cell]:
+    behind_ms = lag.time_ms(now_ms)
+    return [
+        lag.topic_partition.topic,
+        lag.topic_partition.partition,
+        lag.committed_offset,
+        lag.bounds.end_offset if isinstance(lag.bounds, Bounds) else None,
+        lag.records,
+        duration(behind_ms) if human else behind_ms,
+        owner.client_id if owner else None,
+        owner.host if owner else None,
+        note(lag) if note(lag) or not human else "",
+    ]
+
+
+def note(lag: PartitionLag) -> str:
+    """What is wrong with a partition's position, in a word or two; empty if nothing is."""
+    match lag.trouble:
+        case Trouble.EXPIRED:
+            return f"{lag.lost_records} lost"
+        case Trouble.PAST_END:
+            return "past the end"
+        case Trouble.NO_PARTITION:
+            return "deleted"
+        case Trouble.NO_LEADER:
+            return "no leader"
+    return ""
+
+
+def _member_cells(member: GroupMember) -> list[Cell]:
+    return [member.client_id, member.host, member.member_id, member.instance_id, short(member.partitions)]
+
+
+def short(partitions: frozenset[TopicPartition]) -> str:
+    """Partitions as Kafka's tools write them.
+
+    >>> short(frozenset({TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)}))
+    'a:1,2 b:0'
+    """
+    return " ".join(f"{topic}:{','.join(map(str, of_topic))}" for topic, of_topic in by_topic(partitions).items())
+
+
+def by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions of each topic, in order."""
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found
+
+
+def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
+    d, owners = s.description, s.description.owners
+    return {
+        "group": d.group_id,
+        "state": d.state,
+        "type": d.type,
+        "protocol_type": d.protocol_type,
+        "assignor": d.assignor,
+        "coordinator": d.coordinator,
+        "lag": s.records,
+        "time_lag_ms": s.time_ms(now_ms),
+        "members": [
+            {
+                "client_id": m.client_id,
+                "host": m.host,
+                "member_id": m.member_id,
+                "instance_id": m.instance_id,
+                "partitions": by_topic(m.partitions),
+            }
+            for m in d.members
+        ],
+        "partitions": [_partition_document(lag, owners.get(lag.topic_partition), now_ms) for lag in s.lags],
+    }
+
+
+def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
+    bounds = lag.bounds if isinstance(lag.bounds, Bounds) else None
+    first = lag.first_unread if isinstance(lag.first_unread, Unread) else None
+    return {
+        "topic": lag.topic_partition.topic,
+        "partition": lag.topic_partition.partition,
+        "committed_offset": lag.committed_offset,
+        "beginning_offset": bounds.beginning_offset if bounds else None,
+        "end_offset": bounds.end_offset if bounds else None,
+        "lag": lag.records,
+        "time_lag_ms": lag.time_ms(now_ms),
+        "first_unread_offset": first.offset if first else None,
+        "first_unread_time": utc(first.timestamp_ms) if first else None,
+        "lost": lag.lost_records,
+        "trouble": lag.trouble.value if lag.trouble else None,
+        "owner": owner.client_id if owner else None,
+        "host": owner.host if owner else None,
+    }

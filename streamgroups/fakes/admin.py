@@ -1,0 +1,154 @@
+"""The administration of a cluster, in memory.
+
+Implements :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin` over a
+:class:`~streamgroups.fakes.cluster.FakeCluster`, refusing what a broker refuses: changing the positions of a group that has members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.fakes.cluster import FakeCluster
+from streamgroups.groups.lag import Bounds, FirstUnread, NothingUnread, Trouble, Unread
+from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
+from streamgroups.partitions import OffsetRange, PartitionDescription, TopicDescription, TopicPartition
+from streamgroups.ports import Committed, StampedOffset
+
+_BROKER = 1
+
+
+class FakeAdmin:
+    """Sees and changes the groups and topics of a cluster in memory.
+
+    Args:
+        cluster: the cluster.
+
+    >>> cluster = FakeCluster(lambda: 1_000)
+    >>> cluster.create_topic("flights", 2)
+    >>> admin = FakeAdmin(cluster)
+    >>> admin.alter_offsets("board", {TopicPartition("flights", 0): Committed(0)})
+    {}
+    >>> [(g.group_id, g.state) for g in admin.list_groups()]
+    [('board', 'Empty')]
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        #: What single partitions answer to a change, by group: for tests of what is half done.
+        self.failures: dict[tuple[str, TopicPartition], StreamGroupsError] = {}
+        #: Called before each change: for tests of what happens between looking and changing.
+        self.before_change: Callable[[], None] = lambda: None
+
+    def list_groups(self) -> list[GroupListing]:
+        """See :meth:`streamgroups.ports.GroupAdmin.list_groups`."""
+        described = self.describe_groups(self.cluster.group_ids())
+        return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, _BROKER) for g in described.values()]
+
+    def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        """See :meth:`streamgroups.ports.GroupAdmin.describe_groups`."""
+        return {group_id: self._describe(group_id) for group_id in group_ids}
+
+    def _describe(self, group_id: str) -> GroupDescription:
+        live = self.cluster.describe(group_id)
+        if group_id not in self.cluster.group_ids():
+            return GroupDescription(group_id, "Dead")
+        members = tuple(GroupMember(m.client_id, m.client_id, m.host, None, m.partitions) for m in live.members)
+        state = "Empty" if not members else "Stable" if live.settled else "PreparingRebalance"
+        return GroupDescription(group_id, state, "classic", "consumer", live.assignor, _BROKER, members)
+
+    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+        """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
+        self.cluster.check_reachable()
+        return {group_id: self.cluster.all_committed(group_id) for group_id in group_ids}
+
+    def alter_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.alter_offsets`."""
+        self._before_change()
+        if self._describe(group_id).members:
+            return dict.fromkeys(offsets, GroupRefused(f"Group '{group_id}' has members."))
+        failures = {tp: self.failures[group_id, tp] for tp in offsets if (group_id, tp) in self.failures}
+        failures |= {tp: UnknownTopic(f"'{tp}' is not there.") for tp in offsets if not self._exists(tp)}
+        for tp, committed in offsets.items():
+            if tp not in failures:
+                self.cluster.commit(group_id, {tp: committed.next_offset}, committed.metadata)
+        return failures
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.delete_offsets`."""
+        self._before_change()
+        if group_id not in self.cluster.group_ids():
+            raise UnknownGroup(f"Group '{group_id}' does not exist.")
+        read = {topic for member in self.cluster.describe(group_id).members for topic in member.topics}
+        failures = {tp: self.failures[group_id, tp] for tp in partitions if (group_id, tp) in self.failures}
+        failures |= {tp: GroupRefused(f"'{tp.topic}' is being read.") for tp in partitions if tp.topic in read}
+        self.cluster.forget_partitions(group_id, set(partitions) - failures.keys())
+        return failures
+
+    def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.delete_groups`."""
+        self._before_change()
+        failures: dict[str, StreamGroupsError] = {}
+        for group_id in group_ids:
+            if group_id not in self.cluster.group_ids():
+                failures[group_id] = UnknownGroup(f"Group '{group_id}' does not exist.")
+            elif self._describe(group_id).members:
+                failures[group_id] = GroupRefused(f"Group '{group_id}' has members.")
+            else:
+                self.cluster.forget(group_id)
+        return failures
+
+    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
+        """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""
+        return {
+            name: TopicDescription(
+                name, f"id-of-{name}", False, tuple(PartitionDescription(p, _BROKER, (1,), (1,)) for p in range(count))
+            )
+            for name, count in sorted(self.cluster.topics().items())
+            if names is None or name in names
+        }
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+        """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
+        return {tp: self._bounds(tp) if self._exists(tp) else Trouble.NO_PARTITION for tp in partitions}
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
+        """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
+        found = self.cluster.offsets_at_times(times_ms)
+        return {tp: None if offset is None else self._stamped(tp, offset) for tp, offset in found.items()}
+
+    def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
+        """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
+        found = {}
+        for tp in partitions:
+            bounds = self._bounds(tp)
+            records = self.cluster.read(OffsetRange(tp, bounds.beginning_offset, bounds.end_offset))
+            latest = max(records, key=lambda r: r.timestamp_ms, default=None)
+            found[tp] = None if latest is None else StampedOffset(latest.offset, latest.timestamp_ms)
+        return found
+
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+        """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
+        found: dict[TopicPartition, FirstUnread] = {}
+        for tp, offset in offsets.items():
+            records = self.cluster.read(OffsetRange(tp, offset, self._bounds(tp).end_offset))
+            found[tp] = Unread(records[0].offset, records[0].timestamp_ms) if records else NothingUnread()
+        return found
+
+    def _before_change(self) -> None:
+        self.cluster.check_reachable()
+        self.before_change()
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        return 0 <= tp.partition < self.cluster.topics().get(tp.topic, 0)
+
+    def _bounds(self, tp: TopicPartition) -> Bounds:
+        return Bounds(self.cluster.beginning_offsets([tp])[tp], self.cluster.end_offsets([tp])[tp])
+
+    def _stamped(self, tp: TopicPartition, offset: int) -> StampedOffset:
+        (record,) = self.cluster.read(OffsetRange(tp, offset, offset + 1))
+        return StampedOffset(offset, record.timestamp_ms)

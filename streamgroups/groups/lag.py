@@ -1,0 +1,144 @@
+"""How far a group is behind: in records, and in time.
+
+Called by the command line (``groups describe``, ``watch``, ``metrics``) with what the broker says. Source: SEMANTICS O3, G13.
+The distance between a committed offset and the end counts offsets, and not every offset is a record: transaction markers take
+one each, compaction leaves gaps. So the first record at or after the committed offset is read where that is affordable: it
+tells how long it has been waiting, and everything before it is known to be no record. No record at all: the group has read
+everything, however far its committed offset is from the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The first record that a group has not read yet: its offset and its timestamp (milliseconds since the epoch)."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingUnread:
+    """Between the committed offset and the end there is no record."""
+
+
+FirstUnread: TypeAlias = Unread | NothingUnread
+
+
+class Trouble(Enum):
+    """What is wrong with a committed offset."""
+
+    #: Records after it were deleted before the group read them.
+    EXPIRED = "expired"
+    #: It is past the end: the topic was made anew, or truncated.
+    PAST_END = "past_end"
+    #: Its topic or partition does not exist any more.
+    NO_PARTITION = "no_partition"
+    #: Its partition has no leader now, so nobody knows its end.
+    NO_LEADER = "no_leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets of a partition's oldest record and of the end after its last one.
+
+    Args:
+        beginning_offset: the oldest offset that is still there.
+        end_offset: the offset after the last record a reader may see (the last stable one under ``read_committed``).
+    """
+
+    beginning_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition of one group.
+
+    Args:
+        topic_partition: where.
+        committed_offset: the next offset the group will read; ``None`` if it never committed one.
+        bounds: where the partition begins and ends; or why that is not known.
+        first_unread: the first record it has not read; ``None`` if that was not looked up.
+
+    >>> tp = TopicPartition("flights", 0)
+    >>> PartitionLag(tp, 10, Bounds(0, 15), None).records
+    5
+    >>> PartitionLag(tp, 10, Bounds(0, 15), Unread(12, 1_000)).records
+    3
+    >>> PartitionLag(tp, 14, Bounds(0, 15), NothingUnread()).records
+    0
+    >>> PartitionLag(tp, 10, Bounds(0, 15), Unread(12, 1_000)).time_ms(now_ms=4_500)
+    3500
+    """
+
+    topic_partition: TopicPartition
+    committed_offset: int | None
+    bounds: Bounds | Trouble
+    first_unread: FirstUnread | None = None
+
+    #: Where the group would go on reading: at the committed offset, or at the oldest record if that is gone.
+    reading_offset: int | None = field(init=False)
+    #: How many records are unread, at most; ``None`` if nobody can say.
+    records: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Worked out once: a cluster has tens of thousands of these, and each is asked several times.
+        object.__setattr__(self, "reading_offset", None)
+        object.__setattr__(self, "records", None)
+        if self.committed_offset is not None and isinstance(self.bounds, Bounds):
+            end = self.bounds.end_offset
+            at = min(max(self.committed_offset, self.bounds.beginning_offset), end)
+            object.__setattr__(self, "reading_offset", at)
+            object.__setattr__(self, "records", self._records(at, end))
+
+    def _records(self, at: int, end: int) -> int:
+        if isinstance(self.first_unread, NothingUnread):
+            return 0
+        if isinstance(self.first_unread, Unread):
+            at = max(at, self.first_unread.offset)
+        return max(end - at, 0)
+
+    def time_ms(self, now_ms: int) -> int | None:
+        """For how long the first unread record has been waiting; ``None`` if nobody looked it up."""
+        if not self.records:
+            return self.records
+        if isinstance(self.first_unread, Unread):
+            # A record's timestamp is its producer's, whose clock may be ahead.
+            return max(now_ms - self.first_unread.timestamp_ms, 0)
+        return None
+
+    @property
+    def lost_records(self) -> int:
+        """How many offsets after the committed one are gone for good."""
+        if self.committed_offset is None or isinstance(self.bounds, Trouble):
+            return 0
+        return max(self.bounds.beginning_offset - self.committed_offset, 0)
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong with the committed offset, if anything."""
+        if isinstance(self.bounds, Trouble):
+            return self.bounds
+        if self.lost_records:
+            return Trouble.EXPIRED
+        if self.committed_offset is not None and self.committed_offset > self.bounds.end_offset:
+            return Trouble.PAST_END
+        return None
+
+
+def total(values: list[int | None]) -> int | None:
+    """The sum of what is known; ``None`` if nothing is.
+
+    >>> total([1, None, 2]), total([None]), total([])
+    (3, None, 0)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None

@@ -1,0 +1,111 @@
+"""Asking a cluster how its groups are: who is in them, and how far behind each partition is.
+
+Called by the command line (``groups describe``, ``watch``, ``metrics``). The one place that joins the ports
+:class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroups.ports.TopicAdmin` with the rules of
+:mod:`streamgroups.groups.lag`; it asks about all groups at once. Source: SEMANTICS O3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from streamgroups.groups.lag import Bounds, FirstUnread, PartitionLag, Trouble, total
+from streamgroups.groups.overview import GroupDescription
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
+
+#: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
+READS_UNASKED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """One group at one moment.
+
+    Args:
+        description: its state and members.
+        lags: each partition that it has committed or that a member owns, in order.
+    """
+
+    description: GroupDescription
+    lags: tuple[PartitionLag, ...]
+
+    @property
+    def records(self) -> int | None:
+        """How many records are unread in all partitions."""
+        return total([lag.records for lag in self.lags])
+
+    def time_ms(self, now_ms: int) -> int | None:
+        """For how long the record that has been waiting longest has been waiting; ``None`` if one was not looked up."""
+        behind_ms = [lag.time_ms(now_ms) for lag in self.lags if lag.records is not None]
+        known_ms = [ms for ms in behind_ms if ms is not None]
+        return max(known_ms, default=None) if len(known_ms) == len(behind_ms) else None
+
+
+def survey(
+    groups: GroupAdmin, topics: TopicAdmin, group_ids: Collection[str], *, reads: int = READS_UNASKED
+) -> list[GroupSnapshot]:
+    """How each of these groups is.
+
+    Args:
+        groups: the cluster's groups.
+        topics: the cluster's topics.
+        group_ids: whom to ask about.
+        reads: how many first unread records may be read; if there are more, none is, and lags in time are unknown.
+
+    Returns:
+        One snapshot for each group, in order of their names.
+
+    Raises:
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+    """
+    described = groups.describe_groups(group_ids)
+    committed = groups.committed_offsets(group_ids)
+    partitions = {
+        group_id: sorted(committed[group_id].keys() | described[group_id].owners.keys()) for group_id in group_ids
+    }
+    bounds = topics.bounds({tp for of_group in partitions.values() for tp in of_group})
+    snapshots = [
+        GroupSnapshot(described[g], tuple(_lag(tp, committed[g].get(tp), bounds.get(tp)) for tp in partitions[g]))
+        for g in sorted(group_ids)
+    ]
+    return _with_first_unread(topics, snapshots, reads)
+
+
+def _lag(tp: TopicPartition, committed: Committed | None, bounds: Bounds | Trouble | None) -> PartitionLag:
+    known = Trouble.NO_PARTITION if bounds is None else bounds
+    return PartitionLag(tp, None if committed is None else committed.next_offset, known)
+
+
+def _with_first_unread(topics: TopicAdmin, snapshots: list[GroupSnapshot], reads: int) -> list[GroupSnapshot]:
+    wanted = {
+        (lag.topic_partition, lag.reading_offset)
+        for snapshot in snapshots
+        for lag in snapshot.lags
+        if lag.records and lag.reading_offset is not None
+    }
+    if not wanted or len(wanted) > reads:
+        return snapshots
+    found: dict[tuple[TopicPartition, int], FirstUnread] = {}
+    for offsets in _rounds(wanted):
+        for tp, first in topics.first_records(offsets).items():
+            found[tp, offsets[tp]] = first
+
+    def completed(lag: PartitionLag) -> PartitionLag:
+        at = lag.reading_offset
+        return lag if at is None else replace(lag, first_unread=found.get((lag.topic_partition, at)))
+
+    return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots]
+
+
+def _rounds(wanted: Collection[tuple[TopicPartition, int]]) -> list[Mapping[TopicPartition, int]]:
+    """Mappings that together hold every pair: several groups may be at different offsets of one partition."""
+    rounds: list[dict[TopicPartition, int]] = []
+    for tp, offset in sorted(wanted):
+        home = next((r for r in rounds if tp not in r), None)
+        if home is None:
+            home = {}
+            rounds.append(home)
+        home[tp] = offset
+    return list(rounds)

@@ -1,0 +1,141 @@
+"""What every implementation of the administration ports must do, written once.
+
+A test module subclasses the contract and gives it a fixture ``outside``: the fakes here, a real broker in the integration tests.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+from streamgroups.errors import GroupRefused, UnknownTopic
+from streamgroups.groups.lag import Bounds, NothingUnread, Trouble, Unread
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed, GroupAdmin, StampedOffset, TopicAdmin
+
+
+class Outside(Protocol):
+    """A cluster, and what a test does to it."""
+
+    @property
+    def groups(self) -> GroupAdmin: ...
+    @property
+    def topics(self) -> TopicAdmin: ...
+    def create_topic(self, partitions: int) -> str: ...
+    def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None: ...
+    def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
+    def new_group(self) -> str: ...
+    def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
+        """While the block lasts, somebody called ``alice`` is in the group and owns all of the topic."""
+        ...
+
+
+class AdminContract:
+    """:class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin`."""
+
+    def test_a_group_that_nobody_made_is_dead_and_not_listed(self, outside: Outside) -> None:
+        group = outside.new_group()
+        assert group not in [g.group_id for g in outside.groups.list_groups()]
+        assert outside.groups.describe_groups([group])[group].state == "Dead"
+        assert outside.groups.committed_offsets([group]) == {group: {}}
+
+    def test_offsets_are_committed_with_their_metadata_and_make_the_group(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(2), outside.new_group()
+        offsets = {TopicPartition(topic, 0): Committed(3, "m"), TopicPartition(topic, 1): Committed(0, "")}
+        assert outside.groups.alter_offsets(group, offsets) == {}
+        assert outside.groups.committed_offsets([group]) == {group: offsets}
+        (listed,) = [g for g in outside.groups.list_groups() if g.group_id == group]
+        assert (listed.state, listed.type) == ("Empty", "classic")
+        described = outside.groups.describe_groups([group])[group]
+        assert (described.state, described.members, described.coordinator) == ("Empty", (), listed.coordinator)
+
+    def test_a_partition_that_does_not_exist_fails_alone(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(1), outside.new_group()
+        there, missing = TopicPartition(topic, 0), TopicPartition(topic, 7)
+        failures = outside.groups.alter_offsets(group, {there: Committed(1), missing: Committed(1)})
+        assert [(tp, type(e)) for tp, e in failures.items()] == [(missing, UnknownTopic)]
+        assert outside.groups.committed_offsets([group])[group] == {there: Committed(1)}
+
+    def test_O1_a_group_with_members_is_seen_and_refuses_every_change(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(2), outside.new_group()
+        tps = {TopicPartition(topic, p) for p in range(2)}
+        with outside.member_of(group, topic):
+            described = outside.groups.describe_groups([group])[group]
+            assert [(m.client_id, m.partitions) for m in described.members] == [("alice", tps)]
+            assert (described.state, described.owners.keys()) == ("Stable", tps)
+            before = outside.groups.committed_offsets([group])
+            altered = outside.groups.alter_offsets(group, dict.fromkeys(tps, Committed(1)))
+            assert {type(e) for e in altered.values()} == {GroupRefused}
+            deleted = outside.groups.delete_offsets(group, tps)
+            assert {type(e) for e in deleted.values()} == {GroupRefused}
+            assert {type(e) for e in outside.groups.delete_groups([group]).values()} == {GroupRefused}
+            assert outside.groups.committed_offsets([group]) == before
+
+    def test_offsets_can_be_forgotten_one_by_one(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(2), outside.new_group()
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        outside.groups.alter_offsets(group, {p0: Committed(1), p1: Committed(2)})
+        assert outside.groups.delete_offsets(group, [p0]) == {}
+        assert outside.groups.committed_offsets([group])[group] == {p1: Committed(2)}
+
+    def test_groups_can_be_deleted(self, outside: Outside) -> None:
+        topic, group, other = outside.create_topic(1), outside.new_group(), outside.new_group()
+        outside.groups.alter_offsets(group, {TopicPartition(topic, 0): Committed(1)})
+        assert list(outside.groups.delete_groups([group, other])) == [other]
+        assert outside.groups.describe_groups([group])[group].state == "Dead"
+
+    def test_many_groups_are_answered_together(self, outside: Outside) -> None:
+        topic = outside.create_topic(1)
+        tp = TopicPartition(topic, 0)
+        groups = {outside.new_group(): n for n in range(20)}
+        for group, n in groups.items():
+            outside.groups.alter_offsets(group, {tp: Committed(n)})
+        committed = outside.groups.committed_offsets(list(groups))
+        assert {group: offsets[tp].next_offset for group, offsets in committed.items()} == groups
+        assert {d.state for d in outside.groups.describe_groups(list(groups)).values()} == {"Empty"}
+
+    def test_topics_are_described_by_name_and_missing_ones_left_out(self, outside: Outside) -> None:
+        topic = outside.create_topic(3)
+        found = outside.topics.describe_topics([topic, "nobody-made-this"])
+        assert list(found) == [topic]
+        assert [p.partition for p in found[topic].partitions] == [0, 1, 2]
+        assert topic in outside.topics.describe_topics()
+
+    def test_bounds_and_what_has_none(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1, missing = (TopicPartition(topic, p) for p in (0, 1, 7))
+        outside.produce(p0, 5, timestamp_ms=1_000)
+        outside.delete_records(p0, 2)
+        assert outside.topics.bounds([p0, p1, missing]) == {
+            p0: Bounds(2, 5),
+            p1: Bounds(0, 0),
+            missing: Trouble.NO_PARTITION,
+        }
+
+    def test_times(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        for timestamp_ms in (1_000, 3_000, 2_000):
+            outside.produce(p0, 1, timestamp_ms=timestamp_ms)
+        assert outside.topics.at_times({p0: 1_500, p1: 1_500}) == {p0: StampedOffset(1, 3_000), p1: None}
+        assert outside.topics.at_times({p0: 3_001}) == {p0: None}
+        assert outside.topics.newest([p0, p1]) == {p0: StampedOffset(1, 3_000), p1: None}
+
+    def test_O3_the_first_record_at_an_offset_or_that_there_is_none(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        for timestamp_ms in (1_000, 2_000):
+            outside.produce(p0, 1, timestamp_ms=timestamp_ms)
+        assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: Unread(1, 2_000), p1: NothingUnread()}
+        assert outside.topics.first_records({p0: 2}) == {p0: NothingUnread()}
+
+    def test_nothing_asked_nothing_answered(self, outside: Outside) -> None:
+        assert outside.topics.bounds([]) == {}
+        assert outside.topics.at_times({}) == {}
+        assert outside.topics.newest([]) == {}
+        assert outside.topics.first_records({}) == {}
+        assert outside.topics.describe_topics([]) == {}
+        assert outside.groups.describe_groups([]) == {}
+        assert outside.groups.committed_offsets([]) == {}
+        assert outside.groups.delete_groups([]) == {}

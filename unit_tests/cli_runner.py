@@ -1,0 +1,65 @@
+"""Runs the command line in this process, on a cluster in memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from streamgroups.cli import connecting, main
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups_kafka.command_config import command_config
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandLine:
+    """The command line, and the cluster in memory that it talks to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.clock = FakeClock(1_000_000)
+        self.cluster = FakeCluster(self.clock)
+        self.admin = FakeAdmin(self.cluster)
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        monkeypatch.setattr(connecting, "open_cluster", self._open)
+        monkeypatch.setenv("COLUMNS", "200")
+
+    @contextmanager
+    def _open(
+        self, bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
+    ) -> Iterator[connecting.Cluster]:
+        self.cluster.check_reachable()
+        config = command_config(bootstrap_server or "broker:9092", file, settings)
+        yield connecting.Cluster(config, self.admin, self.admin, {"Metadata": 1}, self.clock)
+
+    def __call__(self, *arguments: str) -> Result:
+        self._monkeypatch.setattr(sys, "argv", ["streamgroups", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = self._capsys.readouterr()
+        return Result(int(ended.value.code or 0), said.out, said.err)
+
+    def join(self, group_id: str, topic: str, name: str = "alice") -> FakeMember:
+        """Somebody who is in a group and owns all of a topic."""
+        group = FakeGroup(self.cluster, group_id)
+        member = FakeMember(
+            group,
+            name,
+            topics=lambda: [topic],
+            first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+        )
+        member.join(1_000)
+        group.settle()
+        return member

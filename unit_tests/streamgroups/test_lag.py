@@ -1,0 +1,75 @@
+"""O3, G13: lag in records and in time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.groups.lag import Bounds, FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, total
+from streamgroups.partitions import TopicPartition
+
+TP = TopicPartition("flights", 0)
+OFFSETS = st.integers(0, 1_000)
+
+
+@st.composite
+def lags(draw: st.DrawFn) -> PartitionLag:
+    beginning = draw(OFFSETS)
+    end = beginning + draw(OFFSETS)
+    committed = draw(st.none() | OFFSETS)
+    first: FirstUnread | None = draw(
+        st.one_of(st.none(), st.just(NothingUnread()), st.builds(Unread, st.integers(beginning, end), st.just(5_000)))
+    )
+    return PartitionLag(TP, committed, Bounds(beginning, end), first)
+
+
+@given(lags(), st.integers(0, 10_000))
+def test_lag_is_never_negative_and_never_more_than_what_is_there(lag: PartitionLag, now_ms: int) -> None:
+    assert isinstance(lag.bounds, Bounds)
+    if lag.committed_offset is None:
+        assert (lag.records, lag.time_ms(now_ms), lag.reading_offset) == (None, None, None)
+        return
+    assert lag.records is not None
+    assert lag.reading_offset is not None
+    assert 0 <= lag.records <= lag.bounds.end_offset - lag.reading_offset
+    assert lag.bounds.beginning_offset <= lag.reading_offset <= lag.bounds.end_offset
+    behind_ms = lag.time_ms(now_ms)
+    assert behind_ms is None or behind_ms >= 0
+    assert (behind_ms == 0) >= (lag.records == 0)
+
+
+@given(lags())
+def test_looking_at_the_first_unread_record_never_makes_the_lag_larger(lag: PartitionLag) -> None:
+    unseen = PartitionLag(TP, lag.committed_offset, lag.bounds)
+    assert unseen.records is None or lag.records is None or lag.records <= unseen.records
+
+
+def test_O3_G13_markers_at_the_end_are_no_lag() -> None:
+    assert PartitionLag(TP, 9, Bounds(0, 10)).records == 1
+    assert PartitionLag(TP, 9, Bounds(0, 10), NothingUnread()).records == 0
+    assert PartitionLag(TP, 9, Bounds(0, 10), NothingUnread()).time_ms(10_000) == 0
+
+
+def test_a_clock_that_is_ahead_makes_no_negative_lag() -> None:
+    assert PartitionLag(TP, 9, Bounds(0, 10), Unread(9, 20_000)).time_ms(10_000) == 0
+
+
+def test_what_was_deleted_unread_is_told_apart() -> None:
+    lag = PartitionLag(TP, 3, Bounds(10, 15))
+    assert (lag.records, lag.lost_records, lag.trouble) == (5, 7, Trouble.EXPIRED)
+
+
+def test_an_offset_past_the_end_is_no_negative_lag() -> None:
+    lag = PartitionLag(TP, 30, Bounds(0, 15))
+    assert (lag.records, lag.trouble) == (0, Trouble.PAST_END)
+
+
+def test_a_partition_that_is_gone_has_no_lag() -> None:
+    lag = PartitionLag(TP, 30, Trouble.NO_PARTITION)
+    assert (lag.records, lag.time_ms(0), lag.trouble) == (None, None, Trouble.NO_PARTITION)
+
+
+@given(st.lists(st.none() | st.integers(0, 9)))
+def test_a_sum_is_of_what_is_known(values: list[int | None]) -> None:
+    known = [v for v in values if v is not None]
+    assert total(values) == (sum(known) if known or not values else None)

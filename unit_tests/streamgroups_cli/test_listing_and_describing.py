@@ -1,0 +1,166 @@
+"""``streamgroups groups list`` and ``describe``: every format to the letter, exit codes, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from unit_tests.cli_runner import CommandLine
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "cli"
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+
+
+@pytest.fixture
+def board(cli: CommandLine) -> CommandLine:
+    """Two groups: one that alice is in, and one that stopped and lost records."""
+    cli.cluster.create_topic("flights", 3)
+    for tp in (P0, P1, P2):
+        cli.cluster.produce(tp, 10, timestamp_ms=400_000)
+    cli.cluster.leave_gap(P0)
+    cli.cluster.commit("board", {P0: 10, P1: 10})
+    cli.join("board", "flights")
+    cli.cluster.commit("stopped", {P0: 4, P1: 1, TopicPartition("gone", 0): 7})
+    cli.cluster.delete_records(P1, 3)
+    return cli
+
+
+def check(name: str, text: str) -> None:
+    """Compares with what is written down; ``UPDATE_GOLDEN=1`` writes it down."""
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "csv"])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("list", ["groups", "list"]),
+        ("describe", ["groups", "describe", "board", "stopped"]),
+        ("describe-members", ["groups", "describe", "--all-groups", "--members"]),
+    ],
+)
+def test_every_format_to_the_letter(board: CommandLine, name: str, arguments: list[str], output: str) -> None:
+    result = board(*arguments, "-o", output)
+    assert (result.code, result.err) == (0, "")
+    check(f"{name}.{output}", result.out)
+
+
+def test_json_yaml_and_csv_say_the_same(board: CommandLine) -> None:
+    from_json = json.loads(board("groups", "describe", "--all-groups", "-o", "json").out)
+    assert from_json == yaml.safe_load(board("groups", "describe", "--all-groups", "-o", "yaml").out)
+    rows = list(csv.DictReader(io.StringIO(board("groups", "describe", "--all-groups", "-o", "csv").out)))
+    flat = [(g["group"], p) for g in from_json["groups"] for p in g["partitions"]]
+    assert [(r["group"], r["topic"], r["partition"], r["lag"]) for r in rows] == [
+        (g, p["topic"], str(p["partition"]), "" if p["lag"] is None else str(p["lag"])) for g, p in flat
+    ]
+
+
+def test_lists_can_be_narrowed(board: CommandLine) -> None:
+    def names(*arguments: str) -> list[str]:
+        return [g["group"] for g in json.loads(board("groups", "list", "-o", "json", *arguments).out)["groups"]]
+
+    assert names() == ["board", "stopped"]
+    assert names("--state", "empty") == ["stopped"]
+    assert names("--state", "stable", "--state", "Empty", "--type", "classic") == ["board", "stopped"]
+    assert names("--type", "consumer") == []
+
+
+def test_only_lag(board: CommandLine) -> None:
+    described = json.loads(board("groups", "describe", "--all-groups", "--only-lag", "-o", "json").out)
+    shown = {g["group"]: [(p["topic"], p["partition"]) for p in g["partitions"]] for g in described["groups"]}
+    assert shown == {"board": [("flights", 2)], "stopped": [("flights", 0), ("flights", 1), ("gone", 0)]}
+
+
+def test_lag_in_time_can_be_left_out(board: CommandLine) -> None:
+    result = board("groups", "describe", "stopped", "--no-time-lag", "-o", "json")
+    (group,) = json.loads(result.out)["groups"]
+    assert [p["time_lag_ms"] for p in group["partitions"]] == [None, None, None]
+    assert group["time_lag_ms"] is None
+    assert result.err == ""
+
+
+def test_a_group_that_does_not_exist_is_an_error_beside_those_that_do(board: CommandLine) -> None:
+    result = board("groups", "describe", "board", "bord", "-o", "csv")
+    assert result.code == 1
+    assert result.err == "Error: Group 'bord' does not exist. See: streamgroups groups list.\n"
+    assert result.out.count("\nboard,") == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["board", "--all-groups"]])
+def test_which_groups_must_be_said_one_way(board: CommandLine, arguments: list[str]) -> None:
+    assert board("groups", "describe", *arguments).code == 2
+
+
+def test_a_cluster_that_does_not_answer(board: CommandLine) -> None:
+    board.cluster.reachable = False
+    result = board("groups", "list")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("Error: ")
+
+
+def test_verbose_says_what_it_took_on_standard_error(board: CommandLine) -> None:
+    result = board("groups", "list", "-o", "json", "--verbose")
+    json.loads(result.out)
+    assert result.err.startswith("1 request in 0.")
+    assert result.err.endswith(" s: Metadata 1.\n")
+
+
+def test_a_malformed_setting_is_a_usage_error_that_repeats_no_value(board: CommandLine) -> None:
+    result = board("groups", "list", "--kafka", "hunter2")
+    assert (result.code, "hunter2" in result.err) == (2, False)
+    assert board("groups", "list", "--kafka", "sesion.timeout.ms=1").code == 2
+
+
+def test_names_cannot_move_the_cursor_of_a_terminal(board: CommandLine) -> None:
+    board.admin.alter_offsets("evil\x1b[2J\n", {P0: Committed(0)})
+    out = board("groups", "list").out
+    assert "\x1b" not in out
+    assert "evil\\x1b[2J\\x0a" in out
+
+
+def test_an_empty_cluster_has_an_empty_list(cli: CommandLine) -> None:
+    assert cli("groups", "list").out == "GROUP  STATE  TYPE  PROTOCOL-TYPE  COORDINATOR\n"
+    assert cli("groups", "describe", "--all-groups", "-o", "json").out == '{"schema_version": 1, "groups": []}\n'
+
+
+def test_help_imports_neither_spark_nor_a_client() -> None:
+    code = (
+        "import sys; sys.argv = ['streamgroups', 'groups', 'describe', '--help']\n"
+        "from streamgroups.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = ('pyspark', 'confluent_kafka', 'kafka', 'pyarrow', 'pandas', 'yaml', 'prometheus_client')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert printed.stdout.splitlines()[-1] == "[]"
+    assert "--bootstrap-server" in printed.stdout
+
+
+def test_listing_imports_neither_spark_nor_what_spark_needs() -> None:
+    code = (
+        "import sys; sys.argv = ['streamgroups', 'groups', 'list', '-b', '127.0.0.1:1', '--timeout', '0.1']\n"
+        "from streamgroups.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'rich.table') if m in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.splitlines()[-1] == "[]"
+    assert "Error: The cluster at 127.0.0.1:1 could not be reached" in ran.stderr
