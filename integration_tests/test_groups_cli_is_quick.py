@@ -66,7 +66,6 @@ def streamgroups(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[
 def test_under_a_second_and_sooner_than_kafkas_tool(crowded: EmbeddedKafka, ours: list[str], theirs: list[str]) -> None:
     ours_s = took_s(lambda: streamgroups(crowded, *ours))
     theirs_s = took_s(lambda: crowded.run_tool("consumer-groups", *theirs))
-    print(f"{' '.join(ours)}: {ours_s:.2f} s, kafka-consumer-groups.sh: {theirs_s:.2f} s")
     assert ours_s < LIMIT_S
     assert ours_s < theirs_s
 

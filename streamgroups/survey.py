@@ -8,7 +8,7 @@ Called by the command line (``groups describe``, ``watch``, ``metrics``). The on
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamgroups.groups.lag import Bounds, FirstUnread, PartitionLag, Trouble, total
 from streamgroups.groups.overview import GroupDescription
@@ -93,10 +93,10 @@ def _with_first_unread(topics: TopicAdmin, snapshots: list[GroupSnapshot], reads
             found[tp, offsets[tp]] = first
 
     def completed(lag: PartitionLag) -> PartitionLag:
-        at = lag.reading_offset
-        return lag if at is None else replace(lag, first_unread=found.get((lag.topic_partition, at)))
+        first = found.get((lag.topic_partition, lag.reading_offset)) if lag.reading_offset is not None else None
+        return lag if first is None else PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, first)
 
-    return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots]
+    return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots]
 
 
 def _rounds(wanted: Collection[tuple[TopicPartition, int]]) -> list[Mapping[TopicPartition, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-
 from streamgroups.errors import GroupRefused, UnknownTopic
 from streamgroups.groups.lag import Bounds, NothingUnread, Trouble, Unread
 from streamgroups.partitions import TopicPartition

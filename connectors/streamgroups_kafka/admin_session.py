@@ -66,7 +66,7 @@ class AdminSession:
     def close(self) -> None:
         """Close all connections."""
         self._manager.close()
-        self._net.stop()
+        self._net.close()
         self._last_words.detach()
 
     def run(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:

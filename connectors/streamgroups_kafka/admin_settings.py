@@ -11,8 +11,6 @@ import json
 import ssl
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -145,6 +143,8 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
                 "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command gets its token from a token endpoint.",
                 remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
             )
+        import urllib.parse
+
         self._url = properties["sasl.oauthbearer.token.endpoint.url"]
         form = {
             "grant_type": "client_credentials",
@@ -160,6 +160,9 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
 
     def token(self) -> str:
         """A token that is still valid."""
+        # Slow to import, and hardly ever wanted.
+        import urllib.request
+
         if time.monotonic() > self._valid_until_s:
             try:
                 with urllib.request.urlopen(self._url, self._form, _TOKEN_TIMEOUT_S) as answer:

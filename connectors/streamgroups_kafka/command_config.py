@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import javaproperties
-
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.jaas import words
@@ -83,6 +81,9 @@ def read_properties(file: Path) -> dict[str, str]:
     ...     read_properties(Path(written.name))
     {'security.protocol': 'SSL', 'ssl.key.password': 'ab'}
     """
+    # Most commands are given no file.
+    import javaproperties
+
     try:
         return javaproperties.loads(file.read_text(encoding="utf-8"))
     except OSError as e:

@@ -91,20 +91,26 @@ class PartitionLag:
 
     def __post_init__(self) -> None:
         # Worked out once: a cluster has tens of thousands of these, and each is asked several times.
-        object.__setattr__(self, "reading_offset", None)
-        object.__setattr__(self, "records", None)
-        if self.committed_offset is not None and isinstance(self.bounds, Bounds):
-            end = self.bounds.end_offset
-            at = min(max(self.committed_offset, self.bounds.beginning_offset), end)
-            object.__setattr__(self, "reading_offset", at)
-            object.__setattr__(self, "records", self._records(at, end))
+        at, records = self._worked_out()
+        object.__setattr__(self, "reading_offset", at)
+        object.__setattr__(self, "records", records)
 
-    def _records(self, at: int, end: int) -> int:
-        if isinstance(self.first_unread, NothingUnread):
-            return 0
-        if isinstance(self.first_unread, Unread):
-            at = max(at, self.first_unread.offset)
-        return max(end - at, 0)
+    def _worked_out(self) -> tuple[int | None, int | None]:
+        at, bounds = self.committed_offset, self.bounds
+        if at is None or isinstance(bounds, Trouble):
+            return None, None
+        end = bounds.end_offset
+        # By hand rather than with min and max: these lines are most of what describing a large cluster costs.
+        if at < bounds.beginning_offset:
+            at = bounds.beginning_offset
+        elif at > end:
+            at = end
+        first = self.first_unread
+        if first is None:
+            return at, end - at
+        if isinstance(first, NothingUnread):
+            return at, 0
+        return at, max(end - max(at, first.offset), 0)
 
     def time_ms(self, now_ms: int) -> int | None:
         """For how long the first unread record has been waiting; ``None`` if nobody looked it up."""

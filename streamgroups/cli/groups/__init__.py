@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import typer
 
-from streamgroups.cli.groups import describing, listing
+from streamgroups.cli.groups import deleting, describing, listing, resetting, transfer
 
 app = typer.Typer(help="See and move consumer groups.", no_args_is_help=True)
 app.command("list")(listing.list_groups)
 app.command("describe")(describing.describe)
+app.command("reset")(resetting.reset)
+app.command("export")(transfer.export)
+app.command("import")(transfer.import_)
+app.command("delete")(deleting.delete)
+app.command("delete-offsets")(deleting.delete_offsets)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups.cli.words import duration, utc
-from streamgroups.errors import InvalidOption, UnknownGroup
+from streamgroups.errors import UnknownGroup
 from streamgroups.groups.lag import Bounds, PartitionLag, Trouble, Unread
 from streamgroups.groups.overview import GroupMember
 from streamgroups.partitions import TopicPartition
@@ -39,8 +40,8 @@ _MEMBERS = (
 @with_cluster
 def describe(
     connect: Connect,
-    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Which groups.")] = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")] = False,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
     members: Annotated[bool, typer.Option("--members", help="Show members rather than partitions.")] = False,
     only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with unread records.")] = False,
     time_lag: Annotated[
@@ -79,17 +80,6 @@ def describe(
     missing = [s.description.group_id for s in snapshots if not exists(s)]
     if missing and asked is not None:
         raise unknown_groups(missing)
-
-
-def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] | None:
-    """The groups that are named, without repetition; ``None`` for all.
-
-    Raises:
-        InvalidOption: if none is named, or some are and all are asked for too.
-    """
-    if bool(groups) == all_groups:
-        raise InvalidOption("Name one group or more, or give --all-groups.", remedy="Not both.")
-    return list(dict.fromkeys(groups)) if groups else None
 
 
 def exists(snapshot: GroupSnapshot) -> bool:

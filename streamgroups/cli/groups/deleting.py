@@ -1,0 +1,136 @@
+"""``streamgroups groups delete`` and ``delete-offsets``: forget groups, or some of what they have committed.
+
+Both write an undo file first: ``import`` makes a deleted group anew, at the positions it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.groups.changing import ONLY_A_PLAN, ExecuteOption, UndoOption, apply, write_undo
+from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
+from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.groups.overview import GroupDescription, require_inactive
+from streamgroups.groups.resets import parse_scope
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+
+_GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
+_OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
+
+
+@with_cluster
+def delete(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    execute: ExecuteOption = False,
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete groups, with all they have committed; nobody may be in them."""
+    chosen = chosen_groups(groups, all_groups)
+    with connect() as cluster:
+        ids = group_ids(cluster, chosen)
+        described = cluster.groups.describe_groups(ids)
+        committed = cluster.groups.committed_offsets(ids)
+        _require_known(described, committed)
+        require_inactive(described.values(), doing="deleted")
+        rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in ids]
+        _emit("groups", _GROUPS, rows, output, dry_run=not execute)
+        if not ids or not execute:
+            say(
+                "Nothing was changed: this is the plan. --execute carries it out." if ids else "There is nothing to do."
+            )
+            return
+        undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
+        failures = cluster.groups.delete_groups(ids)
+        if not failures:
+            say(f"{len(ids)} group{'' if len(ids) == 1 else 's'} deleted.")
+            return
+        if len(failures) == len(ids):
+            undo.unlink()
+            raise next(iter(failures.values()))
+        raise PartlyDone(
+            f"{len(ids) - len(failures)} of {len(ids)} groups were deleted. {_reasons(failures)}",
+            remedy="Once the reason is gone, delete the rest with: "
+            f"streamgroups groups delete {' '.join(sorted(failures))} --execute.",
+        )
+
+
+@with_cluster
+def delete_offsets(
+    connect: Connect,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or some of its partitions; repeatable."),
+    ],
+    execute: ExecuteOption = False,
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete what a group has committed of some topics; no member may read them."""
+    scope = parse_scope(topic)
+    with connect() as cluster:
+        described = cluster.groups.describe_groups([group])
+        committed = cluster.groups.committed_offsets([group])
+        _require_known(described, committed)
+        _require_unread(described[group], list(scope))
+        found = sorted(
+            tp for tp in committed[group] if tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition})
+        )
+        missing = [name for name in scope if name not in {tp.topic for tp in found}]
+        if missing:
+            raise UnknownTopic(
+                f"Group '{group}' has committed nothing of {', '.join(map(repr, missing))} there; nothing was changed.",
+                remedy=f"See: streamgroups groups describe {group}.",
+            )
+        rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
+        _emit("offsets", _OFFSETS, rows, output, dry_run=not execute)
+        if not execute:
+            say(ONLY_A_PLAN)
+            return
+        changes: dict[TopicPartition, Committed | None] = dict.fromkeys(found)
+        undo = write_undo(cluster, {group: changes}, undo_file, why="before offsets were deleted")
+        apply(cluster, {group: changes}, undo, verb="deleted")
+
+
+def _require_known(
+    described: Mapping[str, GroupDescription], committed: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> None:
+    unknown = [g for g, d in described.items() if d.state == "Dead" and not committed[g]]
+    if unknown:
+        raise UnknownGroup(
+            f"There is no group {', '.join(map(repr, unknown))}; nothing was changed.",
+            remedy="See: streamgroups groups list.",
+        )
+
+
+def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
+    """A hint in time; who subscribes without owning is known to the broker alone, which refuses too."""
+    reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
+    if reading:
+        raise GroupRefused(
+            f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
+            "its offsets cannot be deleted; nothing was changed.",
+            remedy="Stop those members first (a killed one counts until its session times out).",
+        )
+
+
+def _reasons(failures: Mapping[str, StreamGroupsError]) -> str:
+    return " ".join(error.what for _, error in sorted(failures.items()))
+
+
+def _emit(
+    name: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Output, *, dry_run: bool
+) -> None:
+    def document() -> dict[str, Any]:
+        return {"dry_run": dry_run, name: [dict(zip([c.name for c in columns], row, strict=True)) for row in rows]}
+
+    emit(output, document=document, tables=lambda: [Table(columns, rows)])

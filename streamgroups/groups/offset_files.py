@@ -1,0 +1,177 @@
+"""Files of committed offsets: what ``groups export`` writes, ``import`` and ``--from-file`` read, and every change leaves as its undo.
+
+Called by the command line. Two formats. CSV is that of ``kafka-consumer-groups.sh`` (KIP-122, KIP-379): ``topic,partition,offset``
+or ``group,topic,partition,offset``, no line of names. JSON keeps what CSV cannot: the metadata beside an offset, and that a
+partition had no committed offset at all (``null``), so that an undo restores even that.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import TopicPartition
+
+_VERSION = 1
+_KIND = "streamgroups-offsets"
+_LARGEST_OFFSET = 2**63 - 1
+_LARGEST_PARTITION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FiledOffset:
+    """A committed offset in a file; ``next_offset`` is ``None`` if there was none."""
+
+    next_offset: int | None
+    metadata: str = ""
+
+
+#: For each group its partitions.
+FiledOffsets = Mapping[str, Mapping[TopicPartition, FiledOffset]]
+
+
+def to_json(offsets: FiledOffsets, *, made_at: str, why: str) -> str:
+    """A file with everything.
+
+    Args:
+        offsets: what is filed.
+        made_at: when, for people.
+        why: what it was made for, for people.
+
+    >>> filed = {"board": {TopicPartition("flights", 0): FiledOffset(7)}}
+    >>> parse(to_json(filed, made_at="2013-01-01T05:00:00Z", why="before a reset"), source="f", group_id=None) == filed
+    True
+    """
+    groups = [
+        {
+            "group": group_id,
+            "partitions": [
+                {"topic": tp.topic, "partition": tp.partition, "offset": o.next_offset, "metadata": o.metadata}
+                for tp, o in sorted(partitions.items())
+            ],
+        }
+        for group_id, partitions in sorted(offsets.items())
+    ]
+    whole = {"kind": _KIND, "schema_version": _VERSION, "made_at": made_at, "why": why, "groups": groups}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def to_csv(offsets: FiledOffsets) -> str:
+    """A file for Kafka's tools: groups are named only if there are several, as those tools do.
+
+    >>> to_csv({"board": {TopicPartition("flights", 0): FiledOffset(7, "left out")}})
+    'flights,0,7\\n'
+    """
+    lines = []
+    for group_id, partitions in sorted(offsets.items()):
+        for tp, offset in sorted(partitions.items()):
+            if offset.next_offset is not None:
+                name = [group_id] if len(offsets) > 1 else []
+                lines.append(_csv_line([*name, tp.topic, str(tp.partition), str(offset.next_offset)]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _csv_line(cells: list[str]) -> str:
+    """One line; a cell with either character of a line's end in it is quoted, which Python does for those of its own end only."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n")
+
+
+def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:
+    """Reads a file of either format.
+
+    Args:
+        text: what is in it.
+        source: its name, for errors.
+        group_id: the group of a CSV file that names none; ``None`` if nobody said.
+
+    Raises:
+        InvalidOption: naming file and line, if it is neither, or lists a partition twice.
+
+    >>> parse("flights,0,7\\n", source="f.csv", group_id="board")
+    {'board': {TopicPartition(topic='flights', partition=0): FiledOffset(next_offset=7, metadata='')}}
+    >>> parse("flights,0\\n", source="f.csv", group_id="board")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: f.csv, line 1: it must be topic,partition,offset or group,topic,partition,offset. \
+Make such a file with: streamgroups groups export.
+    """
+    if text.lstrip().startswith("{"):
+        return _parse_json(text, source)
+    return _parse_csv(text, source, group_id)
+
+
+def _parse_csv(text: str, source: str, group_id: str | None) -> FiledOffsets:
+    found: dict[str, dict[TopicPartition, FiledOffset]] = {}
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as e:
+        raise _malformed(source, f"it is not CSV ({e})") from None
+    for number, row in enumerate(rows, 1):
+        if not row:
+            continue
+        where = f"{source}, line {number}"
+        if len(row) not in (3, 4):
+            raise _malformed(where, "it must be topic,partition,offset or group,topic,partition,offset")
+        group = row[0] if len(row) == 4 else group_id
+        if group is None:
+            raise InvalidOption(f"{where}: it names no group.", remedy="Say which with --group.")
+        topic, partition, offset = row[-3:]
+        for value in (partition, offset):
+            if not (value.strip().isascii() and value.strip().isdigit()):
+                raise _malformed(where, f"'{value}' is not a number")
+        _add(found, where, group, topic, int(partition), FiledOffset(int(offset)))
+    return found
+
+
+def _parse_json(text: str, source: str) -> FiledOffsets:
+    try:
+        whole = json.loads(text)
+    except ValueError as e:
+        raise _malformed(source, f"it is not whole JSON ({e})") from None
+    if not isinstance(whole, dict) or whole.get("kind") != _KIND or whole.get("schema_version") != _VERSION:
+        raise _malformed(source, "it is not a file of offsets, or of a newer version")
+    found: dict[str, dict[TopicPartition, FiledOffset]] = {}
+    for group in _listed(whole, "groups", source):
+        for p in _listed(group, "partitions", source):
+            values = [group.get("group"), p.get("topic"), p.get("partition"), p.get("offset"), p.get("metadata", "")]
+            name, topic, partition, offset, metadata = values
+            types = ((name, str), (topic, str), (partition, int), (offset, int | None), (metadata, str))
+            if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in types):
+                raise _malformed(source, f"{json.dumps(p)[:100]} is not a partition's offset")
+            _add(found, source, name, topic, partition, FiledOffset(offset, metadata))
+    return found
+
+
+def _listed(owner: dict[str, Any], name: str, source: str) -> list[dict[str, Any]]:
+    listed = owner.get(name)
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise _malformed(source, f"'{name}' is not a list of objects")
+    return listed
+
+
+def _add(
+    found: dict[str, dict[TopicPartition, FiledOffset]],
+    where: str,
+    group_id: str,
+    topic: str,
+    partition: int,
+    offset: FiledOffset,
+) -> None:
+    tp = TopicPartition(topic, partition)
+    if tp in found.setdefault(group_id, {}):
+        raise _malformed(where, f"{tp} of group '{group_id}' is listed twice")
+    if not group_id or not topic or not 0 <= partition <= _LARGEST_PARTITION:
+        raise _malformed(where, f"'{group_id}', '{topic}', {partition} is no group, topic and partition")
+    if offset.next_offset is not None and not 0 <= offset.next_offset <= _LARGEST_OFFSET:
+        raise _malformed(where, f"{offset.next_offset} is no offset")
+    found[group_id][tp] = offset
+
+
+def _malformed(where: str, what: str) -> InvalidOption:
+    return InvalidOption(f"{where}: {what}.", remedy="Make such a file with: streamgroups groups export.")

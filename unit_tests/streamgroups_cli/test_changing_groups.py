@@ -1,0 +1,324 @@
+"""O1, O2: ``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets``: plans, undo files, refusals, half-done work."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from streamgroups.cli.groups import changing
+from streamgroups.errors import BrokerUnreachable, NotAuthorized
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from unit_tests.cli_runner import CommandLine
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+#: What the group has committed when a test begins.
+BEFORE = {P0: Committed(4, "streamgroups:shared"), P1: Committed(6)}
+
+
+@pytest.fixture
+def board(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cli.cluster.create_topic("flights", 3)
+    for tp in (P0, P1, P2):
+        for hour in range(10):
+            cli.cluster.produce(tp, 1, timestamp_ms=hour * 3_600_000)
+    cli.cluster.delete_records(P1, 2)
+    cli.clock.now_ms = 10 * 3_600_000
+    cli.admin.alter_offsets("board", BEFORE)
+    return cli
+
+
+def committed(cli: CommandLine, group_id: str = "board") -> dict[TopicPartition, int]:
+    return {tp: c.next_offset for tp, c in cli.admin.committed_offsets([group_id])[group_id].items()}
+
+
+def untouched(cli: CommandLine) -> bool:
+    return cli.admin.committed_offsets(["board"])["board"] == BEFORE
+
+
+def undo_command(err: str) -> list[str]:
+    (found,) = re.findall(r"[Uu]ndo (?:it|what was done) with: streamgroups (groups import \S+ --execute)", err)
+    return str(found).split()
+
+
+def test_a_plan_is_shown_and_nothing_is_changed(board: CommandLine) -> None:
+    result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5")
+    assert (result.code, untouched(board)) == (0, True)
+    assert result.err == "Nothing was changed: this is the plan. --execute carries it out.\n"
+    assert result.out.splitlines() == [
+        "GROUP  TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  FROM-TIME                 TO-TIME                   TIME  NOTE",
+        "board  flights          0            4          5       +1  1970-01-01T04:00:00.000Z  1970-01-01T05:00:00.000Z   +1h",
+        "board  flights          1            6          5       -1  1970-01-01T06:00:00.000Z  1970-01-01T05:00:00.000Z   -1h",
+        "board  flights          2            -          5        -  -                         1970-01-01T05:00:00.000Z     -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        (["--to-earliest"], {P0: 0, P1: 2, P2: 0}),
+        (["--to-latest"], {P0: 10, P1: 10, P2: 10}),
+        (["--to-current"], {P0: 4, P1: 6, P2: 10}),
+        (["--to-offset", "1"], {P0: 1, P1: 2, P2: 1}),
+        (["--to-offset", "11"], {P0: 10, P1: 10, P2: 10}),
+        (["--to-datetime", "1970-01-01T03:30:00.000"], {P0: 4, P1: 4, P2: 4}),
+        (["--to-datetime", "1970-01-01T03:30:00+01:00"], {P0: 3, P1: 3, P2: 3}),
+        (["--to-datetime", "1970-01-02T00:00:00Z"], {P0: 10, P1: 10, P2: 10}),
+        (["--by-duration", "PT7H"], {P0: 3, P1: 3, P2: 3}),
+        (["--by-duration", "9h30m"], {P0: 1, P1: 2, P2: 1}),
+    ],
+)
+def test_O1_every_scenario_moves_every_partition(
+    board: CommandLine, scenario: list[str], expected: dict[TopicPartition, int]
+) -> None:
+    result = board("groups", "reset", "board", "--topic", "flights", *scenario, "--execute")
+    assert (result.code, committed(board)) == (0, expected)
+    assert board(*undo_command(result.err)).code == 0
+    assert untouched(board)
+
+
+@pytest.mark.parametrize(
+    ("shift", "expected"), [("2", {P0: 6, P1: 8}), ("-5", {P0: 0, P1: 2}), ("9", {P0: 10, P1: 10})]
+)
+def test_O1_shifting(board: CommandLine, shift: str, expected: dict[TopicPartition, int]) -> None:
+    result = board("groups", "reset", "board", "--all-topics", "--shift-by", shift, "--execute")
+    assert (result.code, committed(board)) == (0, expected)
+
+
+def test_shifting_what_has_no_position_is_refused_whole(board: CommandLine) -> None:
+    result = board("groups", "reset", "board", "--topic", "flights", "--shift-by", "1", "--execute")
+    assert (result.code, untouched(board)) == (3, True)
+    assert "no committed offset for flights-2" in result.err
+
+
+def test_an_offset_outside_is_moved_to_the_nearer_end_with_a_warning(board: CommandLine) -> None:
+    arguments = ["groups", "reset", "board", "--topic", "flights:0,1", "--to-offset", "1"]
+    result = board(*arguments, "-o", "json")
+    assert result.err.startswith("Warning: Offset 1 is outside flights-1 [2, 10]: 2 is taken.\n")
+    assert [(m["to_offset"], m["note"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "asked for 1")]
+    refused = board(*arguments, "--strict", "--execute")
+    assert (refused.code, untouched(board)) == (3, True)
+    assert "Offset 1 is outside flights-1 [2, 10]; nothing was changed." in refused.err
+
+
+def test_a_group_that_somebody_is_in_is_refused_by_name(board: CommandLine) -> None:
+    member = board.join("other", "flights")
+    before = committed(board, "other")
+    arguments = ["groups", "reset", "board", "other", "--topic", "flights", "--to-latest", "--execute"]
+    result = board(*arguments)
+    assert (result.code, untouched(board), committed(board, "other")) == (3, True, before)
+    assert result.out == ""
+    assert "Group 'other' is Stable with 1 member, alice (/127.0.0.1): it cannot be reset." in result.err
+    member.close()
+    assert board(*arguments).code == 0
+
+
+def test_somebody_who_joins_in_between_is_refused_by_the_broker(board: CommandLine) -> None:
+    def join() -> None:
+        board.admin.before_change = lambda: None
+        board.join("board", "flights")
+
+    board.admin.before_change = join
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert (result.code, "has members" in result.err) == (3, True)
+    assert committed(board)[P0] == 4
+
+
+def test_a_group_that_does_not_exist_is_made(board: CommandLine) -> None:
+    result = board("groups", "reset", "new", "--topic", "flights:1", "--to-earliest", "--execute")
+    assert (result.code, committed(board, "new")) == (0, {P1: 2})
+    assert "New, made by committing to it: new." in result.err
+    board(*undo_command(result.err))
+    assert committed(board, "new") == {}
+
+
+def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> None:
+    board.cluster.commit("board", {TopicPartition("gone", 0): 3})
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert (result.code, committed(board)[P0], committed(board)[TopicPartition("gone", 0)]) == (0, 10, 3)
+    assert "Left out, for they do not exist any more: gone-0." in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["board", "--topic", "flihgts", "--to-latest"], 1, "There is no topic 'flihgts'"),
+        (["board", "--topic", "flights:7", "--to-latest"], 1, "There is no partition flights-7"),
+        (["board", "--topic", "flights:x", "--to-latest"], 2, "--topic flights:x is malformed"),
+        (["board", "--topic", "flights", "--to-datetime", "yesterday"], 2, "'yesterday', which is not a time"),
+        (["board", "--topic", "flights", "--to-datetime", "2026-01-31"], 2, "does not say its offset from UTC"),
+        (["board", "--topic", "flights", "--by-duration", "soon"], 2, "'soon', which is not a duration"),
+        (["board", "--topic", "flights", "--from-file", "x"], 2, "--from-file says itself which partitions"),
+        (["board", "--from-file", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
+        (["board", "--topic", "flights"], 2, "Say where to, in one way"),
+        (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "Say where to, in one way"),
+        (["board", "--to-latest"], 2, "Say which partitions"),
+        (["board", "--topic", "flights", "--all-topics", "--to-latest"], 2, "Say which partitions"),
+        (["--topic", "flights", "--to-latest"], 2, "Name one group or more"),
+        (["board", "--topic", "flights", "--to-offset", "x"], 2, "--to-offset"),
+    ],
+)
+def test_O2_wrong_input_changes_nothing(board: CommandLine, arguments: list[str], code: int, says: str) -> None:
+    result = board("groups", "reset", *arguments, "--execute")
+    assert (result.code, untouched(board), result.out) == (code, True, "")
+    assert says in result.err
+
+
+def test_a_malformed_option_is_told_without_a_network(board: CommandLine) -> None:
+    board.cluster.reachable = False
+    assert board("groups", "reset", "board", "--topic", "flights", "--to-datetime", "yesterday").code == 2
+    assert board("groups", "reset", "board", "--topic", "flights", "--to-latest").code == 1
+
+
+def test_what_cannot_be_undone_is_not_begun(board: CommandLine, tmp_path: Path) -> None:
+    taken = tmp_path / "undo.json"
+    taken.write_text("mine")
+    arguments = ["groups", "reset", "board", "--all-topics", "--to-latest", "--execute", "--undo-file"]
+    for path in (taken, tmp_path / "undo.json" / "below"):
+        result = board(*arguments, str(path))
+        assert (result.code, untouched(board)) == (2, True)
+        assert "cannot be written" in result.err
+    assert taken.read_text() == "mine"
+
+
+def test_half_done_work_says_so_and_can_be_finished_or_undone(board: CommandLine) -> None:
+    board.admin.failures["board", P1] = NotAuthorized("Not P1.")
+    result = board("groups", "reset", "board", "--all-topics", "--shift-by", "1", "--execute")
+    assert (result.code, committed(board)) == (4, {P0: 5, P1: 6})
+    assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. Not P1." in result.err
+    (rest,) = re.findall(r"Do the rest with: streamgroups (groups import \S+ --execute)\.", result.err)
+    board.admin.failures.clear()
+    for _ in range(2):
+        # Doing it again does no harm.
+        assert board(*rest.split()).code == 0
+        assert committed(board) == {P0: 5, P1: 7}
+    assert board(*undo_command(result.err)).code == 0
+    assert untouched(board)
+
+
+def test_a_broker_that_goes_away_in_the_middle(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changing, "PARTITIONS_PER_COMMIT", 1)
+    changes = 0
+
+    def go_away() -> None:
+        nonlocal changes
+        changes += 1
+        if changes == 2:
+            raise BrokerUnreachable("No broker answers.")
+
+    board.admin.before_change = go_away
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert (result.code, committed(board)) == (4, {P0: 10, P1: 6})
+    assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. No broker answers." in result.err
+
+
+def test_nothing_done_is_an_error_and_leaves_no_undo_file(board: CommandLine, tmp_path: Path) -> None:
+    for tp in (P0, P1):
+        board.admin.failures["board", tp] = NotAuthorized("Not you.")
+    result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert (result.code, untouched(board)) == (1, True)
+    assert result.err.endswith("Error: Not you.\n")
+    assert list((tmp_path / "state" / "streamgroups" / "offsets").iterdir()) == []
+
+
+def test_export_and_import_are_each_others_inverse(board: CommandLine, tmp_path: Path) -> None:
+    board.cluster.commit("other", {P2: 1})
+    csv, whole = tmp_path / "offsets.csv", tmp_path / "offsets.json"
+    assert board("groups", "export", "--all-groups").out == "board,flights,0,4\nboard,flights,1,6\nother,flights,2,1\n"
+    assert board("groups", "export", "board").out == "flights,0,4\nflights,1,6\n"
+    assert board("groups", "export", "board", "--topic", "flights:1").out == "flights,1,6\n"
+    assert board("groups", "export", "board", "--file", str(csv)).err == f"2 offsets were written to {csv}\n"
+    board("groups", "export", "board", "--file", str(whole))
+    for file, group in ((csv, ["--group", "board"]), (whole, [])):
+        board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+        assert board("groups", "import", str(file), *group, "--execute").code == 0
+        assert committed(board) == {tp: c.next_offset for tp, c in BEFORE.items()}
+    assert untouched(board)
+
+
+def test_a_group_can_be_copied(board: CommandLine, tmp_path: Path) -> None:
+    file = str(tmp_path / "offsets.json")
+    board("groups", "export", "board", "--file", file)
+    assert board("groups", "import", file, "--group", "copy", "--execute").code == 0
+    assert committed(board, "copy") == committed(board)
+    both = str(tmp_path / "both.json")
+    board("groups", "export", "--all-groups", "--file", both)
+    result = board("groups", "import", both, "--group", "third", "--execute")
+    assert (result.code, "lists 2 groups, and 'third' is none of them" in result.err) == (2, True)
+
+
+def test_reset_from_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_text("flights,0,1\nflights,1,99\n")
+    result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
+    assert (result.code, committed(board)) == (0, {P0: 1, P1: 10})
+    assert "Warning: Offset 99 is outside flights-1 [2, 10]: 10 is taken." in result.err
+    file.write_text("else,flights,0,1\n")
+    result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
+    assert (result.code, f"{file} lists nothing for 'board'" in result.err) == (2, True)
+
+
+def test_files_are_not_written_over(board: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("mine")
+    assert board("groups", "export", "board", "--file", str(file)).code == 2
+    assert file.read_text() == "mine"
+
+
+def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
+    assert board("groups", "delete", "board").out.splitlines()[1].split() == ["board", "Empty", "2"]
+    assert untouched(board)
+    result = board("groups", "delete", "board", "--execute")
+    assert (result.code, committed(board)) == (0, {})
+    (undo,) = re.findall(r"What undoes this is in (\S+)", result.err)
+    assert board("groups", "import", undo, "--execute").code == 0
+    assert untouched(board)
+
+
+def test_deleting_what_is_in_use_or_not_there_is_refused_whole(board: CommandLine) -> None:
+    result = board("groups", "delete", "board", "bord", "--execute")
+    assert (result.code, untouched(board)) == (1, True)
+    assert "There is no group 'bord'; nothing was changed." in result.err
+    board.join("other", "flights")
+    result = board("groups", "delete", "board", "other", "--execute")
+    assert (result.code, untouched(board)) == (3, True)
+    assert "it cannot be deleted" in result.err
+
+
+def test_deleting_some_offsets_and_taking_them_back(board: CommandLine) -> None:
+    result = board("groups", "delete-offsets", "board", "--topic", "flights:0", "--execute")
+    assert (result.code, committed(board)) == (0, {P1: 6})
+    assert board(*undo_command(result.err)).code == 0
+    assert untouched(board)
+
+
+def test_offsets_of_a_topic_that_is_gone_can_be_deleted(board: CommandLine) -> None:
+    board.cluster.commit("board", {TopicPartition("gone", 0): 3})
+    result = board("groups", "delete-offsets", "board", "--topic", "gone", "--execute")
+    assert (result.code, untouched(board)) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["board", "--topic", "airports"], 1, "has committed nothing of 'airports' there"),
+        (["board", "--topic", "flights:2"], 1, "has committed nothing of 'flights' there"),
+        (["bord", "--topic", "flights"], 1, "There is no group 'bord'"),
+        (["board"], 2, "--topic"),
+    ],
+)
+def test_deleting_offsets_that_are_not_there(board: CommandLine, arguments: list[str], code: int, says: str) -> None:
+    result = board("groups", "delete-offsets", *arguments, "--execute")
+    assert (result.code, untouched(board)) == (code, True)
+    assert says in result.err
+
+
+def test_deleting_offsets_that_are_being_read_is_refused(board: CommandLine) -> None:
+    board.join("board", "flights")
+    result = board("groups", "delete-offsets", "board", "--topic", "flights", "--execute")
+    assert (result.code, "is reading 'flights' (alice (/127.0.0.1))" in result.err) == (3, True)
+    assert committed(board)[P0] == 4
