@@ -6,7 +6,7 @@ Source: KIP-396, KIP-709 (offsets), KIP-496 (forgetting them), KIP-734, KIP-429 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,27 @@ class StampedOffset:
     timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record as it is stored.
+
+    Args:
+        topic_partition: where.
+        offset: its offset.
+        timestamp_ms: its timestamp, in milliseconds since the epoch.
+        key: its key.
+        value: its value; ``None`` is a tombstone.
+        headers: its headers, in order; a name may repeat.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 class Groups(Protocol):
     """The groups of a cluster, seen from outside. Safe to call from any thread; raises as :class:`Log` does."""
 
@@ -152,6 +173,12 @@ class TopicAdmin(Protocol):
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
         """The first record at or after an offset of each partition; those that could not be read in time are left out."""
+        ...
+
+    def read(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+    ) -> Iterator[StoredRecord]:
+        """The records of each partition from an offset to before another one; for ever if there is none."""
         ...
 
 

@@ -8,7 +8,7 @@ is an answer here and no error: an operator looks at a cluster above all when it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
@@ -16,7 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from streamgroups.groups.lag import Bounds, FirstUnread, Trouble
 from streamgroups.partitions import PartitionDescription, TopicDescription, TopicPartition
-from streamgroups.ports import StampedOffset
+from streamgroups.ports import StampedOffset, StoredRecord
 from streamgroups_kafka.admin_session import AdminSession
 from streamgroups_kafka.client_config import ClientConfig
 
@@ -108,6 +108,14 @@ class KafkaTopicAdmin:
         from streamgroups_kafka.first_records import first_records
 
         return first_records(self._config, offsets) if offsets else {}
+
+    def read(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+    ) -> Iterator[StoredRecord]:
+        """See :meth:`streamgroups.ports.TopicAdmin.read`."""
+        from streamgroups_kafka.stored_records import stored_records
+
+        return stored_records(self._config, starts, ends)
 
     async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int | None]:
         found = await self._topics(topics)

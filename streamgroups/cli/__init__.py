@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from streamgroups.cli import broker, groups
+from streamgroups.cli import broker, groups, topics
 from streamgroups.cli.doctor import doctor
 from streamgroups.cli.exits import exit_code
 from streamgroups.errors import StreamGroupsError
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(groups.app, name="groups")
+app.add_typer(topics.app, name="topics")
 app.add_typer(broker.app, name="broker")
 app.command()(doctor)
 

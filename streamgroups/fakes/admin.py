@@ -6,14 +6,14 @@ Implements :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.groups.lag import Bounds, FirstUnread, NothingUnread, Trouble, Unread
 from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
 from streamgroups.partitions import OffsetRange, PartitionDescription, TopicDescription, TopicPartition
-from streamgroups.ports import Committed, StampedOffset
+from streamgroups.ports import Committed, StampedOffset, StoredRecord
 
 _BROKER = 1
 
@@ -138,6 +138,15 @@ class FakeAdmin:
             records = self.cluster.read(OffsetRange(tp, offset, self._bounds(tp).end_offset))
             found[tp] = Unread(records[0].offset, records[0].timestamp_ms) if records else NothingUnread()
         return found
+
+    def read(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+    ) -> Iterator[StoredRecord]:
+        """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends where there is no more: nobody writes meanwhile."""
+        for tp, start in starts.items():
+            end = self._bounds(tp).end_offset if ends is None else ends[tp]
+            for record in self.cluster.read(OffsetRange(tp, start, end)):
+                yield StoredRecord(tp, record.offset, record.timestamp_ms, record.key, record.value)
 
     def _before_change(self) -> None:
         self.cluster.check_reachable()

@@ -1,0 +1,155 @@
+"""O1: every scenario of ``kafka-consumer-groups.sh`` leaves the same positions as ours, on the same topic; and both show the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from integration_tests.harness import Broker, committed, described
+
+PARTITIONS = 3
+MINUTE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def start_ms() -> int:
+    """The time of the first record: an hour ago, to the minute, so that durations can reach it."""
+    return (time.time_ns() // 1_000_000 // MINUTE_MS - 60) * MINUTE_MS
+
+
+@pytest.fixture
+def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], start_ms: int) -> str:
+    """Three partitions: ten records a minute apart, the same with the oldest three gone, and none."""
+    name = new_topic(PARTITIONS)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for minute in range(10):
+        for partition in (0, 1):
+            producer.produce(name, str(minute), partition=partition, timestamp=start_ms + minute * MINUTE_MS)
+    assert producer.flush(30) == 0
+    gone = TopicPartition(name, 1, 3)
+    admin.delete_records([gone])[gone].result(30)
+    return name
+
+
+def ours(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from streamgroups.cli import main; main()"
+    command = [sys.executable, "-c", code, "groups", *arguments, "--bootstrap-server", bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def theirs(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return kafka.run_tool("consumer-groups", *arguments)
+
+
+def iso(timestamp_ms: int, zone: str = "") -> str:
+    time_of_day = datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc)
+    return time_of_day.strftime("%Y-%m-%dT%H:%M:%S.000") + zone
+
+
+SCENARIOS: dict[str, Callable[[int], list[str]]] = {
+    "to-earliest": lambda start_ms: ["--to-earliest"],
+    "to-latest": lambda start_ms: ["--to-latest"],
+    "to-current": lambda start_ms: ["--to-current"],
+    "to-offset inside": lambda start_ms: ["--to-offset", "5"],
+    "to-offset before the oldest": lambda start_ms: ["--to-offset", "1"],
+    "to-offset past the end": lambda start_ms: ["--to-offset", "99"],
+    "to-datetime of a record": lambda start_ms: ["--to-datetime", iso(start_ms + 4 * MINUTE_MS)],
+    "to-datetime between records": lambda start_ms: ["--to-datetime", iso(start_ms + 4 * MINUTE_MS + 1_000, "Z")],
+    "to-datetime in another zone": lambda start_ms: ["--to-datetime", iso(start_ms + 64 * MINUTE_MS, "+01:00")],
+    "to-datetime after all": lambda start_ms: ["--to-datetime", iso(start_ms + 600 * MINUTE_MS)],
+    "to-datetime before all": lambda start_ms: ["--to-datetime", "1990-01-01T00:00:00.000"],
+    # Half a minute aside from every record, so that both tools fall between the same two.
+    "by-duration": lambda start_ms: ["--by-duration", _ago(start_ms + 6 * MINUTE_MS - 30_000)],
+    "by-duration before all": lambda start_ms: ["--by-duration", "P7DT1H"],
+    "by-duration of nothing": lambda start_ms: ["--by-duration", "PT0S"],
+}
+#: These need a committed offset in every partition.
+SHIFTS = {"forward": "2", "back": "-2", "far forward": "1000", "far back": "-1000"}
+
+
+def _ago(timestamp_ms: int) -> str:
+    return f"PT{(time.time_ns() // 1_000_000 - timestamp_ms) // 1000}S"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_leaves_the_same_positions(
+    kafka: Broker, bootstrap: str, topic: str, start_ms: int, scenario: str
+) -> None:
+    arguments = SCENARIOS[scenario](start_ms)
+    positions = {}
+    for name in ("theirs", "ours"):
+        group = f"{name}-{uuid.uuid4().hex[:8]}"
+        # One partition of the three has a position before.
+        ours(bootstrap, "reset", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute")
+        if name == "ours":
+            result = ours(bootstrap, "reset", group, "--topic", topic, *arguments, "--execute")
+        else:
+            result = theirs(kafka, "--reset-offsets", "--group", group, "--topic", topic, *arguments, "--execute")
+        assert result.returncode == 0, result.stderr
+        positions[name] = committed(bootstrap, group, topic)
+    assert positions["ours"] == positions["theirs"]
+    assert len(positions["ours"]) == PARTITIONS
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic: str, shift: str) -> None:
+    positions = {}
+    for name in ("theirs", "ours"):
+        group = f"{name}-{uuid.uuid4().hex[:8]}"
+        ours(bootstrap, "reset", group, "--topic", f"{topic}:0,1", "--to-offset", "5", "--execute")
+        if name == "ours":
+            result = ours(bootstrap, "reset", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute")
+        else:
+            arguments = ["--group", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute"]
+            result = theirs(kafka, "--reset-offsets", *arguments)
+        assert result.returncode == 0, result.stderr
+        positions[name] = committed(bootstrap, group, topic)
+    assert positions["ours"] == positions["theirs"]
+
+
+def test_files_go_both_ways(kafka: Broker, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    source, copy, back = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "copy", "back"))
+    ours(bootstrap, "reset", source, "--topic", f"{topic}:0,1", "--to-offset", "7", "--execute")
+    exported = ours(bootstrap, "export", source).stdout
+    assert exported == f"{topic},0,7\n{topic},1,7\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported)
+    read = theirs(kafka, "--reset-offsets", "--group", copy, "--from-file", str(file), "--execute")
+    assert read.returncode == 0, read.stdout
+    assert committed(bootstrap, copy, topic) == {0: 7, 1: 7}
+    arguments = ["--reset-offsets", "--group", copy, "--all-topics", "--to-current", "--export", "--dry-run"]
+    file.write_text("".join(f"{line}\n" for line in sorted(theirs(kafka, *arguments).stdout.split())))
+    assert file.read_text() == exported
+    result = ours(bootstrap, "reset", back, "--from-file", str(file), "--execute")
+    assert result.returncode == 0, result.stderr
+    assert committed(bootstrap, back, topic) == {0: 7, 1: 7}
+
+
+def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
+    ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute")
+    said = {(r["TOPIC"], int(r["PARTITION"])): r for r in described(kafka, group)}
+    (shown,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
+    assert {
+        (p["topic"], p["partition"]): (str(p["committed_offset"]), str(p["end_offset"]), str(p["lag"]))
+        for p in shown["partitions"]
+    } == {tp: (r["CURRENT-OFFSET"], r["LOG-END-OFFSET"], r["LAG"]) for tp, r in said.items()}
+    names = theirs(kafka, "--list").stdout.split()
+    assert sorted(names) == [g["group"] for g in json.loads(ours(bootstrap, "list", "-o", "json").stdout)["groups"]]
+
+
+def test_what_was_deleted_is_gone_for_both(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
+    ours(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
+    assert ours(bootstrap, "delete-offsets", group, "--topic", f"{topic}:0", "--execute").returncode == 0
+    assert {r["PARTITION"] for r in described(kafka, group)} == {"1", "2"}
+    assert ours(bootstrap, "delete", group, "--execute").returncode == 0
+    assert group not in theirs(kafka, "--list").stdout.split()

@@ -1,0 +1,81 @@
+"""O1: ``topics tail`` shows the last records whatever lies between them, and follows; ``describe`` says who reads."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from integration_tests.harness import produce
+
+COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+
+
+def cli(bootstrap: str, *arguments: str) -> str:
+    command = [*COMMAND, *arguments, "--bootstrap-server", bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def tailed(bootstrap: str, topic: str, *arguments: str) -> list[tuple[int, int, str]]:
+    lines = cli(bootstrap, "topics", "tail", topic, "-o", "json", *arguments).splitlines()
+    return sorted((r["partition"], r["offset"], r["value"]) for r in map(json.loads, lines))
+
+
+def test_the_last_records_of_each_partition(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 20, partitions=2, size_bytes=1)
+    assert tailed(bootstrap, topic, "-n", "2") == [(0, 8, "16"), (0, 9, "18"), (1, 8, "17"), (1, 9, "19")]
+    assert tailed(bootstrap, f"{topic}:1", "-n", "100") == [(1, n, str(2 * n + 1)) for n in range(10)]
+    assert tailed(bootstrap, new_topic(1)) == []
+
+
+def test_G13_markers_and_aborted_records_do_not_hide_the_last_ones(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex[:8]}"})
+    producer.init_transactions(30)
+    for n in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, value=str(n), partition=0, headers=[("n", str(n)), ("empty", None)])
+        producer.flush(30)
+        if n < 3:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    committed_only = ("--kafka", "isolation.level=read_committed")
+    assert tailed(bootstrap, topic, "-n", "2", *committed_only) == [(0, 2, "1"), (0, 4, "2")]
+    assert tailed(bootstrap, topic, "-n", "1") == [(0, 10, "5")]
+    (line,) = cli(bootstrap, "topics", "tail", topic, "-n", "1", "-o", "json").splitlines()
+    assert json.loads(line)["headers"] == [["n", "5"], ["empty", None]]
+
+
+def test_following(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1)
+    produce(bootstrap, topic, 1, partitions=1, size_bytes=1)
+    command = [*COMMAND, "topics", "tail", topic, "--follow", "-o", "json", "-b", bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["value"] == "0"
+        produce(bootstrap, topic, 2, partitions=1, first=1, size_bytes=1)
+        assert [json.loads(follower.stdout.readline())["value"] for _ in range(2)] == ["1", "2"]
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(30) == 0
+
+
+def test_describe_says_who_reads(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], group: str) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 10, partitions=2)
+    cli(bootstrap, "groups", "reset", group, "--topic", topic, "--to-latest", "--execute")
+    (described,) = json.loads(cli(bootstrap, "topics", "describe", topic, "--groups", "-o", "json"))["topics"]
+    assert described["groups"] == [group]
+    assert [(p["partition"], p["end_offset"]) for p in described["partitions"]] == [(0, 5), (1, 5)]
+    listed = json.loads(cli(bootstrap, "topics", "list", "-o", "json"))["topics"]
+    assert topic in {t["topic"] for t in listed}
+    assert not {t["topic"] for t in listed} & {"__consumer_offsets", "__transaction_state"}

@@ -1,0 +1,123 @@
+"""``streamgroups topics list``, ``describe`` and ``tail``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+import yaml
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import StoredRecord
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+@pytest.fixture
+def flights(cli: CommandLine) -> CommandLine:
+    cli.cluster.create_topic("flights", 2)
+    for n in range(30):
+        cli.cluster.produce(P0 if n % 3 else P1, key=b"k", value=str(n).encode(), timestamp_ms=n * 1_000)
+    cli.cluster.commit("board", {P0: 3})
+    return cli
+
+
+def test_list(flights: CommandLine) -> None:
+    flights.cluster.create_topic("airports", 1)
+    assert json.loads(flights("topics", "list", "-o", "json").out)["topics"] == [
+        {"topic": "airports", "partitions": 1, "replicas": 1, "out_of_sync": 0, "without_leader": 0},
+        {"topic": "flights", "partitions": 2, "replicas": 1, "out_of_sync": 0, "without_leader": 0},
+    ]
+
+
+def test_describe_shows_offsets_and_who_reads(flights: CommandLine) -> None:
+    assert flights("topics", "describe", "flights", "--groups").out.splitlines() == [
+        "Topic flights: id id-of-flights, 2 partitions, read by board",
+        "TOPIC    PARTITION  LEADER  REPLICAS  IN-SYNC  BEGINNING-OFFSET  END-OFFSET  NEWEST-TIME",
+        "flights          0       1  1         1                       0          20  1970-01-01T00:00:29.000Z",
+        "flights          1       1  1         1                       0          10  1970-01-01T00:00:27.000Z",
+    ]
+    (document,) = json.loads(flights("topics", "describe", "flights", "--groups", "-o", "json").out)["topics"]
+    assert (document["groups"], document["partitions"][0]["in_sync"]) == (["board"], [1])
+
+
+def test_a_topic_that_does_not_exist(flights: CommandLine) -> None:
+    result = flights("topics", "describe", "flights", "flihgts")
+    assert (result.code, "There is no topic 'flihgts'" in result.err) == (1, True)
+    assert result.out.startswith("Topic flights:")
+    assert flights("topics", "tail", "flihgts").code == 1
+    assert flights("topics", "tail", "flights:9").code == 1
+    assert flights("topics", "tail", "flights:x").code == 2
+
+
+def test_tail_shows_the_last_records_of_each_partition_in_order_of_time(flights: CommandLine) -> None:
+    assert flights("topics", "tail", "flights", "-n", "2").out.splitlines() == [
+        "1970-01-01T00:00:24.000Z flights-1@8 k 24",
+        "1970-01-01T00:00:27.000Z flights-1@9 k 27",
+        "1970-01-01T00:00:28.000Z flights-0@18 k 28",
+        "1970-01-01T00:00:29.000Z flights-0@19 k 29",
+    ]
+    assert flights("topics", "tail", "flights:1", "-n", "1").out.count("\n") == 1
+    assert flights("topics", "tail", "flights", "-n", "0").out == ""
+
+
+def test_G13_gaps_at_the_end_do_not_hide_records(flights: CommandLine) -> None:
+    flights.cluster.leave_gap(P1, 50)
+    assert flights("topics", "tail", "flights:1", "-n", "1").out == "1970-01-01T00:00:27.000Z flights-1@9 k 27\n"
+
+
+def test_every_format_says_the_same(flights: CommandLine) -> None:
+    def shown(output: str) -> str:
+        return flights("topics", "tail", "flights", "-n", "2", "-o", output).out
+
+    from_json = [json.loads(line) for line in shown("json").splitlines()]
+    assert from_json == list(yaml.safe_load_all(shown("yaml")))
+    rows = list(csv.DictReader(io.StringIO(shown("csv"))))
+    assert [(r["offset"], r["value"]) for r in rows] == [(str(d["offset"]), d["value"]) for d in from_json]
+    assert from_json[0] == {
+        "time": "1970-01-01T00:00:24.000Z",
+        "topic": "flights",
+        "partition": 1,
+        "offset": 8,
+        "key": "k",
+        "value": "24",
+        "headers": [],
+    }
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "csv"])
+@pytest.mark.parametrize("show", ["auto", "hex"])
+def test_nothing_shown_can_move_a_cursor(flights: CommandLine, output: str, show: str) -> None:
+    for value in (b"\x1b[2J", b"\xff\x00", "\x9b2J".encode(), b"two\nlines", None):
+        flights.cluster.produce(P0, value=value, timestamp_ms=60_000)
+    out = flights("topics", "tail", "flights:0", "-n", "5", "--show", show, "-o", output).out
+    assert not [c for c in out if not c.isprintable() and c != "\n"]
+    assert "1b5b324a" in out
+
+
+def test_long_values_are_cut_in_tables_only(flights: CommandLine) -> None:
+    flights.cluster.produce(P1, value=b"x" * 1_000)
+    assert "… (1000 characters)" in flights("topics", "tail", "flights:1", "-n", "1").out
+    assert "x" * 1_000 in flights("topics", "tail", "flights:1", "-n", "1", "--full").out
+    assert "x" * 1_000 in flights("topics", "tail", "flights:1", "-n", "1", "-o", "json").out
+
+
+def test_following_goes_on_until_ctrl_c(flights: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = flights.admin.read
+
+    def until_ctrl_c(
+        starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+    ) -> Iterator[StoredRecord]:
+        if ends is None:
+            flights.cluster.produce(P0, value=b"new")
+            yield from read(starts, None)
+            raise KeyboardInterrupt
+        yield from read(starts, ends)
+
+    monkeypatch.setattr(flights.admin, "read", until_ctrl_c)
+    result = flights("topics", "tail", "flights", "-n", "1", "--follow")
+    assert (result.code, result.out.splitlines()[-1].endswith("flights-0@20 null new")) == (0, True)
