@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from streamgroups.cli.output import say
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
 
 if TYPE_CHECKING:
     from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
@@ -107,14 +107,23 @@ def _connect(
     ] = False,
 ) -> Iterator[Cluster]:
     started_s = time.monotonic()
-    with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout) as cluster:
-        try:
-            yield cluster
-        finally:
-            if verbose:
-                each = ", ".join(f"{name} {count}" for name, count in sorted(cluster.requests.items()))
-                count, elapsed_s = sum(cluster.requests.values()), time.monotonic() - started_s
-                say(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
+    try:
+        with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout) as cluster:
+            try:
+                yield cluster
+            finally:
+                if verbose:
+                    _say_what_it_took(cluster.requests, time.monotonic() - started_s)
+    except StreamGroupsError as e:
+        from streamgroups_kafka.command_config import as_in_a_file
+
+        raise as_in_a_file(e) from None
+
+
+def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:
+    each = ", ".join(f"{name} {count}" for name, count in sorted(requests.items()))
+    count = sum(requests.values())
+    say(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
 
 
 @contextmanager
