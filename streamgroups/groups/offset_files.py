@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
 
 _VERSION = 1
+_ENDS_LIKE_CSV = re.compile(r",\d+,\d+\s*$")
 _KIND = "streamgroups-offsets"
 _LARGEST_OFFSET = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
@@ -101,7 +103,8 @@ def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:
     streamgroups.errors.InvalidOption: f.csv, line 1: it must be topic,partition,offset or group,topic,partition,offset. \
 Make such a file with: streamgroups groups export.
     """
-    if text.lstrip().startswith("{"):
+    # A group may be called "{".
+    if text.lstrip().startswith("{") and not _ENDS_LIKE_CSV.search(text.lstrip().partition("\n")[0]):
         return _parse_json(text, source)
     return _parse_csv(text, source, group_id)
 
