@@ -38,6 +38,27 @@ def offsets_of(
     return _offsets(log, positions, _bounds(log, partitions), fail_on_data_loss)
 
 
+def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+    """How large a record of each partition is on average, as stored, where that can be known.
+
+    Args:
+        log: who is asked.
+        partitions: of which.
+
+    >>> from streamgroups.fakes import FakeCluster
+    >>> cluster, tp = FakeCluster(lambda: 0), TopicPartition("flights", 0)
+    >>> cluster.create_topic("flights", partitions=2)
+    >>> _ = cluster.produce(tp, 5, value=b"x" * 100)
+    >>> record_bytes(cluster, [tp, TopicPartition("flights", 1)])
+    {TopicPartition(topic='flights', partition=0): 100.0}
+    """
+    stored = log.stored_bytes(partitions)
+    if not stored:
+        return {}
+    beginnings, ends = log.beginning_offsets(stored), log.high_watermarks(stored)
+    return {tp: n / (ends[tp] - beginnings[tp]) for tp, n in stored.items() if n and ends[tp] > beginnings[tp]}
+
+
 def ranges_of(
     log: Log,
     starting: Positions,

@@ -67,6 +67,10 @@ class Log(Protocol):
         """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
         ...
 
+    def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What each partition takes on its leader's disk. Those of which the broker does not say are left out; raises nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

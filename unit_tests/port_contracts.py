@@ -25,7 +25,9 @@ class Outside(Protocol):
     @property
     def groups(self) -> Groups: ...
     def create_topic(self, partitions: int) -> str: ...
-    def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None: ...
+    def produce(
+        self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
+    ) -> None: ...
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
     def new_group(self) -> str: ...
     def new_member(
@@ -74,6 +76,18 @@ class LogContract:
     def test_a_partition_that_does_not_exist_is_an_error(self, outside: Outside) -> None:
         with pytest.raises(UnknownTopic):
             outside.log.end_offsets([TopicPartition(outside.create_topic(1), 7)])
+
+    def test_larger_records_take_more(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        outside.produce(p0, 5, timestamp_ms=1_000, value=b"x" * 10_000)
+        outside.produce(p1, 5, timestamp_ms=1_000, value=b"x")
+        stored = outside.log.stored_bytes([p0, p1, TopicPartition(topic, 7)])
+        assert stored.keys() == {p0, p1}
+        assert stored[p0] > 100 * stored[p1] > 0
+
+    def test_a_size_that_nobody_tells_is_left_out(self, outside: Outside) -> None:
+        assert outside.log.stored_bytes([TopicPartition("no-such-topic", 0)]) == {}
 
 
 class MemberContract:

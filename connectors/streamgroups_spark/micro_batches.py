@@ -31,7 +31,7 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, partitions_of, topics_of
-from streamgroups.lookup import offsets_of
+from streamgroups.lookup import offsets_of, record_bytes
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Groups, Log, Member, Recorder
 from streamgroups.positions import Positions
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 _WHOLE_TIMEOUT_S = 30
 #: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
 _ASK_EVERY_MS = 40
+#: How large records are is asked for at most this often, and for partitions that are new.
+_SIZE_EVERY_MS = 600_000
 
 
 class Cluster(Log, Groups, Protocol):
@@ -137,6 +139,9 @@ class MicroBatches:
         self._last_batch_ms: int | None = None
         self._last_asked_ms: int | None = None
         self._ends: dict[TopicPartition, int] = {}
+        self._record_bytes: Mapping[TopicPartition, float] = {}
+        self._sized: frozenset[TopicPartition] = frozenset()
+        self._sized_ms: int | None = None
 
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
@@ -202,7 +207,16 @@ class MicroBatches:
         if self._commit_log is not None:
             batch_id = self._commit_log.begun(end_json)
             self._begun = None if batch_id is None else (end.number, batch_id)
-        return pack(self._batch.ranges, self._packing)
+        return pack(self._batch.ranges, self._packing, self._sizes())
+
+    def _sizes(self) -> Mapping[TopicPartition, float]:
+        """How large records are, asked for now and then: what is stored changes slowly."""
+        now_ms = self._clock()
+        partitions = self._sized | {r.topic_partition for r in self._batch.ranges}
+        if self._sized_ms is None or now_ms - self._sized_ms >= _SIZE_EVERY_MS or partitions != self._sized:
+            self._sized_ms, self._sized = now_ms, partitions
+            self._record_bytes = record_bytes(self._cluster, partitions)
+        return self._record_bytes
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets that were last seen, for Spark's progress report."""

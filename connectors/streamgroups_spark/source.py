@@ -38,7 +38,7 @@ from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, partitions_of
-from streamgroups.lookup import ranges_of
+from streamgroups.lookup import ranges_of, record_bytes
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.fetching import ReadSettings
@@ -280,7 +280,8 @@ class BatchReader(DataSourceReader):
             cluster, options.starting, options.ending, partitions, fail_on_data_loss=options.fail_on_data_loss
         )
         # Spark runs one task even where there is nothing to read.
-        return [RangesPartition(task) for task in pack(ranges, self._packing)] or [RangesPartition(())]
+        tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
+        return [RangesPartition(task) for task in tasks] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""

@@ -174,7 +174,8 @@ class FakeCluster:
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.high_watermarks`. Nothing here is transactional."""
-        return self.end_offsets(partitions)
+        self.check_reachable()
+        return {tp: self._partition(tp).end_offset for tp in partitions}
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
@@ -182,6 +183,16 @@ class FakeCluster:
         return {
             tp: next((r.offset for r in self._partition(tp).records if r.timestamp_ms >= time_ms), None)
             for tp, time_ms in times_ms.items()
+        }
+
+    def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Log.stored_bytes`. A record takes what its key and value take."""
+        if not self.reachable:
+            return {}
+        return {
+            tp: sum(len(r.key or b"") + len(r.value or b"") for r in self._topics[tp.topic][tp.partition].records)
+            for tp in partitions
+            if tp.partition < len(self._topics.get(tp.topic, ()))
         }
 
     def describe(self, group_id: str) -> LiveGroup:

@@ -36,8 +36,10 @@ class InMemory:
         self._cluster.create_topic("flights", partitions)
         return "flights"
 
-    def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None:
-        self._cluster.produce(topic_partition, count, timestamp_ms=timestamp_ms)
+    def produce(
+        self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
+    ) -> None:
+        self._cluster.produce(topic_partition, count, timestamp_ms=timestamp_ms, value=value)
 
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
         self._cluster.delete_records(topic_partition, before_offset)

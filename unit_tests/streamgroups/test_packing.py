@@ -21,9 +21,11 @@ PACKINGS = st.builds(
 )
 
 
-@given(range_lists(), PACKINGS)
-def test_S4_tasks_tile_the_ranges_within_the_bounds(ranges: tuple[OffsetRange, ...], packing: Packing) -> None:
-    tasks = pack(ranges, packing)
+@given(range_lists(), PACKINGS, st.lists(st.floats(1, 1e6), max_size=4))
+def test_S4_tasks_tile_the_ranges_within_the_bounds(
+    ranges: tuple[OffsetRange, ...], packing: Packing, sizes: list[float]
+) -> None:
+    tasks = pack(ranges, packing, {r.topic_partition: size for r, size in zip(ranges, sizes, strict=False)})
 
     pieces: defaultdict[TopicPartition, list[OffsetRange]] = defaultdict(list)
     for r in (r for task in tasks for r in task):
@@ -75,3 +77,20 @@ def test_split_cuts_evenly(r: OffsetRange, parts: int) -> None:
 def test_S4_how_many_ranges_each_task_has(lengths: list[int], packing: Packing, tasks: list[int]) -> None:
     ranges = [OffsetRange(TopicPartition("flights", p), 0, n) for p, n in enumerate(lengths)]
     assert [len(task) for task in pack(ranges, packing)] == tasks
+
+
+def test_large_records_fill_a_task_sooner() -> None:
+    ranges = [OffsetRange(TopicPartition("flights", p), 0, 100) for p in range(4)]
+    photos, lines = ranges[0].topic_partition, ranges[1].topic_partition
+    assert len(pack(ranges, Packing(cores=2))) == 1
+    tasks = pack(ranges, Packing(cores=2), {photos: 1e6, **{r.topic_partition: 100.0 for r in ranges[1:]}})
+    assert tasks == ((ranges[0],), tuple(ranges[1:]))
+    # A partition of unknown size counts like the others; only what is known decides.
+    assert len(pack(ranges, Packing(cores=2), {lines: 100.0})) == 1
+
+
+def test_the_heaviest_partition_is_cut() -> None:
+    ranges = [OffsetRange(TopicPartition("flights", p), 0, 100) for p in range(2)]
+    sizes = {ranges[0].topic_partition: 1e6, ranges[1].topic_partition: 1e3}
+    tasks = pack(ranges, Packing(cores=2, min_tasks=4), sizes)
+    assert sorted(r.topic_partition.partition for task in tasks for r in task) == [0, 0, 0, 1]
