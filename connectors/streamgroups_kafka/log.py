@@ -21,6 +21,7 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.partition_sizes import stored_bytes
 from streamgroups_kafka.errors import to_streamgroups_error
 
 #: How long one request may take, connecting included. A user waits this long to hear that the broker is not there.
@@ -143,6 +144,10 @@ class KafkaCluster:
             for tp in self._try(f"The offsets of group '{group_id}'", ask)
             if tp.offset >= 0
         }
+
+    def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Log.stored_bytes`."""
+        return stored_bytes(self._config, partitions) if partitions else {}
 
     def describe(self, group_id: str) -> LiveGroup:
         """See :meth:`streamgroups.ports.Groups.describe`."""
