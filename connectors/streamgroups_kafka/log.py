@@ -21,8 +21,8 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.partition_sizes import stored_bytes
 from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.partition_sizes import stored_bytes
 
 #: How long one request may take, connecting included. A user waits this long to hear that the broker is not there.
 REQUEST_TIMEOUT_S = 10.0
