@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from streamgroups.groups.lag import Bounds, FirstUnread, PartitionLag, Trouble, total
+from streamgroups.groups.lag import Bounds, FirstUnread, PartitionLag, Trouble, Unread, total
 from streamgroups.groups.overview import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
@@ -43,8 +44,17 @@ class GroupSnapshot:
         return max(known_ms, default=None) if len(known_ms) == len(behind_ms) else None
 
 
+#: First unread records that are known already, by partition and committed offset: a record does not change.
+Memory: TypeAlias = dict[tuple[TopicPartition, int], FirstUnread]
+
+
 def survey(
-    groups: GroupAdmin, topics: TopicAdmin, group_ids: Collection[str], *, reads: int = READS_UNASKED
+    groups: GroupAdmin,
+    topics: TopicAdmin,
+    group_ids: Collection[str],
+    *,
+    reads: int = READS_UNASKED,
+    memory: Memory | None = None,
 ) -> list[GroupSnapshot]:
     """How each of these groups is.
 
@@ -53,6 +63,7 @@ def survey(
         topics: the cluster's topics.
         group_ids: whom to ask about.
         reads: how many first unread records may be read; if there are more, none is, and lags in time are unknown.
+        memory: what earlier surveys have read, which is not read again; it is brought up to date.
 
     Returns:
         One snapshot for each group, in order of their names.
@@ -70,7 +81,7 @@ def survey(
         GroupSnapshot(described[g], tuple(_lag(tp, committed[g].get(tp), bounds.get(tp)) for tp in partitions[g]))
         for g in sorted(group_ids)
     ]
-    return _with_first_unread(topics, snapshots, reads)
+    return _with_first_unread(topics, snapshots, reads, {} if memory is None else memory)
 
 
 def _lag(tp: TopicPartition, committed: Committed | None, bounds: Bounds | Trouble | None) -> PartitionLag:
@@ -78,19 +89,26 @@ def _lag(tp: TopicPartition, committed: Committed | None, bounds: Bounds | Troub
     return PartitionLag(tp, None if committed is None else committed.next_offset, known)
 
 
-def _with_first_unread(topics: TopicAdmin, snapshots: list[GroupSnapshot], reads: int) -> list[GroupSnapshot]:
+def _with_first_unread(
+    topics: TopicAdmin, snapshots: list[GroupSnapshot], reads: int, memory: Memory
+) -> list[GroupSnapshot]:
     wanted = {
         (lag.topic_partition, lag.reading_offset)
         for snapshot in snapshots
         for lag in snapshot.lags
         if lag.records and lag.reading_offset is not None
     }
-    if not wanted or len(wanted) > reads:
+    # That there was no record is true only until one is written.
+    found = {place: memory[place] for place in wanted if isinstance(memory.get(place), Unread)}
+    unread = wanted - found.keys()
+    if len(unread) <= reads:
+        for offsets in _rounds(unread):
+            for tp, first in topics.first_records(offsets).items():
+                found[tp, offsets[tp]] = first
+    memory.clear()
+    memory.update(found)
+    if not found:
         return snapshots
-    found: dict[tuple[TopicPartition, int], FirstUnread] = {}
-    for offsets in _rounds(wanted):
-        for tp, first in topics.first_records(offsets).items():
-            found[tp, offsets[tp]] = first
 
     def completed(lag: PartitionLag) -> PartitionLag:
         first = found.get((lag.topic_partition, lag.reading_offset)) if lag.reading_offset is not None else None

@@ -102,10 +102,11 @@ def emit(
         print_tables(tables())
 
 
-def print_csv(table: Table) -> None:
-    """One line of names, one line a row (RFC 4180, with line feeds)."""
+def print_csv(table: Table, *, headed: bool = False) -> None:
+    """One line of names (unless it was printed before), one line a row (RFC 4180, with line feeds)."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(column.name for column in table.columns)
+    if not headed:
+        writer.writerow(column.name for column in table.columns)
     writer.writerows(table.rows)
 
 

@@ -122,6 +122,11 @@ class PartitionLag:
         return None
 
     @property
+    def end_offset(self) -> int | None:
+        """Where the partition ends; ``None`` if nobody knows."""
+        return self.bounds.end_offset if isinstance(self.bounds, Bounds) else None
+
+    @property
     def lost_records(self) -> int:
         """How many offsets after the committed one are gone for good."""
         if self.committed_offset is None or isinstance(self.bounds, Trouble):

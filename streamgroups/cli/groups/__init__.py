@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from streamgroups.cli.groups import deleting, describing, listing, resetting, transfer
+from streamgroups.cli.groups import deleting, describing, listing, resetting, transfer, watching
 
 app = typer.Typer(help="See and move consumer groups.", no_args_is_help=True)
 app.command("list")(listing.list_groups)
@@ -17,3 +17,4 @@ app.command("export")(transfer.export)
 app.command("import")(transfer.import_)
 app.command("delete")(deleting.delete)
 app.command("delete-offsets")(deleting.delete_offsets)
+app.command("watch")(watching.watch)

@@ -1,6 +1,8 @@
-"""Colours of the words in tables about groups; a word says all without its colour."""
+"""How groups look: colours of words (a word says all without its colour), and numbers as little pictures."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 _STATES = {
     "Stable": "green",
@@ -20,3 +22,27 @@ def state_style(state: str) -> str:
     'green'
     """
     return _STATES.get(state, "")
+
+
+_LAG_STATES = {"ok": "green", "warn": "yellow", "unknown": "bright_black"}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def lag_state_style(state: str) -> str:
+    """The colour of what a lag is doing.
+
+    >>> lag_state_style("ok"), lag_state_style("stalled")
+    ('green', 'bold red')
+    """
+    return _LAG_STATES.get(state, "bold red")
+
+
+def sparkline(values: Sequence[int], width: int) -> str:
+    """The last values as bars, from nothing to the largest of them.
+
+    >>> sparkline([0, 5, 10, 0], 8), sparkline([3, 3], 8), sparkline([], 8), sparkline([1, 2, 4], 2)
+    ('▁▅█▁', '██', '', '▅█')
+    """
+    shown = list(values)[-width:]
+    largest = max(shown, default=0)
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // largest) if largest else 0] for value in shown)

@@ -1,0 +1,179 @@
+"""What ``groups watch`` shows of one look at the groups: a screen, a line for each group, or a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style
+from streamgroups.cli.output import Cell, Column, Table, rich_table
+from streamgroups.cli.words import duration, utc
+from streamgroups.groups.lag_states import LagState
+from streamgroups.monitoring import WatchedGroup, WatchedPartition
+
+_SPARKS = 20
+#: Lines of the screen that are not rows: the head, two tables' titles and rules.
+_FRAME_LINES = 12
+
+_GROUPS = (
+    Column("group"),
+    Column("state", style=state_style),
+    Column("members", right=True),
+    Column("lag", right=True),
+    Column("lag_history"),
+    Column("time_lag", right=True),
+    Column("read_per_s", right=True),
+    Column("lag_state", style=lag_state_style),
+)
+_PARTITIONS = (
+    Column("group"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("owner"),
+    Column("committed_offset", right=True),
+    Column("end_offset", right=True),
+    Column("lag", right=True),
+    Column("lag_history"),
+    Column("time_lag", right=True),
+    Column("lag_state", style=lag_state_style),
+)
+_PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
+_CSV = tuple(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the groups.
+
+    Args:
+        time_ms: when, in milliseconds since the epoch.
+        groups: what was seen.
+        where: the cluster.
+        trouble: why this is an old look, shown again; empty if it is not.
+    """
+
+    time_ms: int
+    groups: Sequence[WatchedGroup]
+    where: str
+    trouble: str = ""
+
+
+def screen(look: Look, width: int, height: int) -> Any:
+    """The whole screen: the groups, and as many partitions as fit, the worst first."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text.assemble(
+        ("streamgroups ", "bold"), f"{look.where}  {utc(look.time_ms)}  ", ("q", "bold"), " leaves", no_wrap=True
+    )
+    room = max(height - _FRAME_LINES, 2)
+    groups = sorted(look.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in look.groups))]
+    partitions = sorted(
+        ((g, p) for g in look.groups for p in g.partitions),
+        key=lambda pair: (
+            *_partition_urgency(pair[1]),
+            pair[0].snapshot.description.group_id,
+            pair[1].lag.topic_partition,
+        ),
+    )[: max(room - len(groups), 0)]
+    parts = [
+        head,
+        *([Text(look.trouble, style="bold red")] if look.trouble else []),
+        rich_table(Table(_GROUPS, [_group_cells(g) for g in groups])),
+        _left_out(len(look.groups) - len(groups), "groups"),
+        rich_table(Table(_PARTITIONS, [_partition_cells(g, p) for g, p in partitions])),
+        _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
+    ]
+    return Group(*(part for part in parts if part is not None))
+
+
+def _left_out(count: int, what: str) -> Any:
+    from rich.text import Text
+
+    return Text(f"  and {count} more {what}", style="bright_black") if count > 0 else None
+
+
+def _urgency(group: WatchedGroup) -> tuple[int, int, str]:
+    return list(LagState).index(group.state), -(group.snapshot.records or 0), group.snapshot.description.group_id
+
+
+def _partition_urgency(partition: WatchedPartition) -> tuple[int, int]:
+    return list(LagState).index(partition.state), -(partition.lag.records or 0)
+
+
+def _group_cells(g: WatchedGroup) -> list[Cell]:
+    d, rate = g.snapshot.description, g.read_per_s
+    return [
+        d.group_id,
+        d.state,
+        len(d.members),
+        g.snapshot.records,
+        sparkline(g.lag_history, _SPARKS),
+        duration(g.time_lag_ms),
+        None if rate is None else f"{rate:.0f}",
+        g.state.value,
+    ]
+
+
+def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
+    tp = p.lag.topic_partition
+    owner = g.snapshot.description.owners.get(tp)
+    return [
+        g.snapshot.description.group_id,
+        tp.topic,
+        tp.partition,
+        str(owner) if owner else None,
+        p.lag.committed_offset,
+        p.lag.end_offset,
+        p.lag.records,
+        sparkline([sample.records for sample in p.samples], _SPARKS),
+        duration(p.time_lag_ms),
+        p.state.value,
+    ]
+
+
+def plain_table(look: Look) -> Table:
+    """One line for each group."""
+    index = [c.name for c in _GROUPS].index("lag_history")
+    rows = [_group_cells(g) for g in look.groups]
+    return Table(_PLAIN, [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows])
+
+
+def csv_rows(look: Look) -> Table:
+    """One row for each group, for programs."""
+    at = [c.name for c in _CSV].index("time_lag_ms")
+    table = plain_table(look)
+    rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in zip(table.rows, look.groups, strict=True)]
+    return Table(_CSV, rows)
+
+
+def document(look: Look) -> dict[str, Any]:
+    """One look, for programs."""
+    return {"time": utc(look.time_ms), "groups": [_group_document(g) for g in look.groups]}
+
+
+def _group_document(g: WatchedGroup) -> dict[str, Any]:
+    d = g.snapshot.description
+    return {
+        "group": d.group_id,
+        "state": d.state,
+        "members": len(d.members),
+        "lag": g.snapshot.records,
+        "time_lag_ms": g.time_lag_ms,
+        "read_per_s": g.read_per_s,
+        "lag_state": g.state.value,
+        "partitions": [
+            {
+                "topic": p.lag.topic_partition.topic,
+                "partition": p.lag.topic_partition.partition,
+                "owner": owner.client_id if (owner := d.owners.get(p.lag.topic_partition)) else None,
+                "committed_offset": p.lag.committed_offset,
+                "end_offset": p.lag.end_offset,
+                "lag": p.lag.records,
+                "time_lag_ms": p.time_lag_ms,
+                "lag_state": p.state.value,
+            }
+            for p in g.partitions
+        ],
+    }

@@ -1,0 +1,132 @@
+"""Looking at groups again and again: what they are, and what they are doing.
+
+Called by the command line (``groups watch``, ``metrics``). Joins a :func:`~streamgroups.survey.survey` with what the ones before
+it saw, by the rules of :mod:`streamgroups.groups.lag_states`. Source: SEMANTICS O3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from streamgroups.groups.lag import PartitionLag, total
+from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
+from streamgroups.groups.overview import TYPES_WITH_OFFSETS
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
+from streamgroups.survey import READS_UNASKED, GroupSnapshot, Memory, survey
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPartition:
+    """One partition of one group, and what it is doing.
+
+    Args:
+        lag: how far behind it is.
+        state: what its lag is doing.
+        time_lag_ms: for how long its first unread record has been waiting, about; ``None`` if nobody can say.
+        samples: what was seen of it in the window, oldest first.
+    """
+
+    lag: PartitionLag
+    state: LagState
+    time_lag_ms: int | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedGroup:
+    """One group, and what it is doing.
+
+    Args:
+        snapshot: the group now.
+        partitions: its partitions.
+    """
+
+    snapshot: GroupSnapshot
+    partitions: tuple[WatchedPartition, ...]
+
+    @property
+    def state(self) -> LagState:
+        """What its worst partition is doing."""
+        return worst(p.state for p in self.partitions)
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The longest time lag of a partition; ``None`` if one of them is not known."""
+        lags_ms = [p.time_lag_ms for p in self.partitions if p.lag.records is not None]
+        known_ms = [ms for ms in lags_ms if ms is not None]
+        return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
+
+    @property
+    def read_per_s(self) -> float | None:
+        """How many offsets a second it reads; ``None`` while that is not known."""
+        rates = [rate for p in self.partitions if (rate := read_per_s(p.samples)) is not None]
+        return sum(rates) if rates else None
+
+    @property
+    def lag_history(self) -> list[int]:
+        """The lag of all partitions together at each moment in the window, oldest first."""
+        at: dict[int, list[int | None]] = {}
+        for partition in self.partitions:
+            for sample in partition.samples:
+                at.setdefault(sample.time_ms, []).append(sample.records)
+        return [total(records) or 0 for _, records in sorted(at.items())]
+
+
+class Monitor:
+    """Looks at the groups of a cluster. One thread owns it.
+
+    Args:
+        groups: the cluster's groups.
+        topics: the cluster's topics.
+        now_ms: tells the time.
+        window_ms: how far back verdicts look.
+        reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
+            the partitions moved.
+    """
+
+    def __init__(
+        self,
+        groups: GroupAdmin,
+        topics: TopicAdmin,
+        now_ms: Clock,
+        *,
+        window_ms: int = WINDOW_MS,
+        reads: int = READS_UNASKED,
+    ) -> None:
+        self._groups, self._topics, self._now_ms, self._reads = groups, topics, now_ms, reads
+        self._history = LagHistory(window_ms)
+        self._memory: Memory = {}
+
+    def look(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
+        """How these groups are now, or all.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Log`; what was seen before is kept.
+        """
+        if group_ids is None:
+            group_ids = [g.group_id for g in self._groups.list_groups() if g.type in TYPES_WITH_OFFSETS]
+        snapshots = survey(self._groups, self._topics, group_ids, reads=self._reads, memory=self._memory)
+        now_ms = self._now_ms()
+        self._history.keep_only(group_ids)
+        for snapshot in snapshots:
+            self._history.add(snapshot.description.group_id, now_ms, snapshot.lags)
+        return [self._watched(snapshot, now_ms) for snapshot in snapshots]
+
+    def _watched(self, snapshot: GroupSnapshot, now_ms: int) -> WatchedGroup:
+        group_id = snapshot.description.group_id
+        states = self._history.states(group_id, snapshot.description.owners)
+        return WatchedGroup(snapshot, tuple(self._partition(group_id, lag, states, now_ms) for lag in snapshot.lags))
+
+    def _partition(
+        self, group_id: str, lag: PartitionLag, states: Mapping[TopicPartition, LagState], now_ms: int
+    ) -> WatchedPartition:
+        samples = self._history.samples(group_id, lag.topic_partition)
+        time_lag_ms = lag.time_ms(now_ms)
+        if time_lag_ms is None and lag.reading_offset is not None:
+            written_ms = written_at_ms(samples, lag.reading_offset)
+            time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
+        # Without a position there is nothing to judge.
+        state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
+        return WatchedPartition(lag, state, time_lag_ms, tuple(samples))

@@ -1,0 +1,122 @@
+"""``streamgroups groups watch``: line after line in a pipe, a screen on a terminal, and on through trouble."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import yaml
+from rich.console import Console
+
+from streamgroups.cli.groups.watch_views import Look, screen
+from streamgroups.fakes import FakeAdmin
+from streamgroups.monitoring import Monitor
+from streamgroups.partitions import TopicPartition
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+@pytest.fixture
+def board(cli: CommandLine) -> CommandLine:
+    cli.cluster.create_topic("flights", 2)
+    for tp in (P0, P1):
+        cli.cluster.produce(tp, 10, timestamp_ms=940_000)
+    cli.cluster.commit("board", {P0: 4, P1: 10})
+    cli.join("board", "flights")
+    return cli
+
+
+def watch(cli: CommandLine, *arguments: str, count: int = 2) -> str:
+    result = cli("groups", "watch", "--interval", "0s", "--count", str(count), *arguments)
+    assert (result.code, result.err) == (0, "")
+    return result.out
+
+
+def test_a_line_for_each_group_and_look(board: CommandLine) -> None:
+    assert watch(board).splitlines() == [
+        "TIME                      GROUP  STATE   MEMBERS  LAG  TIME-LAG  READ-PER-S  LAG-STATE",
+        "1970-01-01T00:16:40.000Z  board  Stable        1    6        1m           -  unknown",
+        "1970-01-01T00:16:40.000Z  board  Stable        1    6        1m           -  unknown",
+    ]
+
+
+def test_programs_get_one_document_a_look(board: CommandLine) -> None:
+    looks = [json.loads(line) for line in watch(board, "-o", "json").splitlines()]
+    assert looks == list(yaml.safe_load_all(watch(board, "-o", "yaml")))
+    assert len(looks) == 2
+    (group,) = looks[0]["groups"]
+    assert (group["lag"], group["time_lag_ms"], group["lag_state"]) == (6, 60_000, "unknown")
+    assert [(p["owner"], p["lag"], p["lag_state"]) for p in group["partitions"]] == [
+        ("alice", 6, "unknown"),
+        ("alice", 0, "ok"),
+    ]
+    rows = list(csv.DictReader(io.StringIO(watch(board, "-o", "csv"))))
+    assert [(r["group"], r["lag"], r["time_lag_ms"]) for r in rows] == [("board", "6", "60000")] * 2
+
+
+def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:
+    (look,) = (json.loads(line) for line in watch(board, "board", "later", "-o", "json", count=1).splitlines())
+    assert [(g["group"], g["state"], g["lag"]) for g in look["groups"]] == [("board", "Stable", 6), ("later", "Dead", 0)]
+
+
+def test_a_cluster_that_is_away_for_a_while_is_no_reason_to_leave(
+    board: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    describe_groups = FakeAdmin.describe_groups
+
+    def away_at_the_second_look(admin: FakeAdmin, group_ids: list[str]) -> object:
+        nonlocal looks
+        looks += 1
+        board.cluster.reachable = looks != 2
+        return describe_groups(admin, group_ids)
+
+    monkeypatch.setattr(FakeAdmin, "describe_groups", away_at_the_second_look)
+    result = board("groups", "watch", "board", "--interval", "0s", "--count", "3", "-o", "json")
+    assert (result.code, len(result.out.splitlines())) == (0, 2)
+    assert result.err.startswith("Warning: ")
+
+
+def test_a_cluster_that_never_answers_is(board: CommandLine) -> None:
+    board.cluster.reachable = False
+    assert board("groups", "watch").code == 1
+
+
+@pytest.mark.parametrize("arguments", [["--interval", "soon"], ["--window", "x"], ["--count", "0"]])
+def test_wrong_options(board: CommandLine, arguments: list[str]) -> None:
+    assert board("groups", "watch", *arguments).code == 2
+
+
+def shown(board: CommandLine, *, height: int, trouble: str = "") -> list[str]:
+    monitor = Monitor(board.admin, board.admin, board.clock, window_ms=60_000)
+    for _ in range(3):
+        groups = monitor.look()
+        board.clock.advance(20_000)
+    console = Console(width=160, height=height, file=io.StringIO(), record=True)
+    console.print(screen(Look(1_000_000, groups, "broker:9092", trouble), 160, height))
+    return console.export_text().splitlines()
+
+
+def test_the_screen_shows_groups_and_partitions_with_the_worst_first(board: CommandLine) -> None:
+    lines = shown(board, height=40)
+    assert lines[0] == "streamgroups broker:9092  1970-01-01T00:16:40.000Z  q leaves"
+    (group,) = [line.split() for line in lines if line.split()[:1] == ["board"] and "Stable" in line]
+    assert group == ["board", "Stable", "1", "6", "███", "1m", "40s", "0", "stalled"]
+    partitions = [line.split() for line in lines if line.split()[:2] == ["board", "flights"]]
+    assert [(p[2], p[3], p[-1]) for p in partitions] == [("0", "alice", "stalled"), ("1", "alice", "ok")]
+
+
+def test_a_small_screen_says_what_it_leaves_out(board: CommandLine) -> None:
+    for n in range(40):
+        board.cluster.commit(f"other-{n:02}", {P0: 10, P1: 10})
+    lines = shown(board, height=24, trouble="No broker answers.")
+    assert len(lines) <= 24
+    assert "No broker answers." in lines
+    assert any(line.split()[:1] == ["board"] for line in lines)
+    assert [line.split()[:3] for line in lines if "more" in line] == [
+        ["and", "35", "more"],
+        ["and", "76", "more"],
+    ]
