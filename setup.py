@@ -13,7 +13,7 @@ _NATIVE = "connectors/streamgroups_kafka/csrc"
 setup(
     packages=_OWN_PACKAGES + _CONNECTOR_PACKAGES,
     package_dir={name: f"connectors/{name}" for name in _CONNECTOR_PACKAGES if "." not in name},
-    package_data={name: ["py.typed", "*.pyi", "*.json"] for name in ["streamgroups", *_CONNECTOR_PACKAGES]},
+    package_data={"": ["py.typed", "*.pyi", "*.json"]},
     ext_modules=[
         Extension(
             "streamgroups_kafka._native",

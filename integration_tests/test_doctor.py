@@ -3,72 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from integration_tests.secured_broker import FAR_AWAY, PLAIN, Listeners, secured_broker
 from streamgroups.cli import app
-from streamgroups_broker import DEFAULT_KAFKA_VERSION, EmbeddedKafka
-from streamgroups_broker._data_dir import Cluster, DataDir, new_id
-from streamgroups_broker._java import find_java
+from streamgroups_broker import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._ports import free_ports
-
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-FAR_AWAY = "kafka.invalid:9092"
-
-
-class Listeners(NamedTuple):
-    """One broker, by the addresses of its listeners."""
-
-    plain: str
-    #: Tells clients to use FAR_AWAY.
-    misled: str
-    #: Wants a login; ann may do nothing but connect.
-    login: str
-    tls: str
-    certificate: Path
 
 
 @pytest.fixture(scope="module")
 def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    directory = tmp_path_factory.mktemp("doctor")
-    store, certificate = _certificate(directory)
-    ports = free_ports(5)
-    # The controller's port has to be known, for a list of listeners is given as a whole.
-    data = DataDir(directory / "kafka")
-    data.save(Cluster(new_id(), 1, ports[:1], ports[4:]))
-    data.close()
-    plain, misled, login, tls, controller = (f"127.0.0.1:{port}" for port in ports)
-    properties = {
-        "listeners": f"PLAINTEXT://{plain},MISLED://{misled},LOGIN://{login},TLS://{tls},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{plain},MISLED://{FAR_AWAY},LOGIN://{login},TLS://{tls}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MISLED:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
-        "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} user_ann="right horse";',
-        "listener.name.tls.ssl.keystore.type": "PKCS12",
-        "listener.name.tls.ssl.keystore.location": str(store),
-        "listener.name.tls.ssl.keystore.password": "store-password",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with EmbeddedKafka(data_dir=directory / "kafka", ports=ports[:1], properties=properties):
-        yield Listeners(plain, misled, login, tls, certificate)
-
-
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A key store for the broker, and its certificate for clients; made by the Java that runs the broker."""
-    keytool = Path(find_java().executable).resolve().with_name("keytool")
-    store, certificate = directory / "broker.p12", directory / "broker.pem"
-    access = ["-keystore", str(store), "-storepass", "store-password", "-alias", "broker"]
-    name = ["-dname", "CN=broker", "-ext", "SAN=ip:127.0.0.1", "-validity", "2"]
-    made = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *name]
-    subprocess.run([keytool, *made, *access], check=True, capture_output=True)
-    subprocess.run([keytool, "-exportcert", "-rfc", "-file", certificate, *access], check=True, capture_output=True)
-    return store, certificate
+    with secured_broker(tmp_path_factory.mktemp("doctor")) as broker:
+        yield broker
 
 
 def doctor(server: str, file: Path | None = None, *, output: str = "json") -> Result:

@@ -12,6 +12,7 @@ import typer
 from streamgroups.cli import broker, groups, topics
 from streamgroups.cli.doctor import doctor
 from streamgroups.cli.exits import exit_code
+from streamgroups.cli.metrics import metrics
 from streamgroups.errors import StreamGroupsError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.add_typer(groups.app, name="groups")
 app.add_typer(topics.app, name="topics")
 app.add_typer(broker.app, name="broker")
+app.command()(metrics)
 app.command()(doctor)
 
 

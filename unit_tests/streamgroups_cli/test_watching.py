@@ -59,7 +59,10 @@ def test_programs_get_one_document_a_look(board: CommandLine) -> None:
 
 def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:
     (look,) = (json.loads(line) for line in watch(board, "board", "later", "-o", "json", count=1).splitlines())
-    assert [(g["group"], g["state"], g["lag"]) for g in look["groups"]] == [("board", "Stable", 6), ("later", "Dead", 0)]
+    assert [(g["group"], g["state"], g["lag"]) for g in look["groups"]] == [
+        ("board", "Stable", 6),
+        ("later", "Dead", 0),
+    ]
 
 
 def test_a_cluster_that_is_away_for_a_while_is_no_reason_to_leave(

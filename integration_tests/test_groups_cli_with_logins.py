@@ -1,0 +1,127 @@
+"""O2: the commands about groups log in as other clients do; what a user may not do is said, and nothing is shown or changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness import committed, produce
+from integration_tests.secured_broker import PLAIN, SCRAM, Listeners, secured_broker
+from streamgroups.cli.exits import ExitCode
+
+COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as broker:
+        tool(broker, "topics", "--create", "--topic", "flights", "--partitions", "2")
+        produce(broker.plain, "flights", 20, partitions=2)
+        secret = "SCRAM-SHA-512=[password=right horse]"
+        tool(broker, "configs", "--alter", "--add-config", secret, "--entity-type", "users", "--entity-name", "bob")
+        yield broker
+
+
+def tool(listeners: Listeners, name: str, *arguments: str) -> None:
+    done = listeners.kafka.run_tool(f"kafka-{name}.sh", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def cli(server: str, file: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    login = [] if file is None else ["--command-config", str(file)]
+    command = [*COMMAND, *arguments, "--bootstrap-server", server, *login, "--timeout", "5"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def login(
+    tmp_path: Path, user: str, *, mechanism: str = "PLAIN", module: str = PLAIN, password: str = "right horse"
+) -> Path:
+    file = tmp_path / f"{user}.properties"
+    jaas = f'{module} username="{user}" password="{password}";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}\n")
+    return file
+
+
+@pytest.fixture
+def group(listeners: Listeners) -> str:
+    """A group at offset 5 of both partitions, which only the super user may see."""
+    name = f"board-{uuid.uuid4().hex[:8]}"
+    done = cli(listeners.plain, None, "groups", "reset", name, "--topic", "flights", "--to-offset", "5", "--execute")
+    assert done.returncode == 0, done.stderr
+    return name
+
+
+def test_what_a_user_may_not_see_is_not_listed(listeners: Listeners, group: str, tmp_path: Path) -> None:
+    result = cli(listeners.login, login(tmp_path, "ann"), "groups", "list", "-o", "json")
+    assert (result.returncode, json.loads(result.stdout)["groups"]) == (ExitCode.DONE, [])
+
+
+def test_what_a_user_may_not_do_is_said_with_the_permission_it_needs(
+    listeners: Listeners, group: str, tmp_path: Path
+) -> None:
+    for arguments in (
+        ["describe", group],
+        ["export", group],
+        ["reset", group, "--topic", "flights", "--to-latest", "--execute"],
+        ["delete", group, "--execute"],
+        ["delete-offsets", group, "--topic", "flights", "--execute"],
+    ):
+        result = cli(listeners.login, login(tmp_path, "ann"), "groups", *arguments)
+        assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
+        assert f"this user may not use the group '{group}'" in result.stderr
+        assert f"on Group '{group}'" in result.stderr
+    assert committed(listeners.plain, group, "flights") == {0: 5, 1: 5}
+
+
+def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, group: str, tmp_path: Path) -> None:
+    file = login(tmp_path, "bob", mechanism="SCRAM-SHA-512", module=SCRAM)
+    reset = ["groups", "reset", group, "--topic", "flights", "--to-latest", "--execute"]
+    for resource in (["--group", group], ["--topic", "flights"]):
+        assert cli(listeners.login, file, *reset).returncode == ExitCode.ERROR
+        tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *resource)
+    result = cli(listeners.login, file, *reset)
+    assert result.returncode == ExitCode.DONE, result.stderr
+    assert committed(listeners.plain, group, "flights") == {0: 10, 1: 10}
+    # To delete is another permission.
+    assert cli(listeners.login, file, "groups", "delete", group, "--execute").returncode == ExitCode.ERROR
+
+
+def test_a_wrong_password_is_told_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
+    for user, mechanism, module in (("ann", "PLAIN", PLAIN), ("bob", "SCRAM-SHA-512", SCRAM)):
+        file = login(tmp_path, user, mechanism=mechanism, module=module, password="wrong horse")
+        result = cli(listeners.login, file, "groups", "list", "--verbose")
+        assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
+        assert "the login was refused" in result.stderr
+        assert "horse" not in result.stderr
+
+
+def test_over_tls(listeners: Listeners, group: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.location={listeners.certificate}\n"
+    file.write_text(f"security.protocol=SSL\n{trust}")
+    result = cli(listeners.tls, file, "groups", "describe", group, "-o", "json")
+    assert result.returncode == ExitCode.DONE, result.stderr
+    (described,) = json.loads(result.stdout)["groups"]
+    # The time lag is read by another client: it speaks TLS too.
+    assert described["time_lag_ms"] is not None
+    pem = "".join(listeners.certificate.read_text().split("\n")[1:-2])
+    file.write_text(
+        "security.protocol=SSL\nssl.truststore.certificates="
+        f"-----BEGIN CERTIFICATE-----{pem}-----END CERTIFICATE-----\nssl.truststore.type=PEM\n"
+    )
+    assert cli(listeners.tls, file, "groups", "list").returncode == ExitCode.DONE
+
+
+def test_a_certificate_that_is_not_trusted(listeners: Listeners, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    result = cli(listeners.tls, file, "groups", "list")
+    assert (result.returncode, "certificate verify failed" in result.stderr) == (ExitCode.ERROR, True)
+    file.write_text("security.protocol=SSL\nenable.ssl.certificate.verification=false\n")
+    assert cli(listeners.tls, file, "groups", "list").returncode == ExitCode.DONE

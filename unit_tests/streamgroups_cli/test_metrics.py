@@ -1,0 +1,140 @@
+"""``streamgroups metrics``: what is exported, that the dashboard shows nothing else, and what happens when the cluster is away."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamgroups.cli.exporting import GroupCollector
+from streamgroups.cli.metrics import dashboard_json
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.lag_states import LagState
+from streamgroups.monitoring import Monitor
+from streamgroups.partitions import TopicPartition
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Exporter:
+    """A collector on a cluster in memory, and what Prometheus reads of it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(1_000_000)
+        self.cluster = FakeCluster(self.clock)
+        self.cluster.create_topic("flights", 2)
+        for tp in (P0, P1):
+            self.cluster.produce(tp, 10, timestamp_ms=940_000)
+        self.cluster.commit("board", {P0: 4, P1: 1, TopicPartition("gone", 0): 1})
+        self.cluster.delete_records(P1, 3)
+        admin = FakeAdmin(self.cluster)
+        monitor = Monitor(admin, admin, self.clock, window_ms=60_000)
+        self.collector = GroupCollector(monitor.look, lambda: 7, lambda: self.clock() / 1000)
+        self._registry = CollectorRegistry()
+        self._registry.register(self.collector)
+
+    def scrape(self) -> dict[tuple[str, str], float]:
+        text = generate_latest(self._registry).decode()
+        return {
+            (s.name, " ".join(v for k, v in sorted(s.labels.items()) if k != "group")): s.value
+            for family in text_string_to_metric_families(text)
+            for s in family.samples
+        }
+
+
+@pytest.fixture
+def exporter() -> Exporter:
+    return Exporter()
+
+
+def of_partitions(samples: Mapping[tuple[str, str], float], name: str) -> dict[str, float]:
+    return {labels: value for (n, labels), value in samples.items() if n == f"streamgroups_partition_{name}"}
+
+
+def test_O3_what_is_exported(exporter: Exporter) -> None:
+    assert exporter.collector.refresh() is None
+    samples = exporter.scrape()
+    assert of_partitions(samples, "lag_records") == {"0 flights": 6, "1 flights": 7}
+    assert of_partitions(samples, "lag_seconds") == {"0 flights": 60, "1 flights": 60}
+    assert of_partitions(samples, "committed_offset") == {"0 flights": 4, "1 flights": 1, "0 gone": 1}
+    assert of_partitions(samples, "end_offset") == {"0 flights": 10, "1 flights": 10}
+    assert of_partitions(samples, "lost_records") == {"0 flights": 0, "1 flights": 2, "0 gone": 0}
+    assert samples["streamgroups_group_lag_records", ""] == 13
+    assert samples["streamgroups_group_lag_seconds", ""] == 60
+    assert samples["streamgroups_group_members", ""] == 0
+    assert samples["streamgroups_group_state", "Empty"] == 1
+    assert samples["streamgroups_group_partitions", "unknown"] == 3
+    assert samples["streamgroups_requests_total", ""] == 7
+    assert samples["streamgroups_last_look_timestamp_seconds", ""] == 1_000
+
+
+def test_O3_a_group_that_nobody_reads_for_is_counted_as_stopped(exporter: Exporter) -> None:
+    for _ in range(3):
+        exporter.collector.refresh()
+        exporter.clock.advance(20_000)
+    samples = exporter.scrape()
+    states = {s: samples["streamgroups_group_partitions", s.value] for s in LagState}
+    assert (states[LagState.STOPPED], states[LagState.OK], sum(states.values())) == (2, 0, 3)
+
+
+def test_a_cluster_that_is_away_leaves_no_old_figures(exporter: Exporter) -> None:
+    exporter.collector.refresh()
+    exporter.cluster.reachable = False
+    assert exporter.collector.refresh() is not None
+    samples = exporter.scrape()
+    assert (samples["streamgroups_up", ""], samples["streamgroups_look_failures_total", ""]) == (0, 1)
+    assert not [name for name, _ in samples if name.startswith(("streamgroups_group_", "streamgroups_partition_"))]
+    exporter.cluster.reachable = True
+    exporter.collector.refresh()
+    assert exporter.scrape()["streamgroups_up", ""] == 1
+
+
+def test_the_dashboard_shows_what_is_exported_and_all_of_it(exporter: Exporter) -> None:
+    exporter.collector.refresh()
+    exported = {name for name, _ in exporter.scrape()}
+    dashboard = json.loads(dashboard_json())
+    shown = set()
+    for panel in dashboard["panels"]:
+        assert panel["title"]
+        assert panel["targets"]
+        for target in panel["targets"]:
+            shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
+    for variable in dashboard["templating"]["list"]:
+        shown |= set(re.findall(r"\bstreamgroups_\w+", json.dumps(variable["query"])))
+    assert shown == exported
+
+
+def test_the_dashboards_panels_do_not_overlap() -> None:
+    panels = json.loads(dashboard_json())["panels"]
+    places = [
+        (p["gridPos"]["x"] + x, p["gridPos"]["y"] + y)
+        for p in panels
+        for x in range(p["gridPos"]["w"])
+        for y in range(p["gridPos"]["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert max(x for x, _ in places) < 24
+    assert len({p["id"] for p in panels}) == len(panels)
+
+
+def test_the_dashboard_can_be_printed_without_a_cluster(cli: CommandLine) -> None:
+    cli.cluster.reachable = False
+    result = cli("metrics", "--dashboard")
+    assert (result.code, json.loads(result.out)["uid"]) == (0, "streamgroups-groups")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--listen", "nowhere"], ["--interval", "soon"], ["--listen", "127.0.0.1:99999"]]
+)
+def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:
+    assert cli("metrics", *arguments).code == 2
+
+
+def test_a_cluster_that_never_answers_is_told_at_once(cli: CommandLine) -> None:
+    cli.cluster.reachable = False
+    assert cli("metrics", "--listen", "127.0.0.1:0").code == 1
