@@ -122,6 +122,15 @@ def test_a_certificate_that_is_not_trusted(listeners: Listeners, tmp_path: Path)
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\n")
     result = cli(listeners.tls, file, "groups", "list")
-    assert (result.returncode, "certificate verify failed" in result.stderr) == (ExitCode.ERROR, True)
+    assert (result.returncode, "TLS handshake failed" in result.stderr) == (ExitCode.ERROR, True)
     file.write_text("security.protocol=SSL\nenable.ssl.certificate.verification=false\n")
     assert cli(listeners.tls, file, "groups", "list").returncode == ExitCode.DONE
+
+
+def test_a_protocol_that_is_not_spoken(listeners: Listeners, tmp_path: Path) -> None:
+    result = cli(listeners.tls, None, "groups", "list")
+    assert (result.returncode, "set security.protocol to SSL" in result.stderr) == (ExitCode.ERROR, True)
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    result = cli(listeners.plain, file, "groups", "list")
+    assert (result.returncode, "TLS handshake failed" in result.stderr) == (ExitCode.ERROR, True)

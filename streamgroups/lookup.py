@@ -10,9 +10,9 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from streamgroups.batches.starting import Bounds, nearest_offsets, resolve, times_asked
+from streamgroups.batches.starting import nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Log
 from streamgroups.positions import Positions
 

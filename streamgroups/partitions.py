@@ -62,6 +62,19 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a partition begins and ends.
+
+    Args:
+        beginning_offset: the oldest offset that is still there.
+        end_offset: the offset after the last record a reader may see (the last stable one under ``read_committed``).
+    """
+
+    beginning_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """Where one partition lives.
 

@@ -13,10 +13,10 @@ from typing import Protocol
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import LiveGroup
-from streamgroups.groups.lag import Bounds, FirstUnread, Trouble
+from streamgroups.groups.lag import FirstUnread, Trouble
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.groups.overview import GroupDescription, GroupListing
-from streamgroups.partitions import OffsetRange, TopicDescription, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
 
 
 class Clock(Protocol):

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamgroups.groups.lag import Bounds, FirstUnread, PartitionLag, Trouble, Unread, total
+from streamgroups.groups.lag import FirstUnread, PartitionLag, Trouble, Unread, total
 from streamgroups.groups.overview import GroupDescription
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
 #: So many unread records are looked up without being asked to: reading costs the brokers more than answering.

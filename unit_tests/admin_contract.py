@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from streamgroups.errors import GroupRefused, UnknownTopic
-from streamgroups.groups.lag import Bounds, NothingUnread, Trouble, Unread
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.lag import NothingUnread, Trouble, Unread
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, StampedOffset, TopicAdmin
 
 

@@ -7,7 +7,7 @@ is decided here and there. Source: KIP-699 (many coordinators in one request).
 
 from __future__ import annotations
 
-import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
@@ -19,12 +19,15 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized, StreamGroupsError
 from streamgroups_kafka.admin_settings import admin_settings
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.errors import to_streamgroups_error
 
 _RETRY_INTERVAL_S = 0.2
+_POLL_S = 0.001
+#: A connection that takes longer than this has a reason, which is then looked for.
+_PATIENCE_S = 0.5
 #: Groups in one request: large enough that their number hardly matters, small enough for a broker's request size.
 GROUPS_PER_REQUEST = 1_000
 
@@ -50,7 +53,6 @@ class AdminSession:
         self._timeout_s = timeout_s
         #: How many requests were sent, by their names; those that connect (ApiVersions, SASL) are not counted.
         self.requests: Counter[str] = Counter()
-        self._last_words = _LastWords()
         settings = admin_settings(config, timeout_s=timeout_s)
         self._net = NetworkSelector(**settings)
         self._manager = _CountingManager(self._net, self.requests, settings)
@@ -63,11 +65,29 @@ class AdminSession:
                 e, f"The cluster at {config.get('bootstrap.servers')} could not be reached"
             ) from None
 
+    def _connect(self) -> None:
+        """Waits for the first connection. If it does not come soon librdkafka is asked why not: it knows better."""
+        started_s = time.monotonic()
+        connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
+        reason = None
+        while not connecting.is_done:
+            time.sleep(_POLL_S)
+            if reason is None and time.monotonic() - started_s > _PATIENCE_S:
+                reason = _why_not(self._config)
+                if not reason.retriable:
+                    raise reason
+        if connecting.succeeded():
+            return
+        where = self._config.get("bootstrap.servers")
+        what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
+        if reason is None or not reason.what:
+            raise self._translated(connecting.exception, what)
+        raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
+
     def close(self) -> None:
         """Close all connections."""
         self._manager.close()
         self._net.close()
-        self._last_words.detach()
 
     def run(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Run one operation, and again for as long as its failure may pass and time is left.
@@ -144,11 +164,23 @@ class AdminSession:
         code = getattr(error, "errno", None)
         if isinstance(code, int) and code > 0:
             return self.error(code, what)
-        said = self._config.redact(self._last_words.text or str(error)).strip().rstrip(".")
+        said = self._config.redact(str(error)).strip().rstrip(".")
         return BrokerUnreachable(
-            f"{what}: no broker answered within {self._timeout_s:g} s ({said}).",
+            f"{what}: no broker answered ({said}).",
             remedy="Check the address, 'security.protocol' and that the brokers' advertised listeners can be reached.",
         )
+
+
+def _why_not(config: ClientConfig) -> StreamGroupsError:
+    """Why there is no connection; without words if there could be one by now."""
+    # Most commands are connected at once.
+    from streamgroups.doctor.cluster import ClusterUnreachable
+    from streamgroups_kafka.cluster_probe import probe_cluster
+
+    found = probe_cluster(config)
+    if not isinstance(found, ClusterUnreachable):
+        return BrokerUnreachable("")
+    return (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
 
 
 def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
@@ -168,25 +200,3 @@ class _CountingManager(KafkaConnectionManager):  # type: ignore[misc]
     def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
         self._requests[type(request).__name__.removesuffix("Request")] += 1
         return super().send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)
-
-
-class _LastWords(logging.Handler):
-    """Keeps what the client logged last about why it cannot connect: its error only says that time is up."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.text = ""
-        self._logger = logging.getLogger("kafka")
-        self._propagated = self._logger.propagate
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        # "Bootstrap failed" only repeats that time is up.
-        if not said.startswith("Bootstrap failed"):
-            self.text = said.partition(" failed: ")[2] or said
-
-    def detach(self) -> None:
-        self._logger.removeHandler(self)
-        self._logger.propagate = self._propagated

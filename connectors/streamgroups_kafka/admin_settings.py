@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import ssl
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.tls import tls_context
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _TOKEN_TIMEOUT_S = 10.0
@@ -58,56 +57,27 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
         "max_in_flight_requests_per_connection": 64,
     }
     if protocol in ("SSL", "SASL_SSL"):
-        settings["ssl_context"] = _ssl_context(properties)
+        settings["ssl_context"] = _tls(config)
     if protocol.startswith("SASL_"):
         settings.update(_login(properties))
     return settings
 
 
-def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    if "ssl.keystore.location" in properties:
+def _tls(config: ClientConfig) -> ssl.SSLContext | None:
+    if config.get("ssl.keystore.location"):
         raise InvalidOption(
             "Option 'kafka.ssl.keystore.location': a PKCS12 key store cannot be read by this command.",
             remedy="Convert it: openssl pkcs12 -in client.p12 -nodes -out client.pem; and set 'kafka.ssl.keystore.type' to PEM.",
         )
     try:
-        context = ssl.create_default_context(
-            cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem")
-        )
-        if "ssl.cipher.suites" in properties:
-            context.set_ciphers(properties["ssl.cipher.suites"])
-        if "ssl.crl.location" in properties:
-            context.load_verify_locations(properties["ssl.crl.location"])
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        _load_own_certificate(context, properties)
+        return tls_context(config)
     except (OSError, ValueError) as e:
-        # Not the cause itself: it could hold a line of a key.
-        refusal = InvalidOption(
-            f"The 'kafka.ssl.' options cannot be used: {type(e).__name__}: {getattr(e, 'strerror', None) or 'not valid PEM'}.",
-            remedy="Check that the files exist, are PEM, and that the password fits.",
-        )
-    else:
-        context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https").lower() != "none"
-        if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
-    raise refusal
-
-
-def _load_own_certificate(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
-    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
-    # An empty password, not None: OpenSSL would ask for one on the terminal.
-    password = properties.get("ssl.key.password", "")
-    if certificate:
-        context.load_cert_chain(certificate, key, password)
-    elif "ssl.certificate.pem" in properties:
-        # Python's ssl reads own certificates from files only.
-        with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory, "client.pem")
-            file.touch(mode=0o600)
-            file.write_text(properties.get("ssl.key.pem", "") + properties["ssl.certificate.pem"])
-            context.load_cert_chain(file, password=password)
+        said = getattr(e, "strerror", None) or "not valid PEM"
+    # Not the cause itself, nor raised from it: it could hold a line of a key.
+    raise InvalidOption(
+        f"The 'kafka.ssl.' options cannot be used: {said}.",
+        remedy="Check that the files exist, are PEM, and that the password fits.",
+    )
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, Any]:

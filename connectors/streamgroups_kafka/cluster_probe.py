@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from streamgroups_kafka.api_versions import NotKafka, ask
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.command_config import as_in_a_file
 from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.tls import tls_context, uses_tls
 
 #: How long the cluster may take to tell who belongs to it: a login with a token goes through a third party.
 _METADATA_TIMEOUT_S = 10.0
@@ -77,7 +77,7 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
             return Cluster("", brokers, settings={}, silent_servers=silent)
         where = f"The cluster at {config.get('bootstrap.servers')}"
         error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
-        return ClusterUnreachable(error.what, error.remedy)
+        return ClusterUnreachable(error.what, error.remedy, final=e.args[0].name() in _FINAL)
     brokers = _brokers({node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}, config)
     settings = _broker_settings(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
     return Cluster(metadata.cluster_id or "", brokers, _offsets_topic(metadata), settings, silent)
@@ -131,9 +131,9 @@ def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreacha
     if all(found.unreachable for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())
         return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
-    if not _uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
+    if not uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable or found.strange}" for server, found in seen.items())
-        return ClusterUnreachable(f"Nobody speaks Kafka's protocol in plaintext. {told}.", _STRANGE)
+        return ClusterUnreachable(f"Nobody speaks Kafka's protocol in plaintext. {told}.", _STRANGE, final=True)
     return None
 
 
@@ -175,44 +175,6 @@ def _look_at_one(address: str, config: ClientConfig) -> _Seen:
         except OSError:
             # Python's TLS cannot be told all that librdkafka's can: librdkafka has the last word.
             return _Seen()
-
-
-def _uses_tls(config: ClientConfig) -> bool:
-    return (config.get("security.protocol") or "plaintext").lower().endswith("ssl")
-
-
-def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """How Python speaks TLS with the brokers, from librdkafka's settings; None for plaintext.
-
-    A client's key is used from a PEM file; from memory or PKCS12 it is left out, since Python reads it from files only.
-
-    Args:
-        config: librdkafka's settings.
-
-    Raises:
-        OSError: a file cannot be read or is not what it should be (``ssl.SSLError``).
-
-    >>> tls_context(ClientConfig((("security.protocol", "sasl_plaintext"),))) is None
-    True
-    """
-    if not _uses_tls(config):
-        return None
-    context = ssl.create_default_context()
-    trusted, trusted_pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
-    if trusted_pem:
-        context.load_verify_locations(cadata=trusted_pem)
-    elif trusted and trusted != "probe":
-        context.load_verify_locations(**{"capath" if os.path.isdir(trusted) else "cafile": trusted})
-    if (config.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none":
-        context.check_hostname = False
-    if (config.get("enable.ssl.certificate.verification") or "true").lower() == "false":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
-    if certificate and key:
-        # An empty password keeps OpenSSL from asking the terminal for one.
-        context.load_cert_chain(certificate, key, config.get("ssl.key.password") or "")
-    return context
 
 
 def _offsets_topic(metadata: Any) -> OffsetsTopic | None:

@@ -31,6 +31,8 @@ _HAS_MEMBERS = frozenset({22, 25, 110, 113})
 #: What a broker answers ConsumerGroupDescribe with if the new protocol is switched off.
 _UNSUPPORTED_VERSION = 35
 _NOBODY = -1
+#: The coordinator is loading, not chosen yet, or another one: on a new cluster, and whenever a broker goes.
+_COORDINATOR_MOVES = frozenset({14, 15, 16})
 #: Versions 10 of OffsetFetch and OffsetCommit name topics by id, which an outsider would first have to look up.
 _TOPICS_BY_NAME = 9
 
@@ -208,7 +210,7 @@ class KafkaGroupAdmin:
             topics=topics,
             max_version=_TOPICS_BY_NAME,
         )
-        answer = self._session.run(what, self._ask_coordinator, group_id, lambda: request) if topics else None
+        answer = self._session.run(what, self._ask_coordinator, group_id, what, lambda: request) if topics else None
         return {} if answer is None else self._failures(answer, what, group_id)
 
     def delete_offsets(
@@ -227,31 +229,49 @@ class KafkaGroupAdmin:
         if not topics:
             return {}
         answer = self._session.run(
-            what, self._ask_coordinator, group_id, lambda: OffsetDeleteRequest(group_id=group_id, topics=topics)
+            what, self._ask_coordinator, group_id, what, lambda: OffsetDeleteRequest(group_id=group_id, topics=topics)
         )
         self._session.check(answer.error_code, what, group=group_id)
         return self._failures(answer, what, group_id)
 
     def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
         """See :meth:`streamgroups.ports.GroupAdmin.delete_groups`."""
-        if not group_ids:
-            return {}
-        return self._session.run(f"{_names(group_ids)} could not be deleted", self._delete, group_ids)
+        waiting, failures = set(group_ids), dict[str, StreamGroupsError]()
+        try:
+            if waiting:
+                self._session.run(f"{_names(group_ids)} could not be deleted", self._delete, waiting, failures)
+        except StreamGroupsError as e:
+            if len(waiting) == len(group_ids):
+                raise
+            failures.update(dict.fromkeys(waiting, e))
+        return failures
 
-    async def _delete(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
-        failures = {}
-        for by_node in _rounds(await self._session.coordinators(group_ids)):
+    async def _delete(self, waiting: set[str], failures: dict[str, StreamGroupsError]) -> None:
+        """Deletes those that are waiting; called again, it goes on with those that still are."""
+        moving = None
+        for by_node in _rounds(await self._session.coordinators(waiting)):
             requests = {node: DeleteGroupsRequest(groups_names=ids) for node, ids in by_node.items()}
             for answer in (await self._session.send_all(requests)).values():
                 for result in answer.results:
+                    what = f"Group '{result.group_id}' could not be deleted"
+                    error = self._session.error(result.error_code, what, group=result.group_id)
+                    if result.error_code in _COORDINATOR_MOVES:
+                        moving = error
+                        continue
+                    waiting.discard(result.group_id)
                     if result.error_code:
-                        what = f"Group '{result.group_id}' could not be deleted"
-                        failures[result.group_id] = self._session.error(result.error_code, what, group=result.group_id)
-        return failures
+                        failures[result.group_id] = error
+        if moving is not None:
+            raise moving
 
-    async def _ask_coordinator(self, group_id: str, request: Callable[[], Any]) -> Any:
+    async def _ask_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
         (node_id,) = await self._session.coordinators([group_id])
-        return await self._session.send(request(), node_id)
+        answer = await self._session.send(request(), node_id)
+        # An OffsetCommit has no error of its own: it says so of each partition.
+        codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}
+        for code in codes & _COORDINATOR_MOVES:
+            self._session.check(code, what, group=group_id)
+        return answer
 
     def _failures(self, answer: Any, what: str, group_id: str) -> dict[TopicPartition, StreamGroupsError]:
         def failure(topic: str, error_code: int) -> StreamGroupsError:

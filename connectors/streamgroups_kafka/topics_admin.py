@@ -14,8 +14,8 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
-from streamgroups.groups.lag import Bounds, FirstUnread, Trouble
-from streamgroups.partitions import PartitionDescription, TopicDescription, TopicPartition
+from streamgroups.groups.lag import FirstUnread, Trouble
+from streamgroups.partitions import Bounds, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset, StoredRecord
 from streamgroups_kafka.admin_session import AdminSession
 from streamgroups_kafka.client_config import ClientConfig

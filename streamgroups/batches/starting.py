@@ -6,10 +6,9 @@ Called by :mod:`streamgroups.lookup`, which asks the log. Source: SEMANTICS G1, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from streamgroups.errors import InvalidOption
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import (
     AfterOffset,
     AtOffset,
@@ -19,14 +18,6 @@ from streamgroups.positions import (
     TrimHorizon,
     WhenNoRecordMatches,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The oldest offset of a partition, and the one after its last record."""
-
-    beginning_offset: int
-    end_offset: int
 
 
 def times_asked(positions: Positions, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -136,6 +137,8 @@ def open_cluster(
     from streamgroups_kafka.groups_admin import KafkaGroupAdmin
     from streamgroups_kafka.topics_admin import KafkaTopicAdmin
 
+    # The client logs each failed attempt as an error; what comes of them all is told once, at the end.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     config = command_config(bootstrap_server, file, settings)
     session = AdminSession(config, timeout_s=timeout_s)
     try:

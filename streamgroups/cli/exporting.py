@@ -16,9 +16,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups.groups.lag import Bounds
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import WatchedGroup, WatchedPartition
+from streamgroups.partitions import Bounds
 
 _GROUP = ("group",)
 _PARTITION = ("group", "topic", "partition")

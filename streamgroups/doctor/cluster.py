@@ -114,10 +114,12 @@ class ClusterUnreachable:
 
     Args:
         what, remedy: as the client's error said.
+        final: whether no waiting cures it.
     """
 
     what: str
     remedy: str
+    final: bool = False
 
 
 def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:

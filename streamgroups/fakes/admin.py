@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.fakes.cluster import FakeCluster
-from streamgroups.groups.lag import Bounds, FirstUnread, NothingUnread, Trouble, Unread
+from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread
 from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
-from streamgroups.partitions import OffsetRange, PartitionDescription, TopicDescription, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import Committed, StampedOffset, StoredRecord
 
 _BROKER = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import Bounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,6 @@ class Trouble(Enum):
     NO_PARTITION = "no_partition"
     #: Its partition has no leader now, so nobody knows its end.
     NO_LEADER = "no_leader"
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The offsets of a partition's oldest record and of the end after its last one.
-
-    Args:
-        beginning_offset: the oldest offset that is still there.
-        end_offset: the offset after the last record a reader may see (the last stable one under ``read_committed``).
-    """
-
-    beginning_offset: int
-    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)

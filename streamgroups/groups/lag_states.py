@@ -146,7 +146,7 @@ class LagHistory:
     Args:
         window_ms: how far back it reaches.
 
-    >>> from streamgroups.groups.lag import Bounds
+    >>> from streamgroups.partitions import Bounds
     >>> history, tp = LagHistory(10_000), TopicPartition("flights", 0)
     >>> for second in range(0, 20, 5):
     ...     history.add("board", 1_000 * second, [PartitionLag(tp, 3, Bounds(0, 9))])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from streamgroups.errors import BrokerUnreachable, GroupRefused, InvalidOption, UnknownTopic
-from streamgroups.groups.lag import Bounds, Trouble
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.lag import Trouble
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 
 _SHOWN = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.groups.lag import Bounds, FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, total
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, total
+from streamgroups.partitions import Bounds, TopicPartition
 
 TP = TopicPartition("flights", 0)
 OFFSETS = st.integers(0, 1_000)

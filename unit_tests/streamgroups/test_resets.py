@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.errors import BrokerUnreachable, GroupRefused, InvalidOption, UnknownTopic
-from streamgroups.groups.lag import Bounds, Trouble
+from streamgroups.groups.lag import Trouble
 from streamgroups.groups.offset_files import FiledOffset, parse, to_csv, to_json
 from streamgroups.groups.resets import (
     Facts,
@@ -21,7 +21,7 @@ from streamgroups.groups.resets import (
     plan,
     require_bounds,
 )
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 
 OFFSETS = st.integers(0, 1_000)

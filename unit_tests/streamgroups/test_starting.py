@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.batches.starting import Bounds, nearest_offsets, resolve, times_asked
+from streamgroups.batches.starting import nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.fakes import FakeClock, FakeCluster
 from streamgroups.lookup import offsets_of, ranges_of
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.positions import (
     AfterOffset,
     AtOffset,

@@ -12,9 +12,9 @@ from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chose
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups.cli.words import duration, utc
 from streamgroups.errors import UnknownGroup
-from streamgroups.groups.lag import Bounds, PartitionLag, Trouble, Unread
+from streamgroups.groups.lag import PartitionLag, Trouble, Unread
 from streamgroups.groups.overview import GroupMember
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.survey import READS_UNASKED, GroupSnapshot, survey
 
 _PARTITIONS = (

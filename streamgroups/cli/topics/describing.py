@@ -11,9 +11,9 @@ from streamgroups.cli.connecting import Cluster, Connect, with_cluster
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit
 from streamgroups.cli.words import utc
 from streamgroups.errors import UnknownTopic
-from streamgroups.groups.lag import Bounds, Trouble
+from streamgroups.groups.lag import Trouble
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS
-from streamgroups.partitions import TopicDescription, TopicPartition
+from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset
 
 _PARTITIONS = (
