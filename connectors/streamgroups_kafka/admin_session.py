@@ -58,12 +58,10 @@ class AdminSession:
         self._manager = _CountingManager(self._net, self.requests, settings)
         self._net.start()
         try:
-            self._manager.bootstrap(int(timeout_s * 1000))
-        except kafka.errors.KafkaError as e:
+            self._connect()
+        except BaseException:
             self.close()
-            raise self._translated(
-                e, f"The cluster at {config.get('bootstrap.servers')} could not be reached"
-            ) from None
+            raise
 
     def _connect(self) -> None:
         """Waits for the first connection. If it does not come soon librdkafka is asked why not: it knows better."""
