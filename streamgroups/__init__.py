@@ -11,18 +11,44 @@ from typing import TYPE_CHECKING, Any
 from streamgroups._version import __version__
 
 if TYPE_CHECKING:
+    from streamgroups.groups.cursors.message import Message
+    from streamgroups.groups.cursors.starting import CursorType
+    from streamgroups_kafka.group_cursors import GroupCursors
     from streamgroups_spark.registering import register
 
-__all__ = ["__version__", "register"]
+    TRIM_HORIZON = CursorType.TRIM_HORIZON
+    AT_TIME = CursorType.AT_TIME
+    LATEST = CursorType.LATEST
+    AT_OFFSET = CursorType.AT_OFFSET
+    AFTER_OFFSET = CursorType.AFTER_OFFSET
 
-_WHERE = {"register": "streamgroups_spark.registering"}
+_WHERE = {
+    "GroupCursors": "streamgroups_kafka.group_cursors",
+    "Message": "streamgroups.groups.cursors.message",
+    "register": "streamgroups_spark.registering",
+}
+_CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
+
+__all__ = [
+    "AFTER_OFFSET",
+    "AT_OFFSET",
+    "AT_TIME",
+    "LATEST",
+    "TRIM_HORIZON",
+    "GroupCursors",
+    "Message",
+    "__version__",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'streamgroups' has no attribute '{name}'")
     from importlib import import_module
 
+    if name in _CURSOR_TYPES:
+        return import_module("streamgroups.groups.cursors.starting").CursorType[name]
+    if name not in _WHERE:
+        raise AttributeError(f"module 'streamgroups' has no attribute '{name}'")
     return getattr(import_module(_WHERE[name]), name)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import LiveGroup
 from streamgroups.groups.lag import FirstUnread, Trouble
@@ -183,6 +184,56 @@ class TopicAdmin(Protocol):
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> Iterator[StoredRecord]:
         """The records of each partition from an offset to before another one; for ever if there is none."""
+        ...
+
+
+class Board(Protocol):
+    """Notes beside partitions, kept as committed offsets of groups that nobody joins: :mod:`streamgroups.groups.board`.
+
+    Safe to call from any thread; raises as :class:`Log` does.
+    """
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """What is noted for these partitions; those without a note are left out."""
+        ...
+
+    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+        """Replaces the notes of these partitions, all at once.
+
+        Raises:
+            GroupRefused: if the group has members: only they may then commit to it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What was read for one request.
+
+    Args:
+        messages: in the order of their offsets within a partition.
+        reached: the next offset of each partition; gaps behind the last message count as read (SEMANTICS G13).
+    """
+
+    messages: tuple[Message, ...]
+    reached: Mapping[TopicPartition, int]
+
+
+class Records(Protocol):
+    """Reads records from where it is told to. Used by one thread."""
+
+    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        """Up to ``limit`` messages of these partitions, from these offsets on.
+
+        Raises:
+            DataLoss: if a position is not, or no longer, in its partition.
+            ReadTimedOut: if there are records, and none of them comes.
+            StreamGroupsError: see :class:`Log`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of connections. Idempotent."""
         ...
 
 

@@ -25,10 +25,23 @@ does, in the order it does it. Where a real group works in the background, a tes
 from __future__ import annotations
 
 from streamgroups.fakes.admin import FakeAdmin
+from streamgroups.fakes.board import FakeBoard
 from streamgroups.fakes.clock import FakeClock
 from streamgroups.fakes.cluster import FakeCluster, Record
 from streamgroups.fakes.group import CommitAnswer, FakeGroup
 from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.member import FakeMember
+from streamgroups.fakes.records import FakeRecords
 
-__all__ = ["CommitAnswer", "FakeAdmin", "FakeClock", "FakeCluster", "FakeGroup", "FakeHistory", "FakeMember", "Record"]
+__all__ = [
+    "CommitAnswer",
+    "FakeAdmin",
+    "FakeBoard",
+    "FakeClock",
+    "FakeCluster",
+    "FakeGroup",
+    "FakeHistory",
+    "FakeMember",
+    "FakeRecords",
+    "Record",
+]

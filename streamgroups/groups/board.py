@@ -140,7 +140,8 @@ def _json(fields: dict[str, object]) -> str:
 
 def _read(metadata: str) -> dict[str, Any]:
     try:
-        raw = json.loads(metadata)
+        # confluent-kafka commits the NUL that ends the text in C along with it; only its own reader takes it away again.
+        raw = json.loads(metadata.rstrip("\0"))
     except ValueError:
         return {}
     return raw if isinstance(raw, dict) and raw.get("v") == _VERSION else {}

@@ -94,7 +94,7 @@ def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool
     >>> check_may_join(LiveGroup("g", (bob,)), frozenset({"flights"}), by_pattern=False, mode=MembershipMode.SHARED)
     Traceback (most recent call last):
     streamgroups.errors.GroupRefused: Group 'g' is in use by another subscription: bob (/10.0.0.2) reads orders, this \
-query would read flights. Use another group.id, or stop the other members first.
+one would read flights. Use another group.id, or stop the other members first.
     """
     if not group.members:
         return
@@ -110,7 +110,7 @@ query would read flights. Use another group.id, or stop the other members first.
         if not fits:
             raise GroupRefused(
                 f"Group '{group.group_id}' is in use by another subscription: {member} reads "
-                f"{', '.join(sorted(member.topics))}, this query would read {', '.join(sorted(topics))}.",
+                f"{', '.join(sorted(member.topics))}, this one would read {', '.join(sorted(topics))}.",
                 remedy="Use another group.id, or stop the other members first.",
             )
     if group.assignor not in _ASSIGNORS_THAT_FIT:

@@ -18,7 +18,7 @@ MOST_BYTES = 4096
 @given(st.text(max_size=249), TIMES, TIMES, st.text("0123456789abcdef", max_size=32))
 def test_G9_a_note_is_read_back_and_fits_beside_an_offset(name: str, used: int, until: int, obeyed: str) -> None:
     note = Note(name, used, until, obeyed)
-    assert Note.parse(note.encode()) == note
+    assert Note.parse(note.encode()) == Note.parse(note.encode() + "\0") == note
     assert len(note.encode().encode()) <= MOST_BYTES
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.groups.cursors.admission import (
     Reading,
     check_group_count,
@@ -15,6 +16,7 @@ from streamgroups.groups.cursors.admission import (
     check_limit,
     check_name_is_free,
     has_vanished,
+    readers_of,
 )
 from streamgroups.groups.joining import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
@@ -90,6 +92,22 @@ def test_G14_where_all_groups_are_in_use_it_says_so() -> None:
         check_group_count("flights", [Reading("a", True)], 1)
 
 
+def test_G14_who_has_committed_offsets_of_a_stream_reads_it_and_boards_read_nothing() -> None:
+    p0, p1, other = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)
+    live = {"a": True, "b": False, "c": False, board_of("a"): False, resets_of("a"): False}
+    metadata = {
+        "a": {p0: "streamgroups:shared\0", other: ""},
+        "b": {p1: ""},
+        "c": {other: ""},
+        board_of("a"): {p0: Note("x", 7_000, 9_000).encode(), p1: Note("y", 8_000, 9_000).encode() + "\0"},
+        resets_of("a"): {p0: ""},
+    }
+    assert readers_of("flights", live, metadata) == [
+        Reading("a", True, last_used_ms=8_000, elsewhere=True),
+        Reading("b", False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("reader", "retention_ms", "vanished"),
     [
@@ -98,8 +116,9 @@ def test_G14_where_all_groups_are_in_use_it_says_so() -> None:
         (Reading("g", True, 0), 1, False),
         (Reading("g", False, None), 1, False),
         (Reading("g", False, 0), None, False),
+        (Reading("g", False, 0, elsewhere=True), 1, False),
     ],
-    ids=["unused for longer", "unused for exactly as long", "live", "nobody noted its use", "kept for ever"],
+    ids=["longer", "exactly as long", "live", "nobody noted its use", "kept for ever", "reads other streams"],
 )
 def test_G15_a_group_unused_for_the_retention_time_has_vanished(
     reader: Reading, retention_ms: int | None, vanished: bool

@@ -43,7 +43,7 @@ def test_S4_a_pattern_may_know_more_topics_than_the_others_but_not_fewer() -> No
         (
             group({"orders"}),
             SHARED,
-            r"m0 \(/10.0.0.1\) reads orders, this query would read flights",
+            r"m0 \(/10.0.0.1\) reads orders, this one would read flights",
             "another group.id",
         ),
         (group({"flights"}, assignor="range"), SHARED, "assign by 'range'", "partition.assignment.strategy"),

@@ -5,13 +5,14 @@ Called by ``streamgroups_kafka.group_cursors``. Source: SEMANTICS G3, G4, G6, G1
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.errors import GroupRefused, InvalidOption
-from streamgroups.groups.board import is_auxiliary
+from streamgroups.groups.board import Note, board_of, is_auxiliary
 from streamgroups.groups.cursors.tokens import LIFETIME_MS
 from streamgroups.groups.joining import LiveGroup
+from streamgroups.partitions import TopicPartition
 
 #: The most messages one request may ask for, and what it asks for by default.
 MOST_MESSAGES = 10_000
@@ -111,11 +112,37 @@ class Reading:
         group: its name.
         live: whether it has members.
         last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if nobody noted it.
+        elsewhere: whether it has committed offsets of other streams, too.
     """
 
     group: str
     live: bool
     last_used_ms: int | None = None
+    elsewhere: bool = False
+
+
+def readers_of(
+    stream: str, live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
+) -> list[Reading]:
+    """The groups that read a stream.
+
+    Args:
+        stream: the topic.
+        live: all groups, and whether they have members.
+        metadata: what each group, boards included, has committed, and what stands beside it.
+
+    >>> p = TopicPartition("flights", 0)
+    >>> readers_of("flights", {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
+    [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]
+    """
+    found = []
+    for group, has_members in sorted(live.items()):
+        topics = {tp.topic for tp in metadata.get(group, {})}
+        if stream in topics and not is_auxiliary(group):
+            notes = [Note.parse(text) for text in metadata.get(board_of(group), {}).values()]
+            used_ms = max((note.used_ms for note in notes if note), default=None)
+            found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
+    return found
 
 
 def check_group_count(stream: str, readers: Collection[Reading], most: int) -> None:
@@ -148,12 +175,12 @@ def has_vanished(reader: Reading, retention_ms: int | None, now_ms: int) -> bool
         now_ms: milliseconds since the epoch.
 
     Returns:
-        Whether it has; never for a group with members, nor for one whose use nobody noted: Kafka itself forgets that one,
-        after ``offsets.retention.minutes``.
+        Whether it has; never for a group with members, or that reads other streams, or whose use nobody noted: Kafka itself
+        forgets those, after ``offsets.retention.minutes``.
 
     >>> has_vanished(Reading("billing", False, last_used_ms=0), 1_000, now_ms=1_001)
     True
     """
-    if reader.live or reader.last_used_ms is None or retention_ms is None:
+    if reader.live or reader.elsewhere or reader.last_used_ms is None or retention_ms is None:
         return False
     return now_ms - reader.last_used_ms > retention_ms

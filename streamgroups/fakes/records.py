@@ -1,0 +1,45 @@
+"""A reader in memory. Implements :class:`streamgroups.ports.Records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamgroups.fakes.cluster import FakeCluster
+from streamgroups.groups.cursors.message import Message
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Batch
+
+
+class FakeRecords:
+    """Reads what a :class:`~streamgroups.fakes.cluster.FakeCluster` holds, one partition after the other.
+
+    >>> cluster, tp = FakeCluster(lambda: 0), TopicPartition("flights", 0)
+    >>> cluster.create_topic("flights")
+    >>> print(cluster.produce(tp, 3))
+    flights-0[0,3)
+    >>> batch = FakeRecords(cluster).read({tp: 1}, limit=10)
+    >>> [m.offset for m in batch.messages], batch.reached[tp]
+    ([1, 2], 3)
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        """See :meth:`streamgroups.ports.Records.read`."""
+        messages: list[Message] = []
+        reached = dict(positions)
+        for tp, end in self._cluster.end_offsets(positions).items():
+            for record in self._cluster.read(OffsetRange(tp, positions[tp], max(end, positions[tp]))):
+                if len(messages) == limit:
+                    break
+                messages.append(
+                    Message(tp.topic, tp.partition, record.offset, record.timestamp_ms, record.key, record.value)
+                )
+                reached[tp] = record.offset + 1
+            else:
+                reached[tp] = max(end, positions[tp])
+        return Batch(tuple(messages), reached)
+
+    def close(self) -> None:
+        """See :meth:`streamgroups.ports.Records.close`."""
