@@ -9,7 +9,8 @@ import pytest
 
 import streamgroups as sg
 
-OFFERED = {"__version__", "register"}
+CURSOR_TYPES = {"TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET"}
+OFFERED = {"__version__", "register", "GroupCursors", "Message", *CURSOR_TYPES}
 
 
 def test_everything_offered_is_there() -> None:

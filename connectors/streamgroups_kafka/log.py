@@ -46,15 +46,23 @@ class KafkaCluster:
         read_committed: whether end offsets stop at the last stable offset.
         attempts: how often a request is tried, at least, when the failure may pass; it is tried for a minute in any case.
         retry_interval_ms: how long to wait in between.
+        ask_subscriptions: whether to ask what members of a classic group subscribe to beyond what they own. It is one more
+            request, through an API that confluent-kafka deprecates without having another for it.
 
     Raises:
         InvalidOption: if librdkafka does not take the configuration.
     """
 
     def __init__(
-        self, config: ClientConfig, *, read_committed: bool = False, attempts: int = 4, retry_interval_ms: int = 1000
+        self,
+        config: ClientConfig,
+        *,
+        read_committed: bool = False,
+        attempts: int = 4,
+        retry_interval_ms: int = 1000,
+        ask_subscriptions: bool = True,
     ) -> None:
-        self._config = config
+        self._config, self._ask_subscriptions = config, ask_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         self._retrying = Retrying(
@@ -110,7 +118,15 @@ class KafkaCluster:
             futures = self._admin.list_offsets(
                 asked, isolation_level=isolation or self._isolation, request_timeout=REQUEST_TIMEOUT_S
             )
-            found = {TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+            try:
+                found = {
+                    TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
+                }
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError._NOENT:
+                    # A partition that is newer than what this client has heard; asking for leaders does not make it listen.
+                    self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+                raise
             # What librdkafka leaves in the answer, without an error, when the connection breaks while it is under way.
             unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
             if unanswered:
@@ -164,7 +180,7 @@ class KafkaCluster:
         description = self._try(f"Group '{group_id}'", ask)
         if description is None or not description.members:
             return LiveGroup(group_id)
-        subscriptions = self._subscriptions(group_id)
+        subscriptions = self._subscriptions(group_id) if self._ask_subscriptions else {}
         members = []
         for m in description.members:
             owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in m.assignment.topic_partitions)

@@ -1,0 +1,116 @@
+"""The board of a group, on Kafka: notes are committed offsets of auxiliary groups.
+
+Implements :class:`streamgroups.ports.Board`; made by ``group_cursors``, one for all instances of a process. Every consumer here is
+owned by the board's own thread. Source: Kafka's OffsetCommit, which takes commits without a member from anybody while a group
+has no members; that is how Kafka's own tools move groups. Offsets are read through consumers because the admin API's way ends
+the process while a group has no coordinator (librdkafka#5040).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.owner_thread import OwnerThread
+
+_TIMEOUT_S = 10.0
+#: How many groups' consumers stay connected.
+_MOST_OPEN = 16
+# A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
+_RETRYING = Retrying(
+    retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+    stop=stop_after_delay(20),
+    wait=wait_fixed(0.1),
+    reraise=True,
+)
+
+_T = TypeVar("_T")
+
+
+class KafkaBoard:
+    """See :class:`streamgroups.ports.Board`.
+
+    Args:
+        config: how to reach the cluster.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._owner = OwnerThread("streamgroups-board")
+        self._consumers: OrderedDict[str, Consumer] = OrderedDict()
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """See :meth:`streamgroups.ports.Board.read`."""
+        if not partitions:
+            return {}
+        asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+
+        def ask() -> dict[TopicPartition, Committed]:
+            found: list[confluent_kafka.TopicPartition] = self._consumer(group_id).committed(asked, timeout=_TIMEOUT_S)
+            return {
+                TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
+                for tp in found
+                if tp.offset >= 0
+            }
+
+        return self._run(f"Reading the offsets of group '{group_id}'", group_id, ask)
+
+    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+        """See :meth:`streamgroups.ports.Board.write`."""
+        if not notes:
+            return
+        rows = [_theirs(tp, note) for tp, note in notes.items()]
+
+        def ask() -> None:
+            for row in self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ():
+                if row.error is not None:
+                    raise KafkaException(row.error)
+
+        try:
+            self._run(f"Committing to group '{group_id}'", group_id, ask)
+        except FencedMember as e:
+            raise GroupRefused(
+                f"Group '{group_id}' has live members, so nobody else can commit to it.",
+                remedy="Stop them first, or make sure that no other program uses this group.",
+            ) from e
+
+    def close(self) -> None:
+        """Closes its consumers."""
+        self._owner.finish(lambda: self._close_but(0)).result()
+
+    def _run(self, what: str, group_id: str, ask: Callable[[], _T]) -> _T:
+        def once() -> _T:
+            try:
+                return ask()
+            except KafkaException as e:
+                raise to_streamgroups_error(e.args[0], what, group=group_id, redact=self._config.redact) from e
+
+        result: _T = self._owner.run(lambda: _RETRYING(once))
+        return result
+
+    def _consumer(self, group_id: str) -> Consumer:
+        if group_id not in self._consumers:
+            self._close_but(_MOST_OPEN - 1)
+            self._consumers[group_id] = Consumer(dict(self._config.for_reader(group_id)))
+        self._consumers.move_to_end(group_id)
+        return self._consumers[group_id]
+
+    def _close_but(self, most: int) -> None:
+        while len(self._consumers) > most:
+            self._consumers.popitem(last=False)[1].close()
+
+
+def _theirs(tp: TopicPartition, note: Committed) -> confluent_kafka.TopicPartition:
+    if note.metadata:
+        return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset, note.metadata)
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset)

@@ -1,0 +1,365 @@
+"""G4, G6-G8, G11, G12: instances on a group in memory, step by step and in random order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streamgroups.errors import BrokerUnreachable, FencedMember
+from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
+from streamgroups.groups.board import Note, Order, board_of, resets_of
+from streamgroups.groups.cursors.message import Message
+from streamgroups.groups.cursors.tokens import GroupCursor
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.cursor_session import InstanceSession, Outside
+
+GROUP = "billing"
+PARTITIONS = tuple(TopicPartition("flights", p) for p in range(3))
+P0 = PARTITIONS[0]
+TIMEOUT_MS = 30_000
+
+
+class World:
+    """A stream, a group, and the instances that are in it."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.clock = FakeClock(1_000_000)
+        self.cluster = FakeCluster(self.clock)
+        self.cluster.create_topic("flights", partitions)
+        self.partitions = PARTITIONS[:partitions]
+        self.group = FakeGroup(self.cluster, GROUP)
+        self.board = FakeBoard(self.cluster)
+        self.sessions: list[InstanceSession] = []
+        self.orders = 0
+
+    def join(self, name: str, *, commit_on_get: bool = True) -> InstanceSession:
+        session = InstanceSession(
+            GroupCursor("flights", GROUP, name, str(len(self.sessions))),
+            lambda record: FakeMember(
+                self.group,
+                name,
+                topics=lambda: ["flights"],
+                first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+                record=record,
+            ),
+            Outside(self.board, FakeRecords(self.cluster), self.clock),
+            timeout_ms=TIMEOUT_MS,
+            commit_on_get=commit_on_get,
+            commit_timeout_ms=200,
+        )
+        self.sessions.append(session)
+        session.join(1_000, lambda: False)
+        self.settle()
+        return session
+
+    def settle(self) -> None:
+        """The group does what it does in the background, and so do the instances that have not ended."""
+        self.group.settle()
+        for session in self.sessions:
+            if session.ended is None:
+                session.commit(session.identity)
+
+    def committed(self, tp: TopicPartition = P0, group: str = GROUP) -> int:
+        found = self.cluster.committed(group, [tp]).get(tp)
+        return found.next_offset if found else 0
+
+    def order(self, next_offsets: dict[TopicPartition, int]) -> None:
+        self.orders += 1
+        notes = {tp: Committed(n, Order(str(self.orders), n).encode()) for tp, n in next_offsets.items()}
+        self.board.write(resets_of(GROUP), notes)
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.end("The test is over.")
+            session.wait_until_left(10)
+
+
+@pytest.fixture
+def new_world() -> Iterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(partitions: int = 1) -> World:
+        worlds.append(World(partitions))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+def offsets(messages: tuple[Message, ...]) -> list[int]:
+    return [m.offset for m in messages]
+
+
+def test_G4_a_request_commits_what_the_one_before_it_returned(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    seen = []
+    cursor = a.identity
+    for _ in range(4):
+        messages, cursor = a.get(cursor, 10)
+        seen.append((len(messages), world.committed()))
+    assert seen == [(10, 0), (10, 10), (5, 20), (0, 25)]
+
+
+def test_G4_a_request_that_failed_can_be_made_again(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    first, cursor = a.get(a.identity, 10)
+    world.cluster.reachable = False
+    with pytest.raises(BrokerUnreachable):
+        a.get(cursor, 10)
+    world.cluster.reachable = True
+    assert offsets(first) + offsets(a.get(cursor, 10)[0]) == list(range(20))
+
+
+def test_G4_a_commit_that_is_not_answered_in_time_is_waited_for_again(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    _, cursor = a.get(a.identity, 10)
+    world.group.rebalancing = True
+    for _ in range(2):
+        with pytest.raises(BrokerUnreachable, match="flights-0 was not answered"):
+            a.get(cursor, 10)
+    world.group.rebalancing = False
+    world.group.settle()
+    assert offsets(a.get(cursor, 10)[0]) == list(range(10, 20))
+    assert world.committed() == 10
+
+
+def test_G13_a_gap_at_the_end_is_committed_too(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 3)
+    world.cluster.leave_gap(P0, 4)
+    a = world.join("a")
+    messages, cursor = a.get(a.identity, 10)
+    assert len(messages) == 3
+    a.get(cursor, 10)
+    assert world.committed() == 7
+
+
+def test_G6_a_lease_counts_from_the_last_request(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    a = world.join("a")
+    world.clock.advance(TIMEOUT_MS)
+    a.heartbeat()
+    world.clock.advance(TIMEOUT_MS)
+    assert not a.end_if_silent()
+    world.clock.advance(1)
+    assert a.end_if_silent()
+    a.wait_until_left(10)
+    assert world.group.owners() == {}
+    with pytest.raises(FencedMember, match=r"'a' left group 'billing': it was silent for 30\.0 s"):
+        a.heartbeat()
+
+
+def test_G6_a_request_of_one_that_was_silent_is_refused_even_if_nobody_looked(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    a = world.join("a")
+    world.clock.advance(TIMEOUT_MS + 1)
+    with pytest.raises(FencedMember):
+        a.get(a.identity, 10)
+    a.wait_until_left(10)
+    assert a.has_left
+
+
+def test_G7_an_instance_that_was_evicted_hears_of_it_and_ends(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a", commit_on_get=False)
+    _, cursor = a.get(a.identity, 10)
+    world.group.fence("a")
+    with pytest.raises(FencedMember, match=r"went on without instance 'a'.*flights-0 up to 10 was refused"):
+        a.commit(cursor)
+    assert world.committed() == 0
+    with pytest.raises(FencedMember, match="went on without"):
+        a.get(cursor, 10)
+
+
+def test_G7_what_a_cursor_covers_is_committed_though_more_was_given(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a", commit_on_get=False)
+    _, first = a.get(a.identity, 10)
+    _, second = a.get(first, 10)
+    a.commit(first)
+    assert world.committed() == 10
+    assert a.commit(second).covers == ()
+    assert world.committed() == 20
+
+
+def test_G11_a_partition_changes_hands_when_what_was_given_is_committed(new_world: Callable[..., World]) -> None:
+    world = new_world(2)
+    for tp in world.partitions:
+        world.cluster.produce(tp, 5)
+    a = world.join("a")
+    _, cursor = a.get(a.identity, 100)
+    b = world.join("b")
+    assert set(world.group.owners().values()) == {"a"}
+    assert a.holds_up
+    assert b.get(b.identity, 100)[0] == ()
+    a.get(cursor, 100)
+    world.settle()
+    assert sorted(world.group.owners().values()) == ["a", "b"]
+    # Committed before it was handed over: nothing comes twice.
+    assert b.get(b.identity, 100)[0] == ()
+
+
+def test_G8_an_order_is_obeyed_before_anything_is_committed_or_read(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    _, cursor = a.get(a.identity, 20)
+    world.order({P0: 5})
+    messages, cursor = a.get(cursor, 3)
+    assert offsets(messages) == [5, 6, 7]
+    assert world.committed() == 5
+    assert offsets(a.get(cursor, 3)[0]) == [8, 9, 10]
+
+
+def test_G8_an_order_that_one_owner_obeyed_is_not_obeyed_again_by_the_next(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    world.order({P0: 5})
+    _, cursor = a.get(a.identity, 10)
+    a.commit(cursor)
+    a.end("It goes.")
+    a.wait_until_left(10)
+    b = world.join("b")
+    assert offsets(b.get(b.identity, 3)[0]) == [15, 16, 17]
+
+
+def test_G9_owners_note_who_they_are_and_until_when(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    a = world.join("a")
+    world.clock.advance(5_000)
+    a.get(a.identity, 10)
+    note = Note.parse(world.cluster.committed(board_of(GROUP), [P0])[P0].metadata)
+    assert note == Note("a", world.clock(), world.clock() + TIMEOUT_MS)
+
+
+class Group(RuleBasedStateMachine):
+    """Instances come, work, fall silent, are evicted and are moved, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(len(PARTITIONS))
+        self.chains: dict[str, tuple[InstanceSession, list[GroupCursor]]] = {}
+        self.given: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        self.skipped: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+
+    def teardown(self) -> None:
+        self.world.close()
+
+    @initialize()
+    def first(self) -> None:
+        self.join("a")
+
+    @rule(name=st.sampled_from("abc"))
+    def join(self, name: str) -> None:
+        if name not in self.chains:
+            session = self.world.join(name)
+            self.chains[name] = session, [session.identity]
+
+    @rule(tp=st.sampled_from(PARTITIONS), count=st.integers(1, 6), gap=st.integers(0, 2))
+    def produce(self, tp: TopicPartition, count: int, gap: int) -> None:
+        at = self.world.cluster.produce(tp, count).end_offset
+        self.world.cluster.leave_gap(tp, gap)
+        self.skipped[tp] |= set(range(at, at + gap))
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data(), limit=st.integers(1, 10), older=st.integers(1, 3))
+    def get(self, data: st.DataObject, limit: int, older: int) -> None:
+        """With the newest cursor, or, as after an error, with one before it."""
+        name = data.draw(st.sampled_from(sorted(self.chains)))
+        session, chain = self.chains[name]
+        try:
+            messages, after = session.get(chain[max(-older, -len(chain))], limit)
+        except FencedMember:
+            del self.chains[name]
+            return
+        chain.append(after)
+        # G11, and of G12: never a record before the committed offset.
+        owners = self.world.group.owners()
+        for m in messages:
+            tp = m.topic_partition
+            assert owners[tp] == name
+            assert m.offset >= self.world.committed(tp)
+            self.given[tp].add(m.offset)
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.chains)))
+        session, chain = self.chains[name]
+        try:
+            chain.append(session.commit(chain[-1]))
+        except FencedMember:
+            if session.ended is not None:
+                del self.chains[name]
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data())
+    def go(self, data: st.DataObject) -> None:
+        """Silent for too long."""
+        name = data.draw(st.sampled_from(sorted(self.chains)))
+        for other, (session, _) in self.chains.items():
+            if other != name:
+                session.heartbeat()
+        self.world.clock.advance(TIMEOUT_MS // 2 + 1)
+        for other, (session, _) in self.chains.items():
+            if other != name:
+                session.heartbeat()
+        self.world.clock.advance(TIMEOUT_MS // 2 + 1)
+        session, _ = self.chains.pop(name)
+        session.end_if_silent()
+        session.wait_until_left(10)
+        for other, _ in self.chains.values():
+            other.heartbeat()
+
+    @precondition(lambda self: self.world.group.owners())
+    @rule(data=st.data(), zombie_commits=st.booleans())
+    def evict(self, data: st.DataObject, zombie_commits: bool) -> None:
+        """By the broker; the instance hears of it when it commits, or by its next heartbeat."""
+        name = data.draw(st.sampled_from(sorted(set(self.world.group.owners().values()))))
+        self.world.group.fence(name)
+        if zombie_commits:
+            session, chain = self.chains[name]
+            before = {tp: self.world.committed(tp) for tp in PARTITIONS}
+            try:
+                chain.append(session.commit(chain[-1]))
+            except FencedMember:
+                # It has ended, unless the group was moved: then it is told of that first.
+                if session.ended is not None:
+                    del self.chains[name]
+            assert {tp: self.world.committed(tp) for tp in PARTITIONS} == before
+        self.world.group.settle()
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        ends = self.world.cluster.end_offsets(PARTITIONS)
+        where = {tp: data.draw(st.integers(0, end)) for tp, end in ends.items()}
+        self.world.order(where)
+        for tp, n in where.items():
+            self.skipped[tp] |= set(range(n))
+
+    @invariant()
+    def nothing_is_committed_that_nobody_was_given(self) -> None:
+        for tp in PARTITIONS:
+            assert set(range(self.world.committed(tp))) <= self.given[tp] | self.skipped[tp]
+
+
+TestGroup = Group.TestCase
+TestGroup.settings = settings(max_examples=100, stateful_step_count=30)

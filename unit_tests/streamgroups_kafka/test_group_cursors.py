@@ -1,0 +1,26 @@
+"""What GroupCursors refuse before they send a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka.group_cursors import GroupCursors
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "said"),
+    [
+        ({"kafka.group.id": "billing"}, {}, r"Leave out 'group\.id'"),
+        ({"client.id": "worker-1"}, {}, r"'client\.id'"),
+        ({"sasl.pasword": "hunter2"}, {}, r"sasl\.pasword"),
+        ({}, {"signing_key": b"short"}, "5 bytes; it needs 16"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_and_secrets_are_not_told(
+    settings: dict[str, str], more: dict[str, bytes], said: str
+) -> None:
+    with pytest.raises(InvalidOption, match=said) as refusal:
+        GroupCursors("localhost:9092", settings, signing_key=more.get("signing_key"))
+    assert "hunter2" not in str(refusal.value)
+    assert "short'" not in str(refusal.value)
