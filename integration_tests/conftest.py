@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.cursors import SETTINGS
 from integration_tests.harness import Broker
 from integration_tests.spark_kafka import spark_kafka_jars
+from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 
 _ROOT = Path(__file__).parent.parent
@@ -83,6 +87,31 @@ def new_topic(admin: AdminClient) -> Callable[..., str]:
 def group() -> str:
     """The name of a group nobody has used."""
     return f"g-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Time that passes when a test says so."""
+    return FakeClock(time.time_ns() // 1_000_000)
+
+
+@pytest.fixture
+def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.GroupCursors]]:
+    """Makes GroupCursors, as one process each would have; closes them in the end.
+
+    ``open_cursors("consumer", signing_key=..., **{"fetch.max.bytes": "2000"})``: what has a dot is a Kafka setting.
+    """
+    opened: list[sg.GroupCursors] = []
+
+    def make(protocol: str = "classic", **more: Any) -> sg.GroupCursors:
+        settings = SETTINGS[protocol] | {name: value for name, value in more.items() if "." in name}
+        arguments = {name: value for name, value in more.items() if "." not in name}
+        opened.append(sg.GroupCursors(bootstrap, settings, **arguments))
+        return opened[-1]
+
+    yield make
+    for cursors in opened:
+        cursors.close()
 
 
 @pytest.fixture(scope="session")

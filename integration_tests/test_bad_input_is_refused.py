@@ -97,7 +97,7 @@ def test_group_in_use_by_another_subscription(
         text = refusal(spark, good)
         assert other.assignment(), "the other member was not disturbed"
     assert "is in use by another subscription: other-app" in text
-    assert f"reads {elsewhere}, this query would read {good['subscribe']}" in text
+    assert f"reads {elsewhere}, this one would read {good['subscribe']}" in text
 
 
 def test_group_in_use_by_another_assignor(spark: SparkSession, bootstrap: str, good: dict[str, str]) -> None:

@@ -1,0 +1,150 @@
+"""Tools of the tests of group cursors: what was read, and an instance in a process of its own that can be stopped or killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Producer
+
+import streamgroups as sg
+from integration_tests.harness import wait_until
+
+#: Members that die are noticed after six seconds; see BROKER_PROPERTIES for the other protocol.
+SETTINGS = {
+    "classic": {"group.protocol": "classic", "session.timeout.ms": "6000"},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+def places(messages: Iterable[sg.Message]) -> list[tuple[int, int]]:
+    """Partition and offset of each message."""
+    return [(m.partition, m.offset) for m in messages]
+
+
+def values(messages: Iterable[sg.Message]) -> list[str]:
+    """The values of messages, without the padding of :func:`integration_tests.harness.produce`."""
+    return [(m.value or b"").decode().rstrip(".") for m in messages]
+
+
+def read_all(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], str]:
+    """Reads until there is nothing more now."""
+    found: list[sg.Message] = []
+    while True:
+        messages, cursor = cursors.get_messages(cursor)
+        found += messages
+        if not messages:
+            return found, cursor
+
+
+def holders(cursors: sg.GroupCursors, stream: str, group: str) -> dict[str, list[int]]:
+    """The partitions of each live instance, those without any included."""
+    described = cursors.get_group(stream, group)
+    held: dict[str, list[int]] = {name: [] for name in described.instances}
+    for p in described.partitions:
+        if p.instance is not None:
+            held[p.instance].append(p.partition)
+    return held
+
+
+def wait_for_sizes(cursors: sg.GroupCursors, stream: str, group: str, sizes: list[int]) -> dict[str, list[int]]:
+    """Waits until the instances of a group have so many partitions each; returns who has which."""
+    found: list[dict[str, list[int]]] = [{}]
+
+    def balanced() -> bool:
+        found[0] = holders(cursors, stream, group)
+        return sorted(map(len, found[0].values())) == sorted(sizes)
+
+    wait_until(balanced, f"instances of {group} have {sizes} partitions: {found[0]}", timeout_s=30)
+    return found[0]
+
+
+def stamped(bootstrap: str, topic: str, partition: int, times_ms: list[int]) -> None:
+    """Writes messages with these timestamps, valued by them."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for time_ms in times_ms:
+        producer.produce(topic, value=str(time_ms), partition=partition, timestamp=time_ms)
+    assert producer.flush(30) == 0
+
+
+class InstanceProcess:
+    """One instance in a process of its own, which answers requests one by one."""
+
+    def __init__(self, bootstrap: str, settings: dict[str, str], **create: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "integration_tests.cursors", json.dumps([bootstrap, settings, create])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._answer() == {"ready": True}
+
+    def get(self, limit: int) -> list[str]:
+        """Values of the next messages."""
+        found: list[str] = self.ask("get", limit)["values"]
+        return found
+
+    def ask(self, *request: object) -> dict[str, Any]:
+        """One request; the answer has ``error`` and ``text`` if it was refused."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Stops, continues or kills it."""
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        """Lets its program come to its end, which closes nothing."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+    def kill(self) -> None:
+        """kill -9; nothing if it has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def _serve() -> None:
+    bootstrap, settings, create = json.loads(sys.argv[1])
+    cursors = sg.GroupCursors(bootstrap, settings)
+    cursor = cursors.create_group_cursor(**create)
+    _say({"ready": True})
+    for line in sys.stdin:
+        try:
+            match json.loads(line):
+                case ["get", limit]:
+                    messages, cursor = cursors.get_messages(cursor, limit)
+                    answer: dict[str, Any] = {"values": values(messages)}
+                case ["commit"]:
+                    cursor = cursors.consumer_commit(cursor)
+                    answer = {}
+                case _:
+                    raise ValueError(line)
+        except Exception as e:
+            answer = {"error": type(e).__name__, "text": str(e)}
+        _say(answer)
+
+
+if __name__ == "__main__":
+    _serve()
