@@ -402,8 +402,10 @@ class GroupCursors:
         try:
             had, got = self._group_claims(before), self._group_claims(after)
             session = self._instances.find(got)
-            if session.ended is None:
-                session.commit(replace(got, covers=trim(had.covers, got.covers, handled)))
+            try:
+                if session.ended is None:
+                    session.commit(replace(got, covers=trim(had.covers, got.covers, handled)))
+            finally:
                 self.leave_group(after)
         except StreamGroupsError as e:
             logger.warning("The end of an iteration was not committed: %s", e)
