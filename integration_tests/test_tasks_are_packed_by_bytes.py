@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
@@ -48,9 +46,6 @@ def test_sizes_are_the_brokers_and_what_is_not_there_has_none(bootstrap: str, ne
     assert stored[empty] == 0
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_where_nobody_tells_sizes_are_not_known() -> None:
     nobody = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
     assert nobody.stored_bytes([TopicPartition("flights", 0)]) == {}
-    # kafka-python leaves a socket that could not connect to the collector, which warns: here, not in the next test.
-    gc.collect()

@@ -16,6 +16,7 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamgroups.errors import InvalidOption, NotAuthorized
+from streamgroups_kafka.admin_sockets import DIRECT, ClosingTlsSocket
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.tls import tls_context
 
@@ -48,6 +49,7 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     timeout_ms = int(timeout_s * 1000)
     settings: dict[str, Any] = {
         "bootstrap_servers": properties["bootstrap.servers"].split(","),
+        "proxy_url": DIRECT,
         "client_id": properties.get("client.id", "streamgroups-admin"),
         "security_protocol": protocol,
         "request_timeout_ms": timeout_ms,
@@ -70,7 +72,10 @@ def _tls(config: ClientConfig) -> ssl.SSLContext | None:
             remedy="Convert it: openssl pkcs12 -in client.p12 -nodes -out client.pem; and set 'kafka.ssl.keystore.type' to PEM.",
         )
     try:
-        return tls_context(config)
+        context = tls_context(config)
+        if context is not None:
+            context.sslsocket_class = ClosingTlsSocket
+        return context
     except (OSError, ValueError) as e:
         said = getattr(e, "strerror", None) or "not valid PEM"
     # Not the cause itself, nor raised from it: it could hold a line of a key.

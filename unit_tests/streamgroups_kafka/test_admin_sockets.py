@@ -1,0 +1,50 @@
+"""A socket that cannot connect is closed at once, not when the garbage collector finds it."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import warnings
+
+import pytest
+
+from streamgroups.errors import BrokerUnreachable
+from streamgroups_kafka.admin_session import AdminSession
+from streamgroups_kafka.client_config import ClientConfig
+
+
+def _unclosed(config: dict[str, str]) -> list[str]:
+    """The warnings of one attempt to connect that fails."""
+    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(BrokerUnreachable):
+            AdminSession(ClientConfig.from_options(config), timeout_s=0.4)
+        gc.collect()
+    return [str(w.message) for w in warned]
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_refused_connection_leaves_no_socket(protocol: str) -> None:
+    assert _unclosed({"bootstrap.servers": "127.0.0.1:1", "security.protocol": protocol}) == []
+
+
+def test_a_failed_handshake_leaves_no_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    server.accept()[0].close()
+                except OSError:
+                    return
+
+        answering = threading.Thread(target=hang_up)
+        answering.start()
+        try:
+            port = server.getsockname()[1]
+            assert _unclosed({"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL"}) == []
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            answering.join()
