@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from streamgroups.groups.lag import PartitionLag, total
 from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
-from streamgroups.groups.overview import TYPES_WITH_OFFSETS
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
-from streamgroups.survey import READS_UNASKED, GroupSnapshot, Memory, survey
+from streamgroups.survey import READS_UNASKED, GroupSnapshot, Memory, list_all, survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +99,13 @@ class Monitor:
         self._memory: Memory = {}
 
     def look(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
-        """How these groups are now, or all.
+        """How these groups are now, or all (see :func:`~streamgroups.survey.list_all`).
 
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Log`; what was seen before is kept.
         """
         if group_ids is None:
-            group_ids = [g.group_id for g in self._groups.list_groups() if g.type in TYPES_WITH_OFFSETS]
+            group_ids = [g.group_id for g in list_all(self._groups)]
         snapshots = survey(self._groups, self._topics, group_ids, reads=self._reads, memory=self._memory)
         now_ms = self._now_ms()
         self._history.keep_only(group_ids)

@@ -1,8 +1,8 @@
-"""Asking a cluster how its groups are: who is in them, and how far behind each partition is.
+"""Asking a cluster which groups it has and how they are: who is in them, and how far behind each partition is.
 
-Called by the command line (``groups describe``, ``watch``, ``metrics``). The one place that joins the ports
-:class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroups.ports.TopicAdmin` with the rules of
-:mod:`streamgroups.groups.lag`; it asks about all groups at once. Source: SEMANTICS O3.
+Called by the command line (``groups``, ``topics describe``, ``metrics``). The one place that says which groups *all* means, and that
+joins the ports :class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroups.ports.TopicAdmin` with the rules of
+:mod:`streamgroups.groups.lag`; it asks about all groups at once. Source: SEMANTICS O1, O3.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from streamgroups.groups.board import is_auxiliary
 from streamgroups.groups.lag import FirstUnread, PartitionLag, Trouble, Unread, total
-from streamgroups.groups.overview import GroupDescription
+from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
@@ -46,6 +47,32 @@ class GroupSnapshot:
 
 #: First unread records that are known already, by partition and committed offset: a record does not change.
 Memory: TypeAlias = dict[tuple[TopicPartition, int], FirstUnread]
+
+
+def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = False) -> list[GroupListing]:
+    """The groups that are meant when none is named, in order of their names.
+
+    Args:
+        groups: the cluster's groups.
+        every_type: also share and streams groups, whose positions are no committed offsets.
+        internal: also the auxiliary groups that hold the notes of others (:mod:`streamgroups.groups.board`). Nobody reads with
+            them, and who moves or deletes them takes away what the members of another group rely on.
+
+    Raises:
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+
+    >>> from streamgroups.fakes import FakeAdmin, FakeCluster
+    >>> cluster = FakeCluster(lambda: 0)
+    >>> for name in ("billing", "billing.streamgroups"):
+    ...     cluster.commit(name, {TopicPartition("flights", 0): 42})
+    >>> [g.group_id for g in list_all(FakeAdmin(cluster))]
+    ['billing']
+    """
+    return [
+        g
+        for g in groups.list_groups()
+        if (every_type or g.type in TYPES_WITH_OFFSETS) and (internal or not is_auxiliary(g.group_id))
+    ]
 
 
 def survey(

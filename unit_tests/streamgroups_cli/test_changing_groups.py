@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from streamgroups.cli.groups import changing
-from streamgroups.errors import BrokerUnreachable, NotAuthorized
+from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
+from streamgroups.groups.board import board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from unit_tests.cli_runner import CommandLine
@@ -277,6 +279,63 @@ def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
     (undo,) = re.findall(r"What undoes this is in (\S+)", result.err)
     assert board("groups", "import", undo, "--execute").code == 0
     assert untouched(board)
+
+
+@pytest.fixture
+def noted(board: CommandLine) -> CommandLine:
+    """The same group; its members left notes, and it was moved while they were there."""
+    board.cluster.commit(board_of("board"), {P0: 4}, "{}")
+    board.cluster.commit(resets_of("board"), {P0: 4}, "{}")
+    board.cluster.commit(resets_of("else"), {P0: 1}, "{}")
+    return board
+
+
+def test_all_groups_are_moved_without_their_notes(noted: CommandLine) -> None:
+    result = noted("groups", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert (result.code, committed(noted)) == (0, {P0: 0, P1: 2})
+    assert committed(noted, board_of("board")) == committed(noted, resets_of("board")) == {P0: 4}
+
+
+@pytest.mark.parametrize("which", ["board", "--all-groups"])
+def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> None:
+    plan = noted("groups", "delete", which)
+    assert [line.split()[0] for line in plan.out.splitlines()[1:]] == ["board", resets_of("board"), board_of("board")]
+    assert "board.streamgroups: notes of members, deleted with their group" in plan.err
+    result = noted("groups", "delete", which, "--execute")
+    assert (result.code, noted.cluster.group_ids()) == (0, [resets_of("else")])
+    assert "1 group and 2 auxiliary deleted." in result.err
+    (undo,) = re.findall(r"What undoes this is in (\S+)", result.err)
+    assert [g["group"] for g in json.loads(Path(undo).read_text())["groups"]] == ["board"]
+    assert noted("groups", "import", undo, "--execute").code == 0
+    assert untouched(noted)
+    assert committed(noted, board_of("board")) == {}
+
+
+def test_notes_can_be_deleted_by_name(noted: CommandLine) -> None:
+    assert noted("groups", "delete", resets_of("else"), "board", board_of("board"), "--execute").code == 0
+    assert noted.cluster.group_ids() == []
+
+
+def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
+    noted: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise they would be obeyed again, by a group that is made under that name later."""
+    delete_groups = noted.admin.delete_groups
+
+    def without_orders(group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
+        if resets_of("board") in group_ids:
+            raise BrokerUnreachable("No broker answers.")
+        return delete_groups(group_ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(noted.admin, "delete_groups", without_orders)
+        result = noted("groups", "delete", "board", "--execute")
+    assert (result.code, committed(noted)) == (4, {})
+    assert noted.cluster.group_ids() == [board_of("board"), resets_of("board"), resets_of("else")]
+    assert "1 of 3 groups were deleted. No broker answers. Once" in result.err
+    (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete .* --execute)\.", result.err)
+    assert noted(*rest.split()).code == 0
+    assert noted.cluster.group_ids() == [resets_of("else")]
 
 
 def test_deleting_what_is_in_use_or_not_there_is_refused_whole(board: CommandLine) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streamgroups.groups.board import board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from unit_tests.cli_runner import CommandLine
@@ -77,6 +78,46 @@ def test_lists_can_be_narrowed(board: CommandLine) -> None:
     assert names("--state", "empty") == ["stopped"]
     assert names("--state", "stable", "--state", "Empty", "--type", "classic") == ["board", "stopped"]
     assert names("--type", "consumer") == []
+
+
+@pytest.fixture
+def noted(board: CommandLine) -> CommandLine:
+    """The same groups; members of the one that stopped left notes, and it was moved while they were there."""
+    for name in (board_of("stopped"), resets_of("stopped")):
+        board.cluster.commit(name, {P0: 4}, "{}")
+    return board
+
+
+def test_O1_groups_that_only_hold_notes_are_listed_on_request(noted: CommandLine) -> None:
+    def names(*arguments: str) -> list[str]:
+        return [g["group"] for g in json.loads(noted(*arguments, "-o", "json").out)["groups"]]
+
+    assert names("groups", "list") == ["board", "stopped"]
+    every = ["board", "stopped", "stopped.streamgroups", "stopped.streamgroups.resets"]
+    assert names("groups", "list", "--internal") == every
+    assert names("groups", "list", "--internal", "--state", "stable") == ["board"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["groups", "describe", "--all-groups", "-o", "csv"],
+        ["groups", "export", "--all-groups"],
+        ["groups", "watch", "--count", "1"],
+        ["topics", "describe", "flights", "--groups"],
+    ],
+)
+def test_O1_all_groups_are_those_that_somebody_reads_with(noted: CommandLine, arguments: list[str]) -> None:
+    shown = noted(*arguments).out
+    assert "stopped" in shown
+    assert ".streamgroups" not in shown
+
+
+def test_a_group_that_only_holds_notes_can_be_named(noted: CommandLine) -> None:
+    name = board_of("stopped")
+    (group,) = json.loads(noted("groups", "describe", name, "-o", "json").out)["groups"]
+    assert [p["committed_offset"] for p in group["partitions"]] == [4]
+    assert noted("groups", "export", name).out == "flights,0,4\n"
 
 
 def test_only_lag(board: CommandLine) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamgroups.cli.exporting import GroupCollector
 from streamgroups.cli.metrics import dashboard_json
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.board import board_of
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import Monitor
 from streamgroups.partitions import TopicPartition
@@ -38,11 +39,13 @@ class Exporter:
         self._registry = CollectorRegistry()
         self._registry.register(self.collector)
 
+    def text(self) -> str:
+        return generate_latest(self._registry).decode()
+
     def scrape(self) -> dict[tuple[str, str], float]:
-        text = generate_latest(self._registry).decode()
         return {
             (s.name, " ".join(v for k, v in sorted(s.labels.items()) if k != "group")): s.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.text())
             for s in family.samples
         }
 
@@ -71,6 +74,13 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_group_partitions", "unknown"] == 3
     assert samples["streamgroups_requests_total", ""] == 7
     assert samples["streamgroups_last_look_timestamp_seconds", ""] == 1_000
+
+
+def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:
+    exporter.cluster.commit(board_of("board"), {P0: 4}, "{}")
+    exporter.collector.refresh()
+    assert 'group="board"' in exporter.text()
+    assert 'group="board.streamgroups"' not in exporter.text()
 
 
 def test_O3_a_group_that_nobody_reads_for_is_counted_as_stopped(exporter: Exporter) -> None:

@@ -1,20 +1,23 @@
 """``streamgroups groups delete`` and ``delete-offsets``: forget groups, or some of what they have committed.
 
-Both write an undo file first: ``import`` makes a deleted group anew, at the positions it had.
+Both write an undo file first: ``import`` makes a deleted group anew, at the positions it had. With a group go its auxiliary
+groups, in which its members left notes (:mod:`streamgroups.groups.board`); those are not written down, for they are about members
+that are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.connecting import Cluster, Connect, with_cluster
 from streamgroups.cli.groups.changing import ONLY_A_PLAN, ExecuteOption, UndoOption, apply, write_undo
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.groups.board import board_of, is_auxiliary, resets_of
 from streamgroups.groups.overview import GroupDescription, require_inactive
 from streamgroups.groups.resets import parse_scope
 from streamgroups.partitions import TopicPartition
@@ -37,30 +40,64 @@ def delete(
     chosen = chosen_groups(groups, all_groups)
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
-        described = cluster.groups.describe_groups(ids)
-        committed = cluster.groups.committed_offsets(ids)
-        _require_known(described, committed)
-        require_inactive(described.values(), doing="deleted")
-        rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in ids]
+        asked = [*ids, *(name for g in ids for name in _notes_of(g) if name not in ids)]
+        described = cluster.groups.describe_groups(asked)
+        committed = cluster.groups.committed_offsets(asked)
+        _require_known({g: described[g] for g in ids}, committed)
+        there = [g for g in asked if g in ids or described[g].state != "Dead"]
+        require_inactive([described[g] for g in there], doing="deleted")
+        rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
         _emit("groups", _GROUPS, rows, output, dry_run=not execute)
+        notes = there[len(ids) :]
+        if notes:
+            say(f"{', '.join(notes)}: notes of members, deleted with their group; an import does not bring them back.")
         if not ids or not execute:
             say(
                 "Nothing was changed: this is the plan. --execute carries it out." if ids else "There is nothing to do."
             )
             return
         undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
-        failures = cluster.groups.delete_groups(ids)
+        failures = _delete(cluster, there)
         if not failures:
-            say(f"{len(ids)} group{'' if len(ids) == 1 else 's'} deleted.")
+            also = f" and {len(notes)} auxiliary" if notes else ""
+            say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
             return
-        if len(failures) == len(ids):
+        if failures.keys() >= set(ids):
             undo.unlink()
             raise next(iter(failures.values()))
         raise PartlyDone(
-            f"{len(ids) - len(failures)} of {len(ids)} groups were deleted. {_reasons(failures)}",
+            f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
             remedy="Once the reason is gone, delete the rest with: "
             f"streamgroups groups delete {' '.join(sorted(failures))} --execute.",
         )
+
+
+def _notes_of(group: str) -> list[str]:
+    """The auxiliary groups that go with a group."""
+    return [] if is_auxiliary(group) else [resets_of(group), board_of(group)]
+
+
+def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
+    """Deletes groups, then their notes; returns what was not deleted, and why.
+
+    Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
+    that name. So orders go before boards, and a board stays if its orders do.
+    """
+    failures: dict[str, StreamGroupsError] = {}
+    for name_of in (str, resets_of, board_of):
+        due = {name: g for name in groups if name == name_of(g := _about(name))}
+        held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_of(g)) if n in failures}
+        failures |= held_up
+        try:
+            failures |= cluster.groups.delete_groups(sorted(due.keys() - held_up.keys()))
+        except StreamGroupsError as e:
+            failures |= dict.fromkeys(due.keys() - held_up.keys(), e)
+    return failures
+
+
+def _about(group: str) -> str:
+    """The group that an auxiliary group is about; any other group itself."""
+    return group.removesuffix(resets_of("")).removesuffix(board_of("")) if is_auxiliary(group) else group
 
 
 @with_cluster
@@ -124,7 +161,7 @@ def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
 
 
 def _reasons(failures: Mapping[str, StreamGroupsError]) -> str:
-    return " ".join(error.what for _, error in sorted(failures.items()))
+    return " ".join(dict.fromkeys(error.what for _, error in sorted(failures.items())))
 
 
 def _emit(

@@ -15,7 +15,7 @@ from streamgroups.errors import UnknownGroup
 from streamgroups.groups.lag import PartitionLag, Trouble, Unread
 from streamgroups.groups.overview import GroupMember
 from streamgroups.partitions import Bounds, TopicPartition
-from streamgroups.survey import READS_UNASKED, GroupSnapshot, survey
+from streamgroups.survey import READS_UNASKED, GroupSnapshot, list_all, survey
 
 _PARTITIONS = (
     Column("topic"),
@@ -58,7 +58,7 @@ def describe(
     """Show state, members, ownership and lag of groups."""
     asked = chosen_groups(groups, all_groups)
     with connect() as cluster:
-        ids = asked if asked is not None else [g.group_id for g in cluster.groups.list_groups()]
+        ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads)
         now_ms = cluster.now_ms()

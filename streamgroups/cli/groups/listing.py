@@ -9,6 +9,7 @@ import typer
 from streamgroups.cli.connecting import Connect, with_cluster
 from streamgroups.cli.groups.styles import state_style
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups.survey import list_all
 
 _COLUMNS = (
     Column("group"),
@@ -28,6 +29,9 @@ def list_groups(
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="Only groups of this type: classic, consumer; repeatable.")
     ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also the auxiliary groups in which members of others leave notes.")
+    ] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """List the groups of the cluster."""
@@ -36,7 +40,7 @@ def list_groups(
     with connect() as cluster:
         listed = [
             g
-            for g in cluster.groups.list_groups()
+            for g in list_all(cluster.groups, every_type=True, internal=internal)
             if (not states or g.state.lower() in states) and (not types or g.type.lower() in types)
         ]
     rows: list[list[Cell]] = [[g.group_id, g.state, g.type, g.protocol_type, g.coordinator] for g in listed]

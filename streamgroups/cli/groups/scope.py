@@ -12,8 +12,8 @@ import typer
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.errors import InvalidOption, UnknownTopic
-from streamgroups.groups.overview import TYPES_WITH_OFFSETS
 from streamgroups.partitions import TopicPartition
+from streamgroups.survey import list_all
 
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Which groups.", show_default=False)]
 AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
@@ -38,7 +38,7 @@ def group_ids(cluster: Cluster, chosen: list[str] | None) -> list[str]:
     """The names of the groups: those chosen, or all that have committed offsets."""
     if chosen is not None:
         return chosen
-    return [g.group_id for g in cluster.groups.list_groups() if g.type in TYPES_WITH_OFFSETS]
+    return [g.group_id for g in list_all(cluster.groups)]
 
 
 def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) -> list[TopicPartition]:

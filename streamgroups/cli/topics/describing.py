@@ -12,9 +12,9 @@ from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, e
 from streamgroups.cli.words import utc
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import Trouble
-from streamgroups.groups.overview import TYPES_WITH_OFFSETS
 from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset
+from streamgroups.survey import list_all
 
 _PARTITIONS = (
     Column("topic"),
@@ -60,7 +60,7 @@ def describe(
 
 def _readers(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[str]]:
     """The groups that have committed something of each topic, or whose members own some of it."""
-    ids = [g.group_id for g in cluster.groups.list_groups() if g.type in TYPES_WITH_OFFSETS]
+    ids = [g.group_id for g in list_all(cluster.groups)]
     committed = cluster.groups.committed_offsets(ids)
     described = cluster.groups.describe_groups(ids)
     touched = {g: {tp.topic for tp in (*committed[g], *described[g].owners)} for g in ids}
