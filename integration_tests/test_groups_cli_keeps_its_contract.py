@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.consumer import OffsetFetchRequest
 
 from integration_tests.harness import wait_until
 from streamgroups.groups.lag import NothingUnread, Unread
@@ -111,6 +112,24 @@ def test_O1_members_of_the_new_protocol_are_seen_too(outside: RealCluster) -> No
     assert (described.type, described.state) == ("consumer", "Empty")
     # Kafka lets a tool move an empty group of either protocol.
     assert outside.groups.alter_offsets(group, {TopicPartition(topic, 0): Committed(0)}) == {}
+
+
+def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str, session: AdminSession) -> None:
+    """confluent-kafka commits one NUL more than it was given; a change that is undone would write that down for good."""
+    topic, group = outside.create_topic(1), outside.new_group()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[KafkaTopicPartition(topic, 0, 3, "streamgroups:shared")], asynchronous=False)
+    consumer.close()
+
+    async def as_it_is_stored() -> str:
+        (node,) = await session.coordinators([group])
+        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+        answer = await session.send(OffsetFetchRequest(groups=[asked], min_version=8, max_version=9), node)
+        return str(answer.groups[0].topics[0].partitions[0].metadata)
+
+    assert session.run("What is stored", as_it_is_stored) == "streamgroups:shared\0"
+    found = outside.groups.committed_offsets([group])[group]
+    assert found == {TopicPartition(topic, 0): Committed(3, "streamgroups:shared")}
 
 
 def test_O3_G13_a_transaction_marker_at_the_end_is_no_lag(outside: RealCluster, bootstrap: str) -> None:

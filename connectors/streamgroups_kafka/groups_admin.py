@@ -173,7 +173,7 @@ class KafkaGroupAdmin:
                         g.error_code, f"The offsets of group '{g.group_id}' could not be read", group=g.group_id
                     )
                     found[g.group_id] = {
-                        TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
+                        TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, _metadata(p.metadata))
                         for t in g.topics
                         for p in t.partitions
                         if p.error_code == 0 and p.committed_offset >= 0
@@ -304,6 +304,11 @@ def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:
         return frozenset(TopicPartition(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions)
     except (struct.error, ValueError, AttributeError, IndexError):
         return frozenset()
+
+
+def _metadata(text: str | None) -> str:
+    """The metadata of a commit. confluent-kafka commits the NUL that ends a text in C along with it, and only itself takes it away."""
+    return (text or "").rstrip("\0")
 
 
 def _rounds(coordinators: Mapping[int, list[str]]) -> Iterable[dict[int, list[str]]]:
