@@ -33,7 +33,7 @@ integration: $(VENV)/installed  ## tests on a real broker with real Spark
 	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)
 	STREAMGROUPS_READER=plain $(BIN)/python -m pytest $(READING) --broker=$(BROKER)
 
-sanitize: $(VENV)/installed  ## the native reader under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/sanitized
 	mkdir -p build/sanitized/source
 	cp -r connectors/. build/sanitized/source
@@ -41,8 +41,9 @@ sanitize: $(VENV)/installed  ## the native reader under AddressSanitizer and Und
 	    $(BIN)/python setup.py -q build_ext --force --build-lib build/sanitized/source --build-temp build/sanitized/objects
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k native \
-	    unit_tests/streamgroups_kafka/test_native.py integration_tests/test_both_readers_read_the_same.py
+	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k 'native or unit_tests' \
+	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_record_batches.py) \
+	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
 
 bench: $(VENV)/installed $(VENV)/quix  ## our figures beside those of others, as a table; BENCH=--quick: a small run
 	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)

@@ -9,6 +9,8 @@ from setuptools import Extension, find_packages, setup
 _OWN_PACKAGES = find_packages(".", include=["streamgroups", "streamgroups.*"])
 _CONNECTOR_PACKAGES = find_packages("connectors")
 _NATIVE = "connectors/streamgroups_kafka/csrc"
+_READER = ("client", "arrow_batch", "utf8", "rdkafka_api")
+_ENCODER = ("encoder", "record_batch", "arrow_records", "crc32c")
 
 setup(
     packages=_OWN_PACKAGES + _CONNECTOR_PACKAGES,
@@ -17,8 +19,8 @@ setup(
     ext_modules=[
         Extension(
             "streamgroups_kafka._native",
-            sources=[f"{_NATIVE}/{name}.c" for name in ("module", "client", "arrow_batch", "utf8", "rdkafka_api")],
-            depends=[f"{_NATIVE}/{name}.h" for name in ("client", "arrow_batch", "utf8", "rdkafka_api")],
+            sources=[f"{_NATIVE}/{name}.c" for name in ("module", *_READER, *_ENCODER)],
+            depends=[f"{_NATIVE}/{name}.h" for name in (*_READER, *_ENCODER)],
             define_macros=[("Py_LIMITED_API", "0x030A0000"), ("_GNU_SOURCE", None)],
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
             py_limited_api=True,

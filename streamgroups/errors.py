@@ -13,6 +13,7 @@ cause of a failed query)::
     ├── FencedMember            this member is no longer the one the group knows
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
+    ├── RecordRefused           a record cannot be written to Kafka: too large, or a part is missing
     ├── PositionsDiffer         checkpoint and group disagree, and the policy is to fail
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
@@ -115,6 +116,12 @@ class ReadTimedOut(StreamGroupsError):
 
     code = "read_timed_out"
     retriable = True
+
+
+class RecordRefused(StreamGroupsError):
+    """A record cannot be written to Kafka: it is too large, or a part of it is missing or none that Kafka's format has."""
+
+    code = "record_refused"
 
 
 class PositionsDiffer(StreamGroupsError):

@@ -1,4 +1,4 @@
-"""Types of the native reader's module, which ``csrc/module.c`` implements."""
+"""Types of the native module, which ``csrc/module.c`` and ``csrc/encoder.c`` implement."""
 
 from collections.abc import Iterable
 from typing import final
@@ -8,6 +8,21 @@ class NativeError(Exception):
 
 def load(path: str) -> str: ...
 def header_name(name: bytes) -> str: ...
+def encode(
+    schema: object,
+    array: object,
+    most_bytes: int,
+    time_ms: int,
+    producer_id: int,
+    epoch: int,
+    transactional: bool,
+    next_sequences: dict[int, int],
+    /,
+) -> list[tuple[int, int, int, int, bytes]]: ...
+def with_compressed(batch: bytes, codec: int, records: bytes, /) -> bytes: ...
+def crc32c(data: bytes, /) -> int: ...
+def crc32c_by_table(data: bytes, /) -> int: ...
+def crc32c_in_hardware() -> bool: ...
 
 @final
 class Client:

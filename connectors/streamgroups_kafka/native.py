@@ -1,7 +1,7 @@
-"""Whether the native reader can be used here, and why not.
+"""Whether the native reader and encoder can be used here, and why not.
 
-Called by ``range_reader`` in Spark's workers and by ``streamgroups doctor``. The reader is a C extension that may be missing:
-no compiler was there when it was built. It works through the librdkafka that confluent-kafka's wheel carries, so that both
+Called by ``range_reader`` and ``record_batches`` in Spark's workers and by ``streamgroups doctor``. Both are one C extension that may
+be missing: no compiler was there when it was built. The encoder needs nothing else. The reader works through the librdkafka that confluent-kafka's wheel carries, so that both
 readers are one version of one client; where confluent-kafka was built from source, that is the system's. Source: DESIGN
 "Speed"; the layout that auditwheel and delocate give to wheels.
 """
@@ -21,6 +21,8 @@ import confluent_kafka
 
 #: Environment variable of the workers: ``plain`` or ``native`` instead of the better one that works.
 READER_VARIABLE = "STREAMGROUPS_READER"
+#: The same for what writes.
+ENCODER_VARIABLE = "STREAMGROUPS_ENCODER"
 
 _BUILD = "Install streamgroups again where there is a C compiler with Python's headers, or from a wheel."
 _WHEEL = "Install confluent-kafka again, from its wheel: that carries a librdkafka."
@@ -30,13 +32,13 @@ _ENTRY_OF_MAPS = 5
 
 @dataclass(frozen=True, slots=True)
 class NativeStatus:
-    """Whether the native reader works here.
+    """Whether the native reader, or encoder, works here.
 
     Args:
         available: whether it does.
         reason: why not; empty if it does.
         remedy: what to do about that; empty if it works.
-        librdkafka_version: of the library it uses, e.g. ``"2.12.1"``.
+        librdkafka_version: of the library it uses, e.g. ``"2.12.1"``; the encoder uses none.
         librdkafka_path: where that library is.
     """
 
@@ -72,6 +74,23 @@ def status() -> NativeStatus:
             return NativeStatus(False, differ, _WHEEL, version, path)
         return NativeStatus(True, "", "", version, path)
     return NativeStatus(False, " ".join(["No librdkafka can be loaded.", *reasons]), _WHEEL)
+
+
+@cache
+def encoder_status() -> NativeStatus:
+    """Whether the native encoder works in this process.
+
+    >>> found = encoder_status()
+    >>> found.available == (not found.reason)
+    True
+    """
+    try:
+        native = _module()
+    except ImportError as e:
+        return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
+    if not hasattr(native, "encode"):
+        return NativeStatus(False, "The extension is of an older version.", _BUILD)
+    return NativeStatus(True)
 
 
 def _module() -> ModuleType:

@@ -1,5 +1,5 @@
 /*
- * The Python module streamgroups_kafka._native: `load` and the class `Client`.
+ * The Python module streamgroups_kafka._native: `load` and the class `Client` here, what writes in encoder.c.
  *
  * Used by native.py and native_fetcher.py; its types are in _native.pyi. This file only translates between Python and client.h
  * and lets the GIL go around whatever may wait. It uses the stable ABI, so that one build serves every Python from 3.10 on.
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "client.h"
+#include "encoder.h"
 #include "utf8.h"
 
 typedef struct {
@@ -378,15 +379,17 @@ static PyType_Spec client_spec = {
 static PyMethodDef module_methods[] = {
     {"load", native_load, METH_O, "Loads librdkafka from a path and returns its version."},
     {"header_name", native_header_name, METH_O, "The text that a header's name becomes."},
+    ENCODER_METHODS,
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module_definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "The native reader; see client.h.", .m_size = -1,
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "The native reader and encoder; see client.h, encoder.h.", .m_size = -1,
     .m_methods = module_methods,
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
+    encoder_init();
     PyObject *module = PyModule_Create(&module_definition);
     if (module == NULL)
         return NULL;

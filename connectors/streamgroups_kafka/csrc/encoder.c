@@ -1,0 +1,196 @@
+/* See encoder.h; types are in _native.pyi. */
+#include "encoder.h"
+
+#include "crc32c.h"
+#include "record_batch.h"
+
+/* Kafka's sequence numbers begin again at 0 after the largest int32. */
+#define SEQUENCES ((int64_t)INT32_MAX + 1)
+#define MOST_CODECS 8
+
+void encoder_init(void) {
+    crc32c_init();
+}
+
+/* ---- encode ------------------------------------------------------------------------------------------------------- */
+
+static PyObject *raise_refusal(Refusal refusal) {
+    if (refusal.row >= 0)
+        return PyErr_Format(PyExc_ValueError, "row %lld: %s", (long long)refusal.row, refusal.why);
+    return PyErr_Format(PyExc_ValueError, "%s", refusal.why);
+}
+
+/* The next sequence number of a partition, 0 for one that `sequences` does not have; -1 with an exception. */
+static int64_t sequence_of(PyObject *sequences, int32_t partition) {
+    PyObject *key = PyLong_FromLong(partition);
+    if (key == NULL)
+        return -1;
+    PyObject *found = PyDict_GetItemWithError(sequences, key);
+    Py_DECREF(key);
+    if (found == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    long long sequence = PyLong_AsLongLong(found);
+    if (sequence == -1 && PyErr_Occurred())
+        return -1;
+    if (sequence < 0 || sequence >= SEQUENCES) {
+        PyErr_SetString(PyExc_ValueError, "a sequence number that is no int32, or negative");
+        return -1;
+    }
+    return sequence;
+}
+
+/* One (partition, first row, records, base sequence, bytes) for each batch; the bytes are yet to be written. */
+static PyObject *batches_new(const Plan *plan, Producer producer, PyObject *sequences) {
+    PyObject *list = PyList_New((Py_ssize_t)plan->n_batches);
+    int64_t next_sequence = -1;
+    for (size_t i = 0; list != NULL && i < plan->n_batches; i++) {
+        const PlannedBatch *batch = &plan->batches[i];
+        if (producer.id >= 0 && (i == 0 || batch->partition != batch[-1].partition))
+            next_sequence = sequence_of(sequences, batch->partition);
+        PyObject *bytes = NULL, *entry = NULL;
+        if (producer.id < 0 || next_sequence >= 0)
+            bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)batch->size);
+        if (bytes != NULL)
+            entry = Py_BuildValue("iLiiN", (int)batch->partition, (long long)plan_row(plan, batch, 0),
+                                  (int)batch->n_records, (int)next_sequence, bytes);
+        if (entry == NULL || PyList_SetItem(list, (Py_ssize_t)i, entry)) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        if (producer.id >= 0)
+            next_sequence = (next_sequence + batch->n_records) % SEQUENCES;
+    }
+    return list;
+}
+
+/* Writes the batches into the bytes of the list, which nobody else knows yet. Returns 0, or -1 with an exception. */
+static int batches_write(const Plan *plan, Producer producer, PyObject *list) {
+    typedef struct {
+        uint8_t *out;
+        int32_t base_sequence;
+    } Target;
+    Target *targets = PyMem_Malloc((plan->n_batches + 1) * sizeof *targets);
+    if (targets == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < plan->n_batches; i++) {
+        PyObject *entry = PyList_GetItem(list, (Py_ssize_t)i);
+        targets[i].base_sequence = (int32_t)PyLong_AsLong(PyTuple_GetItem(entry, 3));
+        targets[i].out = (uint8_t *)PyBytes_AsString(PyTuple_GetItem(entry, 4));
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (size_t i = 0; i < plan->n_batches; i++)
+        batch_write(plan, &plan->batches[i], producer, targets[i].base_sequence, targets[i].out);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(targets);
+    return 0;
+}
+
+static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArray *array, size_t most_bytes,
+                        int64_t time_ms, Producer producer, PyObject *sequences) {
+    Plan plan = {0};
+    Records records;
+    Refusal refusal;
+    Planned planned;
+    PyObject *list = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    planned = records_from(schema, array, &records, &refusal) ? PLAN_REFUSED : PLANNED;
+    records.time_ms = time_ms;
+    if (planned == PLANNED)
+        planned = plan_batches(&plan, &records, most_bytes, &refusal);
+    Py_END_ALLOW_THREADS
+    if (planned == PLAN_OUT_OF_MEMORY)
+        PyErr_NoMemory();
+    else if (planned == PLAN_REFUSED)
+        raise_refusal(refusal);
+    else
+        list = batches_new(&plan, producer, sequences);
+    if (list != NULL && batches_write(&plan, producer, list)) {
+        Py_DECREF(list);
+        list = NULL;
+    }
+    plan_free(&plan);
+    return list;
+}
+
+PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *schema_capsule, *array_capsule, *sequences;
+    Py_ssize_t most_bytes;
+    long long time_ms, id;
+    short epoch;
+    int transactional;
+    if (!PyArg_ParseTuple(arguments, "OOnLLhpO!:encode", &schema_capsule, &array_capsule, &most_bytes, &time_ms, &id,
+                          &epoch, &transactional, &PyDict_Type, &sequences))
+        return NULL;
+    struct ArrowSchema *schema = PyCapsule_GetPointer(schema_capsule, "arrow_schema");
+    struct ArrowArray *array = schema ? PyCapsule_GetPointer(array_capsule, "arrow_array") : NULL;
+    if (array == NULL)
+        return NULL;
+    if (schema->release == NULL || array->release == NULL) {
+        PyErr_SetString(PyExc_ValueError, "an Arrow batch that was given away");
+        return NULL;
+    }
+    if (most_bytes < 0 || most_bytes > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "batches are of 0 to 2,147,483,647 bytes");
+        return NULL;
+    }
+    Producer producer = {id < 0 ? -1 : id, id < 0 ? -1 : epoch, transactional};
+    if (id < 0 ? transactional : epoch < 0) {
+        PyErr_SetString(PyExc_ValueError, "a transaction without a producer id, or a producer id without an epoch");
+        return NULL;
+    }
+    return encode(schema, array, (size_t)most_bytes, time_ms, producer, sequences);
+}
+
+/* ---- compression -------------------------------------------------------------------------------------------------- */
+
+PyObject *encoder_with_compressed(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *batch, *compressed;
+    int codec;
+    char *header, *records;
+    Py_ssize_t header_size, size;
+    if (!PyArg_ParseTuple(arguments, "O!iO!:with_compressed", &PyBytes_Type, &batch, &codec, &PyBytes_Type, &compressed) ||
+        PyBytes_AsStringAndSize(batch, &header, &header_size) || PyBytes_AsStringAndSize(compressed, &records, &size))
+        return NULL;
+    if (header_size < BATCH_HEADER_SIZE || codec < 0 || codec >= MOST_CODECS || size > INT32_MAX - BATCH_HEADER_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "not a record batch, no such codec, or too much");
+        return NULL;
+    }
+    PyObject *made = PyBytes_FromStringAndSize(NULL, BATCH_HEADER_SIZE + size);
+    if (made == NULL)
+        return NULL;
+    uint8_t *out = (uint8_t *)PyBytes_AsString(made);
+    Py_BEGIN_ALLOW_THREADS
+    batch_write_compressed((const uint8_t *)header, codec, (const uint8_t *)records, (size_t)size, out);
+    Py_END_ALLOW_THREADS
+    return made;
+}
+
+/* ---- checksums ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *checksum(PyObject *bytes, uint32_t (*of)(const void *, size_t)) {
+    char *data;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(bytes, &data, &size))
+        return NULL;
+    return PyLong_FromUnsignedLong(of(data, (size_t)size));
+}
+
+PyObject *encoder_crc32c(PyObject *module, PyObject *bytes) {
+    (void)module;
+    return checksum(bytes, crc32c);
+}
+
+PyObject *encoder_crc32c_by_table(PyObject *module, PyObject *bytes) {
+    (void)module;
+    return checksum(bytes, crc32c_by_table);
+}
+
+PyObject *encoder_crc32c_in_hardware(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(crc32c_in_hardware());
+}
