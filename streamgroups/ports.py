@@ -205,6 +205,10 @@ class Board(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Lets go of connections. Call it once."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

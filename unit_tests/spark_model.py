@@ -14,14 +14,16 @@ from typing import Any
 from streamgroups.batches.admission import UNLIMITED, Limits
 from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
-from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
+from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
+from streamgroups_kafka.orders import OrderBook
 from streamgroups_spark.micro_batches import MicroBatches
+from streamgroups_spark.moving import Moving
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class World:
         self.cluster = FakeCluster(self.clock)
         self.cluster.create_topic("flights", partitions)
         self.group = FakeGroup(self.cluster, "airline")
+        self.board = FakeBoard(self.cluster)
+        self.orders = OrderBook(self.board, self.clock)
 
     def produce(self, *counts: int) -> None:
         """Appends so many records to partition 0, 1 and so on."""
@@ -73,6 +77,15 @@ class World:
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
         found = self.cluster.committed("airline", partitions)
         return {p.partition: c.next_offset for p, c in sorted(found.items())}
+
+    def order(self, *next_offsets: int) -> str:
+        """Moves the group while it is read; returns the order's id."""
+        return self.orders.give("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
+
+    def obeyed(self) -> dict[TopicPartition, str]:
+        """The order that was obeyed last, by partition."""
+        partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
+        return {p: note.obeyed for p, note in self.orders.notes("airline", partitions).items()}
 
     def commit(self, *next_offsets: int) -> None:
         """Commits as a tool does."""
@@ -105,6 +118,9 @@ class Run:
         self._member: FakeMember | None = None
         self._start: Any = None
         self._end: Any = None
+        self.moving = Moving(
+            world.board, world.cluster, "airline", name, self.history, world.clock, world.clock, patience_ms=0
+        )
         self.source = MicroBatches(
             self.settings,
             Packing(cores=2),
@@ -112,7 +128,9 @@ class Run:
             self._new_member,
             world.clock,
             self.history,
+            whole_timeout_ms=300,
             commit_log=self.checkpoint if knows_checkpoint else None,
+            orders=self.moving,
         )
 
     def _new_member(

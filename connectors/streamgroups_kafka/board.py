@@ -1,6 +1,7 @@
 """The board of a group, on Kafka: notes are committed offsets of auxiliary groups.
 
-Implements :class:`streamgroups.ports.Board`; made by ``group_cursors``, one for all instances of a process. Every consumer here is
+Implements :class:`streamgroups.ports.Board`; made by ``group_cursors``, one for all instances of a process, and by
+``streamgroups_spark.source``, one for a query. Every consumer here is
 owned by the board's own thread. Source: Kafka's OffsetCommit, which takes commits without a member from anybody while a group
 has no members; that is how Kafka's own tools move groups. Offsets are read through consumers because the admin API's way ends
 the process while a group has no coordinator (librdkafka#5040).
@@ -26,13 +27,8 @@ from streamgroups_kafka.owner_thread import OwnerThread
 _TIMEOUT_S = 10.0
 #: How many groups' consumers stay connected.
 _MOST_OPEN = 16
-# A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
-_RETRYING = Retrying(
-    retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-    stop=stop_after_delay(20),
-    wait=wait_fixed(0.1),
-    reraise=True,
-)
+#: A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
+_PATIENCE_S = 20.0
 
 _T = TypeVar("_T")
 
@@ -42,10 +38,17 @@ class KafkaBoard:
 
     Args:
         config: how to reach the cluster.
+        patience_s: for how long a request is made again whose failure may pass.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, patience_s: float = _PATIENCE_S) -> None:
         self._config = config
+        self._retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+            stop=stop_after_delay(patience_s),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
         self._owner = OwnerThread("streamgroups-board")
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
 
@@ -95,7 +98,7 @@ class KafkaBoard:
             except KafkaException as e:
                 raise to_streamgroups_error(e.args[0], what, group=group_id, redact=self._config.redact) from e
 
-        result: _T = self._owner.run(lambda: _RETRYING(once))
+        result: _T = self._owner.run(lambda: self._retrying(once))
         return result
 
     def _consumer(self, group_id: str) -> Consumer:

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 #: How often it is looked for instances that were silent for too long, and for the seat of one that joins.
 _LOOK_S = 0.2
+#: How often an instance follows orders between requests: others wait for it.
+_LOOK_AT_ORDERS_S = 0.4
 _LEAVE_TIMEOUT_S = 45.0
 #: How often two instances that took one name at the same moment step back and try again.
 _ATTEMPTS = 3
@@ -209,7 +211,7 @@ class Instances:
         session = InstanceSession(
             GroupCursor(wish.stream, wish.group, wish.instance, secrets.token_hex(8)),
             self._member_of(wish, starting),
-            Outside(self._board, reader, self._clock),
+            Outside(self._cluster, self._board, reader, self._clock),
             timeout_ms=wish.timeout_ms,
             commit_on_get=wish.commit_on_get,
         )
@@ -267,10 +269,15 @@ class Instances:
                 self._keeper.start()
 
     def _watch(self) -> None:
+        next_orders_s = 0.0
         while not self._closing.wait(_LOOK_S):
             with self._lock:
                 sessions = dict(self._sessions)
             over = {name: session for name, session in sessions.items() if session.end_if_silent()}
+            if time.monotonic() >= next_orders_s:
+                next_orders_s = time.monotonic() + _LOOK_AT_ORDERS_S
+                for name in sessions.keys() - over.keys():
+                    sessions[name].look_at_orders()
             now_ms = self._clock()
             with self._lock:
                 for name, session in over.items():

@@ -19,6 +19,7 @@ from streamgroups.groups.cursors.session import Covered, Holding, plan_commit
 from streamgroups.groups.history import Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
+from streamgroups_kafka.follower import Hold
 
 #: How often a wait looks up.
 _LOOK_S = 0.02
@@ -121,15 +122,28 @@ class CursorMember:
         self._give_back()
         return gone
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
-        """Goes on elsewhere, and waits until the group knows. Cursors from before it are cursors of an earlier tenure."""
+    @property
+    def holds(self) -> dict[TopicPartition, Hold]:
+        """See :attr:`streamgroups_kafka.follower.Place.holds`. What the group has asked back is stopped too, and so goes at once."""
+        return {tp: Hold(holding.tenure, holding.next_offset) for tp, holding in self.holdings().items()}
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """See :meth:`streamgroups_kafka.follower.Place.stop`: what was given out and is not committed will not be."""
+        holdings = self.holdings()
+        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, note="", order_id="")
+
+    def move(
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+    ) -> frozenset[TopicPartition]:
+        """See :meth:`streamgroups_kafka.follower.Place.move`. Cursors from before it are cursors of an earlier tenure."""
         with self._changed:
             moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._tenures}
             self._tenures.update(moved)
         self._ask({tp: Covered(tp, tenure, next_offsets[tp]) for tp, tenure in moved.items()}, note=note)
         for tp in moved:
             self._given.pop(tp, None)
-        self._await_acknowledgement()
+        gone = {covered.topic_partition for covered in self._await_acknowledgement()}
+        return frozenset(moved) - gone
 
     def give_out(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> frozenset[TopicPartition]:
         """Says which offsets the user has now; the member holds on to them while it can.

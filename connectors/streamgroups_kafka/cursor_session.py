@@ -15,21 +15,26 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups.groups.board import Note, Order, board_of, pending, resets_of
+from streamgroups.groups.board import Note
 from streamgroups.groups.cursors.lease import Lease
 from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.cursors.session import Covered, cover, in_flight, read_from
 from streamgroups.groups.cursors.tokens import GroupCursor
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Committed, Member, Recorder, Records
+from streamgroups.ports import Board, Clock, Groups, Member, Recorder, Records
 from streamgroups_kafka.cursor_member import CursorMember
+from streamgroups_kafka.follower import Follower
 from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
 
 #: A lease is noted on the board at most this often.
 _NOTE_EVERY_MS = 1_000
+#: How often a request looks whether all have stopped, when the group is moved.
+_LOOK_S = 0.02
 _JOIN_AGAIN = "Its partitions go to the others, at the committed offsets. Join again with create_group_cursor."
 
 _T = TypeVar("_T")
@@ -40,11 +45,13 @@ class Outside:
     """What a session needs of the world.
 
     Args:
+        groups: the groups of the cluster.
         board: the group's notes.
         records: reads messages; closed with the session.
         clock: the time now.
     """
 
+    groups: Groups
     board: Board
     records: Records
     clock: Clock
@@ -60,6 +67,7 @@ class InstanceSession:
         timeout_ms: how long the instance may be silent.
         commit_on_get: whether a request commits what the one before it returned.
         commit_timeout_ms: how long a commit may take.
+        patience_ms: how long a request waits for other members to stop when the group is moved.
     """
 
     def __init__(
@@ -71,9 +79,10 @@ class InstanceSession:
         timeout_ms: int = 30_000,
         commit_on_get: bool = True,
         commit_timeout_ms: int = 30_000,
+        patience_ms: int = 2_000,
     ) -> None:
         self.identity = identity
-        self._outside, self._commit_on_get = outside, commit_on_get
+        self._outside, self._commit_on_get, self._patience_ms = outside, commit_on_get, patience_ms
         self._lock = threading.Lock()
         # Under _lock.
         self._lease = Lease(timeout_ms, outside.clock(), requests=1)
@@ -81,9 +90,10 @@ class InstanceSession:
         self._left: Future[None] | None = None
         self._owner = OwnerThread(f"streamgroups-{identity.instance}")
         self._member = CursorMember(new_member, on_assigned=self._note_soon, commit_timeout_ms=commit_timeout_ms)
-        # The owner thread's: the tenure in which a partition's notes were read, and the last order obeyed for it.
-        self._known: dict[TopicPartition, int] = {}
-        self._obeyed: dict[TopicPartition, str] = {}
+        # The keeper's: its last look at the orders.
+        self._looking: Future[None] | None = None
+        # The owner thread's.
+        self._follower = Follower(outside.board, outside.groups, identity.group, self._signed)
         self._noted_ms: int | None = None
 
     # ---- any thread --------------------------------------------------------------------------------------------------
@@ -213,10 +223,10 @@ class InstanceSession:
     # ---- the owner thread --------------------------------------------------------------------------------------------
 
     def _get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
-        self._obey()
+        stopped = self._obey()
         if self._commit_on_get:
             self._evicted(self._member.commit(cursor.covers))
-        before = self._member.holdings()
+        before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
         batch = self._outside.records.read(read_from(cursor.covers, before), limit)
         after = self._member.holdings()
         # What came and went meanwhile, or was asked back, is somebody else's to read.
@@ -250,69 +260,65 @@ class InstanceSession:
             self.end(what)
             raise FencedMember(what, remedy=_JOIN_AGAIN)
 
-    def _obey(self) -> None:
-        """Moves where somebody has ordered it (G8), before anything is committed or read."""
-        self._learn()
-        group = self.identity.group
-        found = self._outside.board.read(resets_of(group), self._member.holdings().keys())
-        orders = {tp: Order.parse(c.next_offset, c.metadata) for tp, c in found.items()}
-        due = pending({tp: order for tp, order in orders.items() if order is not None}, self._obeyed)
-        if not due:
-            return
-        where = {tp: order.next_offset for tp, order in due.items()}
-        places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
-        self._member.move(where, note=f"group '{group}' was moved by update_group: {places}")
-        moved = {tp: h.tenure for tp, h in self._member.holdings().items() if tp in due}
-        self._known.update(moved)
-        self._obeyed.update({tp: due[tp].id for tp in moved})
-        self._note(moved)
+    def _obey(self) -> frozenset[TopicPartition]:
+        """Follows orders (G8), before anything is committed or read. Waits a moment for the others to stop too.
 
-    def _learn(self) -> None:
-        """Reads what the last owner of new partitions noted, and notes who has them now."""
-        holdings = self._member.holdings()
-        new = {tp: h.tenure for tp, h in holdings.items() if self._known.get(tp) != h.tenure}
-        self._known = {tp: tenure for tp, tenure in self._known.items() if tp in holdings} | new
-        if new:
-            for tp, c in self._outside.board.read(board_of(self.identity.group), new).items():
-                note = Note.parse(c.metadata)
-                self._obeyed[tp] = note.obeyed if note else ""
-            self._note(new)
+        Returns:
+            What must not be read: somebody has not stopped yet.
+        """
+        patient = Retrying(
+            retry=retry_if_result(bool),
+            stop=stop_after_delay(self._patience_ms / 1000),
+            wait=wait_fixed(_LOOK_S),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else frozenset(),
+        )
+        stopped: frozenset[TopicPartition] = patient(self._follower.obey, self._member)
+        return stopped
+
+    def look_at_orders(self) -> Future[None] | None:
+        """Follows orders between requests: the others wait for this instance to stop, whatever its user does. Does not wait.
+
+        Returns:
+            When it is done; ``None`` if the instance is leaving.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = self._in_passing(lambda: self._follower.obey(self._member))
+        return self._looking
 
     def _note_soon(self) -> None:
         """From any thread."""
+
+        def introduce() -> None:
+            self._follower.introduce(self._member)
+            self._note_lease()
+
+        self._in_passing(introduce)
+
+    def _in_passing(self, job: Callable[[], object]) -> Future[None] | None:
+        def try_it() -> None:
+            try:
+                job()
+            except StreamGroupsError as e:
+                # The next request asks again, and tells the user.
+                logger.debug("%s: %s", self.identity.instance, e)
+
         try:
-            self._owner.start(self._note_in_passing)
+            return self._owner.start(try_it)
         except RuntimeError:
             # It is leaving.
-            return
-
-    def _note_in_passing(self) -> None:
-        try:
-            self._learn()
-            self._note_lease()
-        except StreamGroupsError as e:
-            # The next request asks again, and tells the user.
-            logger.debug("%s: %s", self.identity.instance, e)
+            return None
 
     def _note_lease(self) -> None:
         now_ms = self._outside.clock()
         if self._noted_ms is None or now_ms - self._noted_ms >= _NOTE_EVERY_MS:
-            self._note(self._known)
+            self._follower.note(self._member, self._follower.known)
+            self._noted_ms = now_ms
 
-    def _note(self, partitions: Collection[TopicPartition]) -> None:
+    def _signed(self) -> Note:
         """A note says until when this instance stays if it makes no other request, so it may be late, and never early."""
         lease, now_ms = self.lease, self._outside.clock()
         until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
-        notes = {
-            tp: Committed(
-                holding.next_offset,
-                Note(self.identity.instance, lease.renewed_ms, until_ms, self._obeyed.get(tp, "")).encode(),
-            )
-            for tp, holding in self._member.holdings().items()
-            if tp in partitions
-        }
-        self._outside.board.write(board_of(self.identity.group), notes)
-        self._noted_ms = now_ms
+        return Note(self.identity.instance, lease.renewed_ms, until_ms)
 
     def _leave(self) -> None:
         try:

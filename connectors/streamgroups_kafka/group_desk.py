@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from streamgroups.errors import GroupRefused, UnknownTopic
-from streamgroups.groups.board import Note, Order, board_of, resets_of
 from streamgroups.groups.cursors.state import GroupState, group_state
 from streamgroups.lookup import offsets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Clock, Committed
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
 from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.orders import OrderBook
 
 logger = logging.getLogger(__name__)
 
 #: How long a member that has just got partitions may take to note that it obeys orders.
 _INTRODUCTION_S = 3.0
-#: How much longer an instance may be there than it has noted: it notes its lease once a second.
-_NOTE_DELAY_MS = 2_000
 #: A topic that was made a moment ago is not known to every broker yet.
 _RETRYING = Retrying(
     retry=retry_if_exception_type(UnknownTopic), stop=stop_after_delay(1), wait=wait_fixed(0.1), reraise=True
@@ -43,7 +40,7 @@ class GroupDesk:
     """
 
     def __init__(self, cluster: KafkaCluster, board: Board, clock: Clock) -> None:
-        self._cluster, self._board, self._clock = cluster, board, clock
+        self._cluster, self._board, self._orders = cluster, board, OrderBook(board, clock)
 
     def partitions(self, stream: str) -> tuple[TopicPartition, ...]:
         """The partitions of a stream.
@@ -88,17 +85,8 @@ class GroupDesk:
         tps = self.partitions(stream)
         live = self._cluster.describe(group)
         committed = {tp: c.next_offset for tp, c in self._board.read(group, tps).items()}
-        state = group_state(live, tps, committed, self._notes(group, tps), self._orders(group, tps))
+        state = group_state(live, tps, committed, self._orders.notes(group, tps), self._orders.waiting(group, tps))
         return GroupState(stream, group, state, tuple(sorted(m.client_id for m in live.members)))
-
-    def _notes(self, group: str, tps: Collection[TopicPartition]) -> dict[TopicPartition, Note]:
-        found = {tp: Note.parse(c.metadata) for tp, c in self._board.read(board_of(group), tps).items()}
-        return {tp: note for tp, note in found.items() if note}
-
-    def _orders(self, group: str, tps: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        read = self._board.read(resets_of(group), tps).items()
-        found = {tp: Order.parse(c.next_offset, c.metadata) for tp, c in read}
-        return {tp: order for tp, order in found.items() if order}
 
     # ---- G8 ----------------------------------------------------------------------------------------------------------
 
@@ -120,34 +108,23 @@ class GroupDesk:
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
             # An order that nobody obeyed before the last member left is out of date now.
-            self._order(group, where, void=True)
+            self._orders.cancel(group, tps)
             try:
                 self._board.write(group, {tp: Committed(n) for tp, n in where.items()})
                 return
             except GroupRefused:
                 logger.info("Group '%s' was joined while it was moved; its members are told", group)
-        self._check_obedient(stream, group)
-        self._order(group, where, void=False)
+        self._check_obedient(group)
+        self._orders.give(group, where, {stream: len(tps)})
 
-    def _order(self, group: str, where: Mapping[TopicPartition, int], *, void: bool) -> None:
-        number = uuid.uuid4().hex
-        orders = {tp: Order(number, n, void) for tp, n in where.items()}
-        self._board.write(resets_of(group), {tp: Committed(o.next_offset, o.encode()) for tp, o in orders.items()})
-
-    def _check_obedient(self, stream: str, group: str) -> None:
+    def _check_obedient(self, group: str) -> None:
         """Every owner must have noted itself on the board: that is what those do who obey orders."""
         deadline_s = time.monotonic() + _INTRODUCTION_S
-        while True:
-            members = self._cluster.describe(group).members
-            notes = self._notes(group, self.partitions(stream))
-            names = {note.instance for note in notes.values() if note.until_ms + _NOTE_DELAY_MS > self._clock()}
-            others = [m for m in members if m.partitions and m.client_id not in names]
-            if not others:
-                return
+        while strangers := self._orders.strangers(group, self._cluster.describe(group).members):
             if time.monotonic() > deadline_s:
                 raise GroupRefused(
                     f"Group '{group}' has live members that cannot be moved while they run: "
-                    f"{', '.join(map(str, others))}.",
-                    remedy="Stop them first; instances of group cursors need not be stopped.",
+                    f"{', '.join(map(str, strangers))}.",
+                    remedy="Stop them first; Spark queries and cursors of this library need not be stopped.",
                 )
             time.sleep(0.1)

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
@@ -26,74 +26,18 @@ from streamgroups.batches.admission import UNLIMITED, Limits, admit
 from streamgroups.batches.offset_json import BatchOffset, decode, encode
 from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished
-from streamgroups.errors import DataLoss, GroupRefused, StreamGroupsError
+from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.groups.subscription import Partitions, Pattern, Subscription, partitions_of, topics_of
-from streamgroups.lookup import offsets_of, record_bytes
+from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
+from streamgroups.lookup import offsets_of
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Groups, Log, Member, Recorder
-from streamgroups.positions import Positions
+from streamgroups.ports import Clock, Member, Recorder
+from streamgroups_spark.query_ports import Cluster, CommitLog, NewMember, Orders, QuerySettings
+from streamgroups_spark.unread import Unread
 
 logger = logging.getLogger(__name__)
-
-#: How long an exclusive query waits until it has all partitions.
-_WHOLE_TIMEOUT_S = 30
-#: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
-_ASK_EVERY_MS = 40
-#: How large records are is asked for at most this often, and for partitions that are new.
-_SIZE_EVERY_MS = 600_000
-
-
-class Cluster(Log, Groups, Protocol):
-    """What a query needs of the cluster."""
-
-    def check_reachable(self) -> None:
-        """Raises :class:`~streamgroups.errors.BrokerUnreachable`, quickly, if no broker answers."""
-        ...
-
-
-class NewMember(Protocol):
-    """Makes a member; called once per query."""
-
-    def __call__(
-        self,
-        *,
-        topics: Callable[[], Collection[str]],
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-    ) -> Member: ...
-
-
-class CommitLog(Protocol):
-    """What Spark notes of the query's batches (``streamgroups_spark.commit_log``)."""
-
-    def begun(self, offset: Mapping[str, Any]) -> int | None:
-        """The id of the batch that has begun and ends at ``offset``, if that can be known."""
-        ...
-
-    def is_done(self, batch_id: int) -> bool:
-        """Whether the output of a batch is written."""
-        ...
-
-
-class QuerySettings(Protocol):
-    """The part of the options that decides here (``streamgroups_spark.options.SourceOptions`` has it)."""
-
-    @property
-    def group_id(self) -> str | None: ...
-    @property
-    def subscription(self) -> Subscription: ...
-    @property
-    def starting(self) -> Positions: ...
-    @property
-    def mode(self) -> MembershipMode: ...
-    @property
-    def on_restart(self) -> OnRestart: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def fail_on_data_loss(self) -> bool: ...
 
 
 class MicroBatches:
@@ -108,7 +52,9 @@ class MicroBatches:
         record: takes note of what happens.
         join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
             and a killed one counts until its session times out.
+        whole_timeout_ms: how long an exclusive query waits until it has all partitions.
         commit_log: where to look whether the last batch is done; ``None`` if nobody has said where it is.
+        orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
     """
 
     def __init__(
@@ -121,13 +67,16 @@ class MicroBatches:
         record: Recorder,
         *,
         join_timeout_ms: int = 360_000,
+        whole_timeout_ms: int = 30_000,
         commit_log: CommitLog | None = None,
+        orders: Orders | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._new_member, self._clock, self._record = new_member, clock, record
-        self._join_timeout_ms, self._commit_log = join_timeout_ms, commit_log
+        self._join_timeout_ms, self._whole_timeout_ms = join_timeout_ms, whole_timeout_ms
+        self._commit_log, self._orders = commit_log, orders
         #: The batch in flight by our number and by Spark's id.
         self._begun: tuple[int, int] | None = None
         self._member: Member | None = None
@@ -135,13 +84,8 @@ class MicroBatches:
         self._batch = BatchOffset(0)
         self._resumed = False
         self._until_now = False
-        self._targets: dict[TopicPartition, int] | None = None
         self._last_batch_ms: int | None = None
-        self._last_asked_ms: int | None = None
-        self._ends: dict[TopicPartition, int] = {}
-        self._record_bytes: Mapping[TopicPartition, float] = {}
-        self._sized: frozenset[TopicPartition] = frozenset()
-        self._sized_ms: int | None = None
+        self._unread = Unread(cluster, clock, record, fail_on_data_loss=settings.fail_on_data_loss)
 
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
@@ -171,9 +115,10 @@ class MicroBatches:
         if not self._resumed:
             self._resume(resume_finished, start)
         self._await_share(member)
-        if not self._may_ask():
+        # An ``availableNow`` ends when it is told once that there is nothing.
+        if not (self._until_now or self._unread.may_ask()):
             return start_json
-        available = self._available(member)
+        available = self._unread.of(member, self._follow_orders())
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         if not ranges:
             return start_json
@@ -186,7 +131,7 @@ class MicroBatches:
             batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
         )
         self._last_batch_ms = self._clock()
-        self._last_asked_ms = None
+        self._unread.was_some()
         # What has been read has a position of its own; should it lose that, it is a new partition.
         self._starting = {tp: n for tp, n in self._starting.items() if tp not in read}
         return encode(self._batch)
@@ -202,26 +147,23 @@ class MicroBatches:
         if end.number != self._batch.number:
             member = self._start(end)
             self._resume(resume_unfinished, end)
-            again = {r.topic_partition: (r.next_offset, r.end_offset) for r in self._batch.ranges}
+            # The group is about to move on from what others have stopped reading.
+            due = self._orders.due() if self._orders is not None else ()
+            again = {
+                r.topic_partition: (r.next_offset, r.end_offset)
+                for r in self._batch.ranges
+                if r.topic_partition not in due
+            }
             self._batch = BatchOffset(end.number, member.plan(end.number, again).ranges, end.resting)
         if self._commit_log is not None:
             batch_id = self._commit_log.begun(end_json)
             self._begun = None if batch_id is None else (end.number, batch_id)
-        return pack(self._batch.ranges, self._packing, self._sizes())
-
-    def _sizes(self) -> Mapping[TopicPartition, float]:
-        """How large records are, asked for now and then: what is stored changes slowly."""
-        now_ms = self._clock()
-        partitions = self._sized | {r.topic_partition for r in self._batch.ranges}
-        if self._sized_ms is None or now_ms - self._sized_ms >= _SIZE_EVERY_MS or partitions != self._sized:
-            self._sized_ms, self._sized = now_ms, partitions
-            self._record_bytes = record_bytes(self._cluster, partitions)
-        return self._record_bytes
+        return pack(self._batch.ranges, self._packing, self._unread.sizes(self._batch.ranges))
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets that were last seen, for Spark's progress report."""
         by_topic: dict[str, dict[str, int]] = {}
-        for tp, end in sorted(self._ends.items()):
+        for tp, end in sorted(self._unread.ends.items()):
             by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
         return by_topic or None
 
@@ -235,6 +177,8 @@ class MicroBatches:
             with suppress(StreamGroupsError):
                 self._member.finish(begun[0])
         self._member.close()
+        if self._orders is not None:
+            self._orders.close()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 
@@ -259,6 +203,8 @@ class MicroBatches:
             )
         member = self._new_member(topics=self._topics_now, first_positions=self._first_positions)
         self._member = member
+        if self._orders is not None:
+            self._orders.join(member)
         member.join(self._join_timeout_ms)
         if joins and settings.mode is MembershipMode.EXCLUSIVE:
             self._await_all(member, partitions)
@@ -280,7 +226,7 @@ class MicroBatches:
 
         Two of them may have joined at the same moment, each seeing an empty group.
         """
-        whole = _comes_true(lambda: set(partitions) <= member.membership.owned.keys(), _WHOLE_TIMEOUT_S)
+        whole = _comes_true(lambda: set(partitions) <= member.membership.owned.keys(), self._whole_timeout_ms / 1000)
         members = self._cluster.describe(self._group_id).members
         if not whole or len(members) > 1:
             self.stop()
@@ -291,7 +237,7 @@ class MicroBatches:
 
     def _await_share(self, member: Member) -> None:
         """``availableNow`` must not end because the group has not yet given this member its share."""
-        if not self._until_now or self._targets is not None:
+        if not self._until_now or self._unread.is_limited:
             return
         partitions = partitions_of(self._settings.subscription, self._cluster.topics())
 
@@ -303,7 +249,7 @@ class MicroBatches:
 
         if not _comes_true(settled, self._join_timeout_ms / 1000):
             logger.warning("Group '%s' did not settle; ending with nothing read", self._group_id)
-        self._targets = self._cluster.end_offsets(partitions)
+        self._unread.limit_to(self._cluster.end_offsets(partitions))
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
 
@@ -332,6 +278,19 @@ class MicroBatches:
         self._batch = BatchOffset(checkpoint.number, resumption.replay, checkpoint.resting)
         self._resumed = True
 
+    # ---- moving ------------------------------------------------------------------------------------------------------
+
+    def _follow_orders(self) -> Collection[TopicPartition]:
+        """Moves with the group; returns what must not be read yet."""
+        if (orders := self._orders) is None:
+            return ()
+        stopped = orders.follow()
+        # What ``availableNow`` is not told now it is never told.
+        if stopped and self._until_now:
+            _comes_true(lambda: not orders.follow(), self._join_timeout_ms / 1000)
+            stopped = orders.follow()
+        return stopped
+
     # ---- planning ----------------------------------------------------------------------------------------------------
 
     def _limits(self, limited: bool) -> Limits:
@@ -339,49 +298,6 @@ class MicroBatches:
             return UNLIMITED
         # What is there now is read now: nothing will come to make it more.
         return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits
-
-    def _may_ask(self) -> bool:
-        """Whether enough time has passed since the log was asked in vain. An ``availableNow`` ends with one such answer."""
-        if self._until_now:
-            return True
-        now_ms = self._clock()
-        if self._last_asked_ms is not None and 0 <= now_ms - self._last_asked_ms < _ASK_EVERY_MS:
-            return False
-        self._last_asked_ms = now_ms
-        return True
-
-    def _available(self, member: Member) -> dict[TopicPartition, tuple[int, int]]:
-        """Next offset and end offset of every partition that may be read."""
-        next_offsets = member.membership.plannable
-        ends = self._cluster.end_offsets(next_offsets.keys())
-        self._ends = ends
-        next_offsets |= self._refuse_or_skip_loss(member, next_offsets, ends)
-        if self._targets is not None:
-            ends = {tp: min(end, self._targets.get(tp, 0)) for tp, end in ends.items()}
-        return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
-
-    def _refuse_or_skip_loss(
-        self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """A partition that ends before the next offset was truncated or made anew. Returns where such ones go on."""
-        ahead = {tp: n for tp, n in next_offsets.items() if ends[tp] < n}
-        if not ahead:
-            return {}
-        # Under read_committed the end stands before open transactions, which others may have read past.
-        ends = self._cluster.high_watermarks(ahead)
-        lost = {tp: n for tp, n in ahead.items() if ends[tp] < n}
-        if not lost:
-            return {}
-        told = ", ".join(f"{tp} (next offset {n}, but it ends at {ends[tp]})" for tp, n in sorted(lost.items()))
-        if self._settings.fail_on_data_loss:
-            raise DataLoss(
-                f"Records are gone: {told}: the topic was truncated or deleted and made again.",
-                remedy="Set failOnDataLoss=false to go on with the oldest record, or move the group.",
-            )
-        oldest = self._cluster.beginning_offsets(lost)
-        self._record(Kind.GAP, offsets=oldest, note=told)
-        member.move(oldest, note=f"Records are gone: {told}; going on with the oldest (failOnDataLoss=false)")
-        return oldest
 
 
 def _comes_true(condition: Callable[[], bool], within_s: float) -> bool:

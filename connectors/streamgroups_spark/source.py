@@ -41,6 +41,8 @@ from streamgroups.groups.subscription import Partitions, partitions_of
 from streamgroups.lookup import ranges_of, record_bytes
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
+from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.clock import SteadyClock
 from streamgroups_kafka.fetching import ReadSettings
 from streamgroups_kafka.history import HistoryFile
 from streamgroups_kafka.log import KafkaCluster
@@ -49,6 +51,7 @@ from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.range_reader import read_ranges
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.micro_batches import MicroBatches
+from streamgroups_spark.moving import Moving
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.worker_socket import acknowledge_at_once
 
@@ -59,6 +62,8 @@ _REBALANCE_TIMEOUT_MS = 300_000
 #: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
 _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
+#: How long a query waits for the board of its group, which it can do without.
+_BOARD_PATIENCE_S = 5.0
 #: How often a running query looks for new topics and partitions, unless ``kafka.metadata.max.age.ms`` says otherwise.
 _REFRESH_MS = 5_000
 _COLUMNS = {
@@ -223,6 +228,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         cluster = _cluster(options)
 
+        orders = None
+        if not isinstance(options.subscription, Partitions):
+            board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
+            orders = Moving(board, cluster, group_id, name, record, _now_ms, SteadyClock())
+            record = orders.listen(record)
         rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
 
         def new_member(
@@ -254,6 +264,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             record,
             join_timeout_ms=rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
             commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
+            orders=orders,
         )
 
 

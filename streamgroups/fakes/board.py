@@ -32,3 +32,6 @@ class FakeBoard:
             raise GroupRefused(f"Group '{group_id}' has members.", remedy="Stop them first.")
         for tp, note in notes.items():
             self._cluster.commit(group_id, {tp: note.next_offset}, note.metadata)
+
+    def close(self) -> None:
+        """Nothing."""

@@ -127,3 +127,43 @@ def _again(reads: Sequence[tuple[OffsetRange, str]]) -> list[ReadAgain]:
             reading.remove(i)
         at = offset
     return found
+
+
+def reads_at_old_places(events: Iterable[Event]) -> list[Event]:
+    """Batches that were reading what the group had moved away from when another member had begun at its new place (SEMANTICS S6).
+
+    A move lasts from the first member that goes on elsewhere until the last one. In between, nobody reads a partition that he
+    has not moved yet: no batch on it begins, and none is still in flight.
+
+    Args:
+        events: of all members.
+
+    Returns:
+        The planning of each such batch, in the order of time: there are none. What a member never finished is left out: it was
+        killed, or the group had gone on without it.
+
+    >>> p, q = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> moved = [Event(5, "g", "a", "r", Kind.MOVED, {p: 0}, note="1"), Event(9, "g", "b", "r", Kind.MOVED, {q: 0}, note="1")]
+    >>> old = [
+    ...     Event(3, "g", "b", "r", Kind.PLANNED, ranges=(OffsetRange(q, 50, 60),), batch=7),
+    ...     Event(8, "g", "b", "r", Kind.FINISHED, batch=7),
+    ... ]
+    >>> [(e.member, e.time_ms) for e in reads_at_old_places([*moved, *old])]
+    [('b', 3)]
+    """
+    ordered = sorted(events, key=lambda e: e.time_ms)
+    finished_ms = {(e.member, e.run, e.batch): e.time_ms for e in ordered if e.kind is Kind.FINISHED}
+    moves: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in ordered:
+        if event.kind is Kind.MOVED:
+            moves[event.note].append(event)
+    found: list[Event] = []
+    for of_order in moves.values():
+        began_ms = of_order[0].time_ms
+        moved_ms = {tp: event.time_ms for event in reversed(of_order) for tp in event.offsets}
+        for event in ordered:
+            old = [r for r in event.ranges if event.time_ms < moved_ms.get(r.topic_partition, 0)]
+            until_ms = finished_ms.get((event.member, event.run, event.batch), event.time_ms)
+            if event.kind is Kind.PLANNED and old and until_ms > began_ms:
+                found.append(event)
+    return found

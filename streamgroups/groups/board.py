@@ -1,20 +1,29 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
-Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.cursor_session`` (as a member) and
-``streamgroups_kafka.group_desk`` (as whoever looks at a group or moves it). There are two, so that no note can wipe out
-another:
+Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.follower`` (for members) and
+``streamgroups_kafka.orders`` (for whoever moves a group). There are two, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
 * ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
 
 Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
-SEMANTICS G8, G9, G15.
+SEMANTICS G8, G9, G15, S6.
+
+A live group is moved in one step: nobody reads on at the old place after anybody has begun at the new one. The life of an
+order, for each of its partitions::
+
+    ordered ──▶ stopped ──▶ obeyed
+                │           └─ committed at the new place; its owner reads on there
+                └─ its owner has nothing in flight and reads nothing more, until all partitions of the order have stopped
+
+Each owner sees by itself, from the same notes, when all have stopped; whoever gave the order may be gone by then.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +68,9 @@ class Note:
     Args:
         instance: the owner's name.
         used_ms: when it last made a request, milliseconds since the epoch.
-        until_ms: until when it is in the group if it makes none any more.
-        obeyed: the id of the last order it has obeyed for this partition.
+        until_ms: until when it is in the group if it makes none any more; ``None`` if that does not end it (a Spark query).
+        obeyed: the id of the last order that was obeyed for this partition.
+        stopped: the id of the order for which the partition is not read now.
 
     >>> note = Note("worker-1", 1_000, 31_000)
     >>> Note.parse(note.encode()) == note
@@ -69,52 +79,72 @@ class Note:
 
     instance: str
     used_ms: int
-    until_ms: int
+    until_ms: int | None
     obeyed: str = ""
+    stopped: str = ""
 
     def encode(self) -> str:
         """As metadata."""
-        return _json({"instance": self.instance, "used": self.used_ms, "until": self.until_ms, "obeyed": self.obeyed})
+        return _json(
+            {
+                "instance": self.instance,
+                "used": self.used_ms,
+                "until": self.until_ms,
+                "obeyed": self.obeyed,
+                "stopped": self.stopped,
+            }
+        )
 
     @classmethod
     def parse(cls, metadata: str) -> Note | None:
         """Reads metadata back; ``None`` if it is no note, or one of a newer version."""
         raw = _read(metadata)
         try:
-            return cls(str(raw["instance"]), int(raw["used"]), int(raw["until"]), str(raw["obeyed"]))
+            until_ms = None if raw["until"] is None else int(raw["until"])
+            return cls(str(raw["instance"]), int(raw["used"]), until_ms, str(raw["obeyed"]), str(raw["stopped"]))
         except (KeyError, TypeError, ValueError):
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Somebody moves a partition of the group: its owner is to go on at ``next_offset``.
+    """Somebody moves the group: the owner of this partition is to go on at ``next_offset``.
 
     Args:
-        id: tells this order from all others.
+        id: tells this order from all others; the same for all partitions that move together.
         next_offset: where to go on.
-        void: whether the order only cancels the one before it.
+        topics: the topics of its partitions, and how many partitions each topic has.
+        count: how many partitions it moves.
+        void: whether it only cancels the one before it.
 
-    >>> order = Order("5f2c", 100)
+    >>> order = Order("5f2c", 100, {"flights": 8}, count=8)
     >>> Order.parse(order.next_offset, order.encode()) == order
     True
     """
 
     id: str
     next_offset: int
+    topics: Mapping[str, int]
+    count: int
     void: bool = False
+
+    @property
+    def candidates(self) -> list[TopicPartition]:
+        """The partitions among which those are that it moves."""
+        return [TopicPartition(topic, p) for topic, count in self.topics.items() for p in range(count)]
 
     def encode(self) -> str:
         """As metadata; the offset is committed beside it."""
-        return _json({"order": self.id, "void": self.void})
+        return _json({"order": self.id, "topics": dict(self.topics), "count": self.count, "void": self.void})
 
     @classmethod
     def parse(cls, next_offset: int, metadata: str) -> Order | None:
         """Reads an order back; ``None`` if it is none, or one of a newer version."""
         raw = _read(metadata)
         try:
-            return cls(str(raw["order"]), next_offset, bool(raw["void"]))
-        except (KeyError, TypeError):
+            topics = {str(topic): int(count) for topic, count in raw["topics"].items()}
+            return cls(str(raw["order"]), next_offset, topics, int(raw["count"]), bool(raw["void"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
 
@@ -128,10 +158,63 @@ def pending(
         obeyed: the id of the order that was last obeyed for each partition.
 
     >>> p = TopicPartition("flights", 0)
-    >>> list(pending({p: Order("5f2c", 100)}, {p: "5f2c"}))
+    >>> list(pending({p: Order("5f2c", 100, {"flights": 1}, 1)}, {p: "5f2c"}))
     []
     """
     return {tp: order for tp, order in orders.items() if not order.void and obeyed.get(tp, "") != order.id}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the owner of partitions does next about its orders.
+
+    Args:
+        stop: stop reading, and note so: the id of the order for each partition.
+        move: all have stopped: go on there.
+    """
+
+    stop: Mapping[TopicPartition, str]
+    move: Mapping[TopicPartition, Order]
+
+
+def next_step(
+    orders: Mapping[TopicPartition, Order],
+    notes: Mapping[TopicPartition, Note],
+    owned: Collection[TopicPartition],
+    owners: Mapping[TopicPartition, str] | None,
+    *,
+    me: str,
+) -> Step:
+    """What to do about orders (SEMANTICS G8, S6).
+
+    Args:
+        orders: the last one for each partition, of all partitions that the orders for ``owned`` may be about.
+        notes: what is noted for each of them.
+        owned: the partitions of whoever asks.
+        owners: the name of each partition's owner, by the broker; ``None`` while the group rebalances. What a former owner
+            noted says nothing of what the present one does. A partition that nobody has is read by nobody.
+        me: the name of whoever asks.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> orders = {tp: Order("5f2c", 100, {"flights": 2}, count=2) for tp in (p0, p1)}
+    >>> owners = {p0: "alice", p1: "bob"}
+    >>> next_step(orders, {}, [p0], owners, me="alice").stop
+    {TopicPartition(topic='flights', partition=0): '5f2c'}
+    >>> stopped = {p0: Note("alice", 0, None, stopped="5f2c")}
+    >>> next_step(orders, stopped, [p0], owners, me="alice")
+    Step(stop={}, move={})
+    >>> list(next_step(orders, {**stopped, p1: Note("bob", 0, None, stopped="5f2c")}, [p0], owners, me="alice").move)
+    [TopicPartition(topic='flights', partition=0)]
+    """
+    due = pending({tp: orders[tp] for tp in owned if tp in orders}, {tp: note.obeyed for tp, note in notes.items()})
+    stopped = {tp for tp, order in orders.items() if tp in notes and order.id in (notes[tp].stopped, notes[tp].obeyed)}
+    stop = {tp: order.id for tp, order in due.items() if tp not in stopped or notes[tp].instance != me}
+    if owners is None:
+        return Step(stop, {})
+    unread = {tp for tp in orders if tp not in owners or (tp in stopped and notes[tp].instance == owners[tp])}
+    # An order for very many partitions is written in several commits: it holds when all of it is there.
+    ready = Counter(orders[tp].id for tp in unread)
+    return Step(stop, {tp: order for tp, order in due.items() if ready[order.id] == order.count})
 
 
 def _json(fields: dict[str, object]) -> str:

@@ -44,6 +44,9 @@ class Kind(Enum):
     RESUMED = "resumed"
     #: Offsets that were to be read are gone; ``offsets``: where reading goes on; ``note``: what is gone and why.
     GAP = "gap"
+    #: Somebody moved the group, and the member follows; ``offsets``: where it goes on; ``ranges``: what is skipped or read
+    #: again; ``note``: the order's id.
+    MOVED = "moved"
     #: The member left.
     CLOSED = "closed"
 

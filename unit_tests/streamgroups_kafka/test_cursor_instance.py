@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamgroups.errors import BrokerUnreachable, FencedMember
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
-from streamgroups.groups.board import Note, Order, board_of, resets_of
+from streamgroups.groups.board import Note, board_of
 from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.cursors.tokens import GroupCursor
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
 from streamgroups_kafka.cursor_session import InstanceSession, Outside
+from streamgroups_kafka.orders import OrderBook
 
 GROUP = "billing"
 PARTITIONS = tuple(TopicPartition("flights", p) for p in range(3))
@@ -37,7 +37,7 @@ class World:
         self.group = FakeGroup(self.cluster, GROUP)
         self.board = FakeBoard(self.cluster)
         self.sessions: list[InstanceSession] = []
-        self.orders = 0
+        self.orders = OrderBook(self.board, self.clock)
 
     def join(self, name: str, *, commit_on_get: bool = True) -> InstanceSession:
         session = InstanceSession(
@@ -49,10 +49,11 @@ class World:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(self.board, FakeRecords(self.cluster), self.clock),
+            Outside(self.cluster, self.board, FakeRecords(self.cluster), self.clock),
             timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
+            patience_ms=0,
         )
         self.sessions.append(session)
         session.join(1_000, lambda: False)
@@ -71,9 +72,10 @@ class World:
         return found.next_offset if found else 0
 
     def order(self, next_offsets: dict[TopicPartition, int]) -> None:
-        self.orders += 1
-        notes = {tp: Committed(n, Order(str(self.orders), n).encode()) for tp, n in next_offsets.items()}
-        self.board.write(resets_of(GROUP), notes)
+        self.orders.give(GROUP, next_offsets, {"flights": len(self.partitions)})
+
+    def obeyed(self) -> dict[TopicPartition, str]:
+        return {tp: note.obeyed for tp, note in self.orders.notes(GROUP, self.partitions).items()}
 
     def close(self) -> None:
         for session in self.sessions:
@@ -227,6 +229,41 @@ def test_G8_an_order_is_obeyed_before_anything_is_committed_or_read(new_world: C
     assert offsets(a.get(cursor, 3)[0]) == [8, 9, 10]
 
 
+def test_S6_nobody_goes_on_before_all_have_stopped(new_world: Callable[..., World]) -> None:
+    world = new_world(2)
+    for tp in world.partitions:
+        world.cluster.produce(tp, 25)
+    a, b = world.join("a"), world.join("b")
+    _, of_a = a.get(a.identity, 5)
+    _, of_b = b.get(b.identity, 5)
+    world.order(dict.fromkeys(world.partitions, 20))
+    messages, of_a = a.get(of_a, 5)
+    assert messages == ()
+    # Between requests too: b's user may be busy. What b gave out before it stopped is not committed any more.
+    looked = b.look_at_orders()
+    assert looked is not None
+    looked.result(10)
+    with pytest.raises(FencedMember, match="the group was moved"):
+        b.commit(of_b)
+    assert offsets(b.get(of_b, 3)[0]) == [20, 21, 22]
+    assert offsets(a.get(of_a, 3)[0]) == [20, 21, 22]
+    assert [world.committed(tp) for tp in world.partitions] == [20, 20]
+
+
+def test_S6_who_takes_over_from_one_that_has_stopped_reads_nothing_either(new_world: Callable[..., World]) -> None:
+    world = new_world(2)
+    for tp in world.partitions:
+        world.cluster.produce(tp, 25)
+    a, b = world.join("a"), world.join("b")
+    world.order(dict.fromkeys(world.partitions, 20))
+    a.get(a.identity, 5)
+    a.end("It goes.")
+    a.wait_until_left(10)
+    world.group.settle()
+    assert set(world.group.owners().values()) == {"b"}
+    assert {m.offset for m in b.get(b.identity, 4)[0]} <= {20, 21, 22, 23}
+
+
 def test_G8_an_order_that_one_owner_obeyed_is_not_obeyed_again_by_the_next(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)
@@ -258,6 +295,7 @@ class Group(RuleBasedStateMachine):
         self.chains: dict[str, tuple[InstanceSession, list[GroupCursor]]] = {}
         self.given: defaultdict[TopicPartition, set[int]] = defaultdict(set)
         self.skipped: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        self.last_order = "none"
 
     def teardown(self) -> None:
         self.world.close()
@@ -292,9 +330,13 @@ class Group(RuleBasedStateMachine):
         chain.append(after)
         # G11, and of G12: never a record before the committed offset.
         owners = self.world.group.owners()
+        # S6: nothing from the old place after anybody has begun at the new one.
+        obeyed = self.world.obeyed()
+        moved = self.last_order in obeyed.values()
         for m in messages:
             tp = m.topic_partition
             assert owners[tp] == name
+            assert not moved or obeyed[tp] == self.last_order
             assert m.offset >= self.world.committed(tp)
             self.given[tp].add(m.offset)
 
@@ -348,10 +390,19 @@ class Group(RuleBasedStateMachine):
 
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        """What its keeper has an instance do between requests."""
+        session, _ = self.chains[data.draw(st.sampled_from(sorted(self.chains)))]
+        looked = session.look_at_orders()
+        if looked is not None:
+            looked.result(10)
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
         ends = self.world.cluster.end_offsets(PARTITIONS)
         where = {tp: data.draw(st.integers(0, end)) for tp, end in ends.items()}
-        self.world.order(where)
+        self.last_order = self.world.orders.give(GROUP, where, {"flights": len(PARTITIONS)})
         for tp, n in where.items():
             self.skipped[tp] |= set(range(n))
 

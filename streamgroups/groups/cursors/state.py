@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroups.groups.board import Note, Order, pending
+from streamgroups.groups.board import Note, Order
 from streamgroups.groups.joining import LiveGroup
 from streamgroups.partitions import TopicPartition
 
@@ -56,7 +56,7 @@ def group_state(
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
     notes: Mapping[TopicPartition, Note],
-    orders: Mapping[TopicPartition, Order],
+    waiting: Mapping[TopicPartition, Order],
 ) -> tuple[PartitionState, ...]:
     """The state of each partition.
 
@@ -64,22 +64,21 @@ def group_state(
         live: the group's members.
         partitions: all of the stream's.
         committed: the group's committed offsets.
-        notes: what the owners noted; one of a former owner counts for nothing but the orders it obeyed.
-        orders: where the group was moved to last.
+        notes: what the owners noted; one of a former owner counts for nothing.
+        waiting: the orders that have not been obeyed yet.
 
     >>> p = TopicPartition("flights", 0)
     >>> group_state(LiveGroup("billing"), [p], {p: 100}, {}, {})
     (PartitionState(partition=0, next_offset=100, instance=None, until_ms=None, moving_to=None),)
     """
     owners = {tp: m.client_id for m in live.members for tp in m.partitions}
-    moving = pending(orders, {tp: note.obeyed for tp, note in notes.items()})
     return tuple(
         PartitionState(
             tp.partition,
             committed.get(tp),
             owners.get(tp),
             notes[tp].until_ms if tp in owners and tp in notes and notes[tp].instance == owners[tp] else None,
-            moving[tp].next_offset if tp in moving else None,
+            waiting[tp].next_offset if tp in waiting else None,
         )
         for tp in sorted(partitions)
     )

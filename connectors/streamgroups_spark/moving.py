@@ -1,0 +1,208 @@
+"""A Spark query follows the orders of whoever moves its group, without being restarted.
+
+Made by ``source`` on the driver, one for each query that is a member of its group; called by ``micro_batches`` between two batches,
+when nothing is in flight, so that a query finishes what it reads and drops nothing. Everything here runs on one thread of its own;
+the query waits for it for a bounded time. A query that may not use the board works all the same: it cannot be moved while it
+runs, and says so once. Source: SEMANTICS G8, S6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from streamgroups.errors import NotAuthorized, StreamGroupsError
+from streamgroups.groups.board import Note
+from streamgroups.groups.history import Kind
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Board, Clock, Groups, Member, Recorder
+from streamgroups_kafka.follower import Follower, Hold
+from streamgroups_kafka.owner_thread import OwnerThread
+
+logger = logging.getLogger(__name__)
+
+#: The board is looked at at most this often, and before every batch that takes longer.
+_LOOK_EVERY_MS = 100
+_AGAIN_S = 0.02
+#: How long a board that could not be read is left alone.
+_BACK_OFF_MS = 30_000
+
+_T = TypeVar("_T")
+
+
+class MemberPlace:
+    """A query's place in its group: see :class:`streamgroups_kafka.follower.Place`.
+
+    Args:
+        member: the query's member.
+        groups: who is asked what is committed.
+        group_id: the group.
+        record: takes note of moves.
+        patience_ms: how long a commit is waited for.
+    """
+
+    def __init__(
+        self, member: Member, groups: Groups, group_id: str, record: Recorder, *, patience_ms: int = 1_000
+    ) -> None:
+        self._member, self._groups, self._group_id, self._record = member, groups, group_id, record
+        self._patience_ms = patience_ms
+
+    @property
+    def holds(self) -> dict[TopicPartition, Hold]:
+        """What may be planned. Any assignment may have given a partition away and back, so it makes all tenures new ones."""
+        membership = self._member.membership
+        return {tp: Hold(membership.assignments, n) for tp, n in membership.plannable.items()}
+
+    def stop(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing: between two batches nothing is in flight."""
+
+    def move(
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+    ) -> Collection[TopicPartition]:
+        """Goes on elsewhere, and waits for a while until the group has it committed."""
+        places = self._member.membership.plannable
+        moved = {tp: n for tp, n in next_offsets.items() if tp in places}
+        if any(places[tp] != n for tp, n in moved.items()):
+            between = [OffsetRange(tp, *sorted((places[tp], n))) for tp, n in moved.items() if places[tp] != n]
+            self._record(Kind.MOVED, offsets=moved, ranges=between, note=order_id)
+            self._member.move(moved, note=note)
+        there: frozenset[TopicPartition] = frozenset()
+
+        def all_there() -> bool:
+            nonlocal there
+            committed = self._groups.committed(self._group_id, moved.keys())
+            there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
+            return len(there) == len(moved)
+
+        _comes_true(all_there, self._patience_ms)
+        return there
+
+
+class Moving:
+    """See the module.
+
+    Args:
+        board: the notes of all groups; closed with this.
+        groups: who is asked what is committed.
+        group_id: the query's group.
+        name: the member's name.
+        record: takes note of moves.
+        clock: a steady clock, in milliseconds.
+        now_ms: milliseconds since the epoch, for notes.
+        patience_ms: how long a query waits for others to stop, and for its commit; then it asks again at its next trigger.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        groups: Groups,
+        group_id: str,
+        name: str,
+        record: Recorder,
+        clock: Clock,
+        now_ms: Clock,
+        *,
+        patience_ms: int = 1_000,
+    ) -> None:
+        self._board, self._groups, self._group_id = board, groups, group_id
+        self._record, self._clock, self._patience_ms = record, clock, patience_ms
+        self._follower = Follower(board, groups, group_id, lambda: Note(name, now_ms(), None))
+        self._owner = OwnerThread(f"streamgroups-moving-{name}")
+        self._place: MemberPlace | None = None
+        self._stopped: frozenset[TopicPartition] = frozenset()
+        self._next_look_ms: int | None = None
+        self._off = False
+
+    def listen(self, record: Recorder) -> Recorder:
+        """A recorder that hears of new partitions, introduces the member on the board, and hands everything on."""
+
+        def heard(
+            kind: Kind,
+            *,
+            offsets: Mapping[TopicPartition, int] | None = None,
+            ranges: Iterable[OffsetRange] = (),
+            batch: int | None = None,
+            note: str = "",
+        ) -> None:
+            record(kind, offsets=offsets, ranges=ranges, batch=batch, note=note)
+            if kind is Kind.ASSIGNED:
+                self._owner.start(partial(self._try, self._introduce, None))
+
+        return heard
+
+    def join(self, member: Member) -> None:
+        """From now on this is the query's member."""
+        self._place = MemberPlace(member, self._groups, self._group_id, self._record, patience_ms=self._patience_ms)
+
+    def due(self) -> frozenset[TopicPartition]:
+        """The partitions that are about to move: what was read of them before a restart is not read again."""
+        nothing: frozenset[TopicPartition] = frozenset()
+        return self._owner.run(partial(self._try, self._due, nothing))
+
+    def follow(self) -> frozenset[TopicPartition]:
+        """Does what can be done about orders. Nothing may be in flight.
+
+        Returns:
+            The partitions that must not be read: other members have not stopped yet.
+        """
+        now_ms = self._clock()
+        if self._next_look_ms is None or now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + _LOOK_EVERY_MS
+            self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
+        return self._stopped
+
+    def close(self) -> None:
+        """Ends its thread, in the background, and closes the board."""
+        self._owner.finish(self._board.close)
+
+    # ---- its own thread ----------------------------------------------------------------------------------------------
+
+    def _introduce(self, place: MemberPlace) -> None:
+        self._follower.introduce(place)
+
+    def _due(self, place: MemberPlace) -> frozenset[TopicPartition]:
+        return self._follower.due(place)
+
+    def _obey(self, place: MemberPlace) -> frozenset[TopicPartition]:
+        stopped: frozenset[TopicPartition] = frozenset()
+
+        def all_move() -> bool:
+            nonlocal stopped
+            stopped = self._follower.obey(place)
+            return not stopped
+
+        if not _comes_true(all_move, self._patience_ms):
+            logger.info(
+                "Group '%s' is being moved: %s not read until the other members have stopped",
+                self._group_id,
+                f"{len(stopped)} partition{' is' if len(stopped) == 1 else 's are'}",
+            )
+        return stopped
+
+    def _try(self, job: Callable[[MemberPlace], _T], otherwise: _T) -> _T:
+        if self._place is None or self._off:
+            return otherwise
+        try:
+            return job(self._place)
+        except NotAuthorized as e:
+            self._off = True
+            logger.warning("Group '%s' cannot be moved while this query runs: %s", self._group_id, e)
+        except StreamGroupsError as e:
+            # Whoever moves the group waits for this member, so nothing goes wrong but the move.
+            self._next_look_ms = self._clock() + _BACK_OFF_MS
+            logger.warning("Whether group '%s' is being moved could not be seen: %s", self._group_id, e)
+        return otherwise
+
+
+def _comes_true(condition: Callable[[], bool], within_ms: int) -> bool:
+    patient = Retrying(
+        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_ms / 1000), wait=wait_fixed(_AGAIN_S)
+    )
+    try:
+        return patient(condition)
+    except RetryError:
+        return False

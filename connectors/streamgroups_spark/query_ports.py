@@ -1,0 +1,88 @@
+"""What ``micro_batches`` needs of the world, beside the ports of the library: so that a query can be tested without Spark or Kafka.
+
+Implemented by ``source`` (with what ``streamgroups_kafka`` has), ``commit_log``, ``moving`` and ``options``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from streamgroups.batches.admission import Limits
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import Subscription
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Groups, Log, Member
+from streamgroups.positions import Positions
+
+
+class Cluster(Log, Groups, Protocol):
+    """What a query needs of the cluster."""
+
+    def check_reachable(self) -> None:
+        """Raises :class:`~streamgroups.errors.BrokerUnreachable`, quickly, if no broker answers."""
+        ...
+
+
+class NewMember(Protocol):
+    """Makes a member; called once per query."""
+
+    def __call__(
+        self,
+        *,
+        topics: Callable[[], Collection[str]],
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+    ) -> Member: ...
+
+
+class CommitLog(Protocol):
+    """What Spark notes of the query's batches (``streamgroups_spark.commit_log``)."""
+
+    def begun(self, offset: Mapping[str, Any]) -> int | None:
+        """The id of the batch that has begun and ends at ``offset``, if that can be known."""
+        ...
+
+    def is_done(self, batch_id: int) -> bool:
+        """Whether the output of a batch is written."""
+        ...
+
+
+class Orders(Protocol):
+    """The orders of whoever moves the group (``streamgroups_spark.moving``)."""
+
+    def join(self, member: Member) -> None:
+        """From now on this is the query's member."""
+        ...
+
+    def due(self) -> Collection[TopicPartition]:
+        """The partitions that are about to move."""
+        ...
+
+    def follow(self) -> Collection[TopicPartition]:
+        """Moves as far as all others let it, with nothing in flight; returns what must not be read yet."""
+        ...
+
+    def close(self) -> None:
+        """The query has ended."""
+        ...
+
+
+class QuerySettings(Protocol):
+    """The part of the options that decides here (``streamgroups_spark.options.SourceOptions`` has it)."""
+
+    @property
+    def group_id(self) -> str | None: ...
+    @property
+    def subscription(self) -> Subscription: ...
+    @property
+    def starting(self) -> Positions: ...
+    @property
+    def mode(self) -> MembershipMode: ...
+    @property
+    def on_restart(self) -> OnRestart: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def fail_on_data_loss(self) -> bool: ...

@@ -1,0 +1,107 @@
+"""What a query could read now: from the positions of its member to the ends of the partitions.
+
+Used by ``micro_batches``, once for each batch, on the query's thread. Source: SEMANTICS G13, S4, S7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from streamgroups.errors import DataLoss
+from streamgroups.groups.history import Kind
+from streamgroups.lookup import record_bytes
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Clock, Log, Member, Recorder
+
+#: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
+_ASK_EVERY_MS = 40
+#: How large records are is asked for at most this often, and for partitions that are new.
+_SIZE_EVERY_MS = 600_000
+
+
+class Unread:
+    """What is unread, as far as the log was asked.
+
+    Args:
+        log: who is asked.
+        clock: a steady clock, in milliseconds.
+        record: takes note of what is gone.
+        fail_on_data_loss: whether records that are gone fail the query.
+    """
+
+    def __init__(self, log: Log, clock: Clock, record: Recorder, *, fail_on_data_loss: bool) -> None:
+        self._log, self._clock, self._record, self._fail_on_data_loss = log, clock, record, fail_on_data_loss
+        self._targets: dict[TopicPartition, int] | None = None
+        self._last_asked_ms: int | None = None
+        #: The end offsets that were last seen.
+        self.ends: dict[TopicPartition, int] = {}
+        self._record_bytes: Mapping[TopicPartition, float] = {}
+        self._sized: frozenset[TopicPartition] = frozenset()
+        self._sized_ms: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether only what was there at some time is read."""
+        return self._targets is not None
+
+    def limit_to(self, targets: Mapping[TopicPartition, int]) -> None:
+        """Nothing at or after these offsets is read from now on."""
+        self._targets = dict(targets)
+
+    def may_ask(self) -> bool:
+        """Whether enough time has passed since the log was asked in vain."""
+        now_ms = self._clock()
+        if self._last_asked_ms is not None and 0 <= now_ms - self._last_asked_ms < _ASK_EVERY_MS:
+            return False
+        self._last_asked_ms = now_ms
+        return True
+
+    def was_some(self) -> None:
+        """It was not asked in vain."""
+        self._last_asked_ms = None
+
+    def of(self, member: Member, stopped: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Next offset and end offset of every partition that may be read, but for those that are stopped.
+
+        Raises:
+            DataLoss: if records are gone that were to be read.
+        """
+        next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
+        ends = self._log.end_offsets(next_offsets.keys())
+        self.ends = ends
+        next_offsets |= self._refuse_or_skip_loss(member, next_offsets, ends)
+        if self._targets is not None:
+            ends = {tp: min(end, self._targets.get(tp, 0)) for tp, end in ends.items()}
+        return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
+
+    def _refuse_or_skip_loss(
+        self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """A partition that ends before the next offset was truncated or made anew. Returns where such ones go on."""
+        ahead = {tp: n for tp, n in next_offsets.items() if ends[tp] < n}
+        if not ahead:
+            return {}
+        # Under read_committed the end stands before open transactions, which others may have read past.
+        ends = self._log.high_watermarks(ahead)
+        lost = {tp: n for tp, n in ahead.items() if ends[tp] < n}
+        if not lost:
+            return {}
+        told = ", ".join(f"{tp} (next offset {n}, but it ends at {ends[tp]})" for tp, n in sorted(lost.items()))
+        if self._fail_on_data_loss:
+            raise DataLoss(
+                f"Records are gone: {told}: the topic was truncated or deleted and made again.",
+                remedy="Set failOnDataLoss=false to go on with the oldest record, or move the group.",
+            )
+        oldest = self._log.beginning_offsets(lost)
+        self._record(Kind.GAP, offsets=oldest, note=told)
+        member.move(oldest, note=f"Records are gone: {told}; going on with the oldest (failOnDataLoss=false)")
+        return oldest
+
+    def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
+        """How large records are, asked for now and then: what is stored changes slowly."""
+        now_ms = self._clock()
+        partitions = self._sized | {r.topic_partition for r in ranges}
+        if self._sized_ms is None or now_ms - self._sized_ms >= _SIZE_EVERY_MS or partitions != self._sized:
+            self._sized_ms, self._sized = now_ms, partitions
+            self._record_bytes = record_bytes(self._log, partitions)
+        return self._record_bytes
