@@ -38,7 +38,7 @@ class Broker(Protocol):
     def run_tool(self, tool: str, *args: str) -> subprocess.CompletedProcess[str]: ...
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60, interval_s: float = 0.1) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120, interval_s: float = 0.1) -> None:
     """Waits for a condition, and fails naming it if it does not come true in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -218,7 +218,7 @@ class QueryProcess:
         assert self._log is not None
         self._log.close()
 
-    def wait_until_joining(self, timeout_s: float = 90) -> None:
+    def wait_until_joining(self, timeout_s: float = 180) -> None:
         """Waits until it is up and asks the group for partitions."""
         record = self.directory / "history"
         wait_until(lambda: list(record.glob(f"{self.name}-*.jsonl")), f"{self.name} is up:\n{self.log()}", timeout_s)
@@ -231,7 +231,7 @@ class QueryProcess:
         """How many of its batches have written their output."""
         return sum(1 for _ in self.output.glob(f"{self.name}-*.json"))
 
-    def wait_for_batches(self, least: int, timeout_s: float = 90) -> None:
+    def wait_for_batches(self, least: int, timeout_s: float = 180) -> None:
         """Waits for so many finished batches with records; fails at once if the query died."""
 
         def done() -> bool:

@@ -56,7 +56,7 @@ def test_stopped_replaced_woken(
             # She joins again as a new member and goes on with what she is given.
             alice.wait_for_batches(alice.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
-        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}", 90)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
         bob.stop()
         alice.stop()
     finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration_tests.harness import (
     Load,
@@ -16,9 +18,11 @@ from integration_tests.harness import (
     expected,
     history,
     never_committed,
+    produce,
     sharing,
     wait_until,
 )
+from integration_tests.query_here import running
 from streamgroups.groups.audit import overlaps, read_again, tenures
 
 PARTITIONS = 8
@@ -38,7 +42,7 @@ def test_join_and_leave_under_load(
             alice.stop()
             bob.wait_for_batches(bob.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
-        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}", 90)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
         bob.stop()
     finally:
         alice.kill()
@@ -51,3 +55,25 @@ def test_join_and_leave_under_load(
     in_flight = never_committed(events, "alice") | never_committed(events, "bob")
     assert {record for record, times in found.items() if times > 1} <= in_flight
     assert all("alice" in r.by for r in read_again(events))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_G10_one_query_too_many_idles_and_takes_over(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, protocol: str
+) -> None:
+    topic = new_topic(1)
+    options = sharing(bootstrap, group, topic, protocol)
+    produce(bootstrap, topic, 5, partitions=1)
+    with ExitStack() as first:
+        one = first.enter_context(running(spark, options))
+        wait_until(lambda: len(one.records) == 5, "the first query reads")
+        with running(spark, options) as spare:
+            query = spare.query
+            wait_until(lambda: query is not None and query.lastProgress is not None, "the second one runs without any")
+            produce(bootstrap, topic, 5, partitions=1, first=5)
+            wait_until(lambda: len(one.records) == 10, "the first one goes on")
+            assert spare.records == []
+            first.close()
+            produce(bootstrap, topic, 5, partitions=1, first=10)
+            wait_until(lambda: (topic, 0, 14) in spare.records, "the second one takes over")
+            assert spare.records == [(topic, 0, n) for n in range(spare.records[0][2], 15)]

@@ -4,38 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from integration_tests.harness import committed, produce, wait_until
-
-
-class Sink:
-    """A running query and the (topic, partition, offset) of what it has read."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[str, int, int]] = []
-        self.query: StreamingQuery | None = None
-
-    def write(self, batch: DataFrame, _batch_id: int) -> None:
-        rows = batch.select("topic", "partition", "offset").collect()
-        self.records += [(r.topic, r.partition, r.offset) for r in rows]
-
-
-@contextmanager
-def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
-    sink = Sink()
-    reader = spark.readStream.format("streamgroups").options(**options)
-    sink.query = reader.load().writeStream.foreachBatch(sink.write).start()
-    try:
-        yield sink
-    finally:
-        sink.query.stop()
+from integration_tests.query_here import running
 
 
 @pytest.fixture
@@ -103,7 +79,7 @@ def test_partitions_and_topics_that_come_while_running(
         second = new_topic(1, name=f"{first}-second")
         produce(bootstrap, first, 4, partitions=2)
         produce(bootstrap, second, 2, partitions=1)
-        wait_until(lambda: len(sink.records) >= 6, "all of them arrive", 90)
+        wait_until(lambda: len(sink.records) >= 6, "all of them arrive")
     assert sorted(sink.records) == [
         *[(first, p, offset) for p in range(2) for offset in range(2)],
         *[(second, 0, offset) for offset in range(2)],

@@ -41,13 +41,15 @@ class Crowd:
     def __init__(self, directory: Path, options: dict[str, str], choose: random.Random) -> None:
         self._directory, self._options, self._choose = directory, options, choose
         self.live: list[QueryProcess] = []
+        self._all: list[QueryProcess] = []
         self.names: list[str] = []
         self.told: list[str] = []
 
     def join(self) -> None:
         name = f"m{len(self.names)}"
         self.names.append(name)
-        self.live.append(QueryProcess(self._directory, name, self._options).start())
+        self._all.append(QueryProcess(self._directory, name, self._options))
+        self.live.append(self._all[-1].start())
         self.told.append(f"{name} joins")
 
     def act(self) -> None:
@@ -71,7 +73,7 @@ class Crowd:
         wait_until(lambda: any(m.batches() > before[m.name] for m in self.live), f"progress after {self.told}", 120)
 
     def end(self) -> None:
-        for member in self.live:
+        for member in self._all:
             member.kill()
 
 
@@ -89,7 +91,7 @@ def test_nothing_lost_one_owner(
             crowd.join()
             crowd.join()
             for member in list(crowd.live):
-                member.wait_for_batches(1, 120)
+                member.wait_for_batches(1)
             until_s = time.monotonic() + DURATION_S
             while time.monotonic() < until_s:
                 crowd.act()

@@ -236,9 +236,9 @@ class Instances:
             if time.monotonic() < next_look_s:
                 return False
             # An instance too many (G10): of an empty assignment the consumer protocol says nothing (KIP-848).
-            group = self._cluster.describe(wish.group)
+            surplus = self._cluster.describe(wish.group).has_nothing_for(wish.instance)
             next_look_s = time.monotonic() + _LOOK_S
-            return group.settled and any(m.client_id == wish.instance and not m.partitions for m in group.members)
+            return surplus
 
         return pointless
 

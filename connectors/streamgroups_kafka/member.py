@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -32,8 +32,9 @@ from streamgroups_kafka.member_thread import ConsumerOwner
 
 logger = logging.getLogger(__name__)
 
-#: How often a member that waits for its first assignment says so.
+#: How often a member that waits for its first assignment says so, and how often it looks whether there will be one.
 _TELL_EVERY_S = 10.0
+_LOOK_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 30.0
 
 
@@ -63,8 +64,9 @@ class KafkaMember:
         self._record(Kind.JOINING)
         self._thread.start()
         began_s = time.monotonic()
+        next_tell_s = _TELL_EVERY_S
         left_s = timeout_ms / 1000
-        while not self._state.await_assignment(min(_TELL_EVERY_S, left_s)):
+        while not self._state.await_assignment(min(_LOOK_EVERY_S, left_s)):
             waited_s = time.monotonic() - began_s
             left_s = timeout_ms / 1000 - waited_s
             if left_s <= 0:
@@ -74,13 +76,28 @@ class KafkaMember:
                     remedy="A rebalance waits for every live member: look at their state with "
                     "kafka-consumer-groups.sh --describe --members, and try again.",
                 )
-            logger.warning(
-                "%s: still waiting for group '%s' to assign partitions%s: a rebalance waits for the batches of "
-                "other members, and for a member that was killed until its session times out",
-                self._settings.name,
-                self._settings.group_id,
-                self._trouble(),
-            )
+            if self._is_surplus():
+                # An empty assignment is one too: partitions come when others leave (G10).
+                self._state.assign({})
+            elif waited_s >= next_tell_s:
+                next_tell_s += _TELL_EVERY_S
+                self._tell_waiting()
+
+    def _is_surplus(self) -> bool:
+        try:
+            return self._settings.is_surplus()
+        except StreamGroupsError as e:
+            logger.debug("%s: the group could not be looked at: %s", self._settings.name, e)
+            return False
+
+    def _tell_waiting(self) -> None:
+        logger.warning(
+            "%s: still waiting for group '%s' to assign partitions%s: a rebalance waits for the batches of "
+            "other members, and for a member that was killed until its session times out",
+            self._settings.name,
+            self._settings.group_id,
+            self._trouble(),
+        )
 
     @property
     def membership(self) -> Membership:

@@ -25,6 +25,8 @@ class MemberSettings:
         rebalance_timeout_ms: how long the group waits for a member to give partitions back (``max.poll.interval.ms``).
         refresh_ms: how often ``topics`` is asked.
         redact: takes secrets out of what librdkafka says.
+        is_surplus: asks the broker whether the member has joined a group that has no partition for it. The client says so of the
+            classic protocol only: of an empty assignment under KIP-848 librdkafka says nothing.
     """
 
     group_id: str
@@ -36,3 +38,4 @@ class MemberSettings:
     rebalance_timeout_ms: int = 300_000
     refresh_ms: int = 5_000
     redact: Callable[[str], str] = str
+    is_surplus: Callable[[], bool] = lambda: False

@@ -84,15 +84,12 @@ class MemberState:
         """See :attr:`streamgroups.ports.Member.membership`."""
         with self._changed:
             self._raise_failure()
-            if self._doubtful or self._clock_s() - self._last_seen_s > _SILENCE_S:
-                # Nothing may be planned on what may no longer be ours.
-                return replace(self._membership, releasing=frozenset(self._membership.owned))
-            return self._membership
+            return self._believed
 
     def plan(self, number: int, ranges: Iterable[OffsetRange]) -> InFlight:
         """A batch begins, of those ranges that may still be read."""
         with self._changed:
-            batch = InFlight(number, self._membership.readable(ranges))
+            batch = InFlight(number, self._believed.readable(ranges))
             self._membership = self._membership.plan(batch)
             self._record(Kind.PLANNED, ranges=batch.ranges, batch=number)
             return batch
@@ -112,11 +109,24 @@ class MemberState:
             self._membership = self._membership.move(next_offsets)
             self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the query has ended."""
+        with self._changed:
+            return self._closing
+
     def close(self) -> None:
         """The query has ended."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+
+    @property
+    def _believed(self) -> Membership:
+        """What may be relied on: after a silence nothing may be planned on what may no longer be ours."""
+        if self._doubtful or self._clock_s() - self._last_seen_s > _SILENCE_S:
+            return replace(self._membership, releasing=frozenset(self._membership.owned))
+        return self._membership
 
     def _raise_failure(self) -> None:
         if self._failure:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_any, wait_fixed
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
@@ -47,12 +47,7 @@ _GRAVITY = {CommitVerdict.RETRY_WHILE_OWNED: 0, CommitVerdict.FENCED: 1, CommitV
 #: What librdkafka mends by itself, though it does not say so.
 _MENDED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 #: An assignment that cannot learn its positions fails the query, so it tries for as long as a broker takes to restart.
-_RETRYING = Retrying(
-    retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-    stop=stop_after_delay(60),
-    wait=wait_fixed(0.2),
-    reraise=True,
-)
+_POSITIONS_S = 60.0
 
 
 class ConsumerOwner:
@@ -80,6 +75,13 @@ class ConsumerOwner:
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
         self._mark = EXCLUSIVE_MARK if settings.exclusive else SHARED_MARK
+        self._retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+            # Of a member that is leaving nobody wants to know where it would have begun.
+            stop=stop_any(stop_after_delay(_POSITIONS_S), lambda _: state.is_closing),
+            wait=wait_fixed(0.2),
+            reraise=True,
+        )
 
     def run(self) -> None:
         """Lives until the query ends or the member fails; leaves the group either way."""
@@ -165,7 +167,7 @@ class ConsumerOwner:
     def _positions(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Owned]:
         if not tps:
             return {}
-        committed: list[confluent_kafka.TopicPartition] = _RETRYING(self._committed, consumer, tps)
+        committed: list[confluent_kafka.TopicPartition] = self._retrying(self._committed, consumer, tps)
         found = {TopicPartition(p.topic, p.partition): p for p in committed if p.offset >= 0}
         known = {tp: Owned.committed(p.offset, p.metadata or "") for tp, p in found.items()}
         # The mark of a member of the other kind that has left would refuse those who may join now.

@@ -251,6 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rebalance_timeout_ms=rebalance_timeout_ms,
                 refresh_ms=int(options.client.get("topic.metadata.refresh.interval.ms") or _REFRESH_MS),
                 redact=options.client.redact,
+                is_surplus=lambda: cluster.describe(group_id).has_nothing_for(name),
             )
             return KafkaMember(settings, first_positions, record)
 

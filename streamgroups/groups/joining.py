@@ -77,6 +77,15 @@ class LiveGroup:
         """The partitions that some member owns."""
         return frozenset(tp for m in self.members for tp in m.partitions)
 
+    def has_nothing_for(self, name: str) -> bool:
+        """Whether a member of this name is in the group, and one too many: there are no partitions left for it (SEMANTICS G10).
+
+        >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
+        >>> LiveGroup("g", (bob,)).has_nothing_for("bob"), LiveGroup("g", (bob,), settled=False).has_nothing_for("bob")
+        (True, False)
+        """
+        return self.settled and any(m.client_id == name and not m.partitions for m in self.members)
+
 
 def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool, mode: MembershipMode | None) -> None:
     """Refuses a group that is in use in a way that does not fit.

@@ -90,6 +90,11 @@ class GroupDescription:
         return {tp: member for member in self.members for tp in member.partitions}
 
 
+def is_active(group: GroupDescription) -> bool:
+    """Whether somebody is in the group, so that nobody else may commit to it."""
+    return group.state not in INACTIVE_STATES
+
+
 def require_inactive(groups: Iterable[GroupDescription], *, doing: str) -> None:
     """Refuses groups whose positions are in use, all at once and before anything changes.
 
@@ -113,7 +118,7 @@ Stop its members first (a killed one counts until its session times out); nothin
                 f"Group '{group.group_id}' is a {group.type} group: it cannot be {doing} here; nothing was changed.",
                 remedy=f"Use kafka-{group.type}-groups.sh.",
             )
-        if group.state not in INACTIVE_STATES:
+        if is_active(group):
             count = len(group.members)
             who = ", ".join(str(m) for m in group.members[:_NAMES_SHOWN]) + (" …" if count > _NAMES_SHOWN else "")
             members = f"{count} member{'' if count == 1 else 's'}" + (f", {who}" if who else "")

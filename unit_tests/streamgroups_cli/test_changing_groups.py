@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 from streamgroups.cli.groups import changing
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
+from streamgroups.fakes import FakeBoard
 from streamgroups.groups.board import board_of, resets_of
+from streamgroups.groups.history import no_history
+from streamgroups.groups.overview import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_spark.moving import Moving
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -381,3 +385,88 @@ def test_deleting_offsets_that_are_being_read_is_refused(board: CommandLine) -> 
     result = board("groups", "delete-offsets", "board", "--topic", "flights", "--execute")
     assert (result.code, "is reading 'flights' (alice (/127.0.0.1))" in result.err) == (3, True)
     assert committed(board)[P0] == 4
+
+
+# ---- groups with members ---------------------------------------------------------------------------------------------
+
+
+class Query:
+    """A query of this library in group ``board``, which follows orders when it is asked for its next batch."""
+
+    def __init__(self, cli: CommandLine) -> None:
+        self.member = cli.join("board", "flights")
+        self.moving = Moving(
+            FakeBoard(cli.cluster), cli.cluster, "board", "alice", no_history, cli.clock, cli.clock, patience_ms=0
+        )
+        self.moving.join(self.member)
+        self.cli = cli
+
+    def next_batch(self) -> None:
+        self.cli.clock.advance(100)
+        self.moving.follow()
+
+
+@pytest.fixture
+def query(board: CommandLine) -> Iterator[Query]:
+    query = Query(board)
+    query.next_batch()
+    yield query
+    query.moving.close()
+
+
+def test_S6_members_are_told_and_waited_for(board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = board.admin.describe_groups
+
+    def describe_later(group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        # Whoever looks at the group lets time pass.
+        query.next_batch()
+        return describe(group_ids)
+
+    monkeypatch.setattr(board.admin, "describe_groups", describe_later)
+    result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute")
+    assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
+    assert "Group 'board' has 1 member, which will follow." in result.err
+    assert "3 partitions moved." in result.err
+    assert board(*undo_command(result.err)).code == 0
+    assert committed(board) == {P0: 4, P1: 6, P2: 0}
+
+
+def test_S6_what_has_not_moved_in_time_is_told_and_moves_all_the_same(board: CommandLine, query: Query) -> None:
+    result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute", "--wait", "0.2")
+    assert result.code == 4
+    assert "0 of 3 partitions were moved" in result.err
+    assert "Waiting for alice" in result.err
+    assert committed(board)[P0] == 4
+    query.next_batch()
+    assert committed(board) == {P0: 5, P1: 5, P2: 5}
+    # Its undo file stayed, and works on members too.
+    board("groups", "import", *undo_file(result.err), "--execute", "--wait", "0.1")
+    query.next_batch()
+    assert committed(board) == {P0: 4, P1: 6, P2: 0}
+
+
+def test_S6_members_that_leave_before_they_have_seen_the_order_are_moved_by_committing(
+    board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter = board.admin.alter_offsets
+
+    def leave_then(group_id: str, offsets: dict[TopicPartition, Committed]) -> dict[TopicPartition, StreamGroupsError]:
+        failures = alter(group_id, offsets)
+        query.member.close()
+        return failures
+
+    monkeypatch.setattr(board.admin, "alter_offsets", leave_then)
+    result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute")
+    assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
+
+
+def test_what_members_do_not_read_cannot_be_moved_while_they_are_there(board: CommandLine, query: Query) -> None:
+    board.cluster.create_topic("airports", 1)
+    result = board("groups", "reset", "board", "--topic", "flights", "--topic", "airports", "--to-latest", "--execute")
+    assert result.code == 3
+    assert "none of them reads airports-0; nothing was changed." in result.err
+    assert committed(board)[P0] == 4
+
+
+def undo_file(err: str) -> list[str]:
+    return re.findall(r"What undoes this is in (\S+)", err)

@@ -56,6 +56,12 @@ def test_S2_a_finished_batch_is_due_until_exactly_it_is_committed(shared: Shared
     assert shared.kinds == [Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.COMMITTED, Kind.COMMITTED]
 
 
+def test_S3_a_process_that_was_stopped_between_choosing_and_planning_plans_nothing(shared: Shared) -> None:
+    shared.turn()
+    shared.now_s += 60
+    assert shared.state.plan(1, [OffsetRange(P0, 5, 9)]).ranges == ()
+
+
 def test_G2_only_a_start_that_was_just_decided_is_committed_at_once(shared: Shared) -> None:
     shared.state.assign({P0: Owned(3, Origin.STARTING), P1: Owned(0, Origin.OLDEST)})
     assert shared.state.due() == {P0: 3}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from streamgroups.cli.connecting import Cluster
+from streamgroups.cli.groups.live import move_live
 from streamgroups.cli.groups.plans import GroupPlan, emit_plans
 from streamgroups.cli.output import Output, say
 from streamgroups.cli.words import utc
@@ -49,8 +50,23 @@ UndoOption = Annotated[
 ]
 
 
+WaitOption = Annotated[
+    float,
+    typer.Option(
+        "--wait", min=0, metavar="SECONDS", help="How long members may take to finish their batches and move."
+    ),
+]
+
+
 def carry_out(
-    cluster: Cluster, plans: Sequence[GroupPlan], *, execute: bool, undo_file: Path | None, output: Output, why: str
+    cluster: Cluster,
+    plans: Sequence[GroupPlan],
+    *,
+    execute: bool,
+    undo_file: Path | None,
+    output: Output,
+    why: str,
+    wait_s: float,
 ) -> None:
     """Shows plans, and carries them out if that is wanted: undo file, changes, account.
 
@@ -65,7 +81,8 @@ def carry_out(
         say(ONLY_A_PLAN)
     else:
         undo = write_undo(cluster, changes, undo_file, why=why)
-        apply(cluster, changes, undo, verb="moved")
+        live = {p.group_id for p in plans if p.live is not None}
+        apply(cluster, changes, undo, verb="moved", live=live, wait_s=wait_s)
 
 
 @dataclass(slots=True)
@@ -95,7 +112,15 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     return path
 
 
-def apply(cluster: Cluster, changes: Changes, undo: Path, *, verb: str) -> None:
+def apply(
+    cluster: Cluster,
+    changes: Changes,
+    undo: Path,
+    *,
+    verb: str,
+    live: Collection[str] = (),
+    wait_s: float = 0.0,
+) -> None:
     """Carries out the changes.
 
     Args:
@@ -103,6 +128,8 @@ def apply(cluster: Cluster, changes: Changes, undo: Path, *, verb: str) -> None:
         changes: what.
         undo: the file that undoes them.
         verb: what happens to a partition's offset: ``moved``, ``deleted``.
+        live: the groups whose members are told to move.
+        wait_s: how long they may take, in seconds.
 
     Raises:
         PartlyDone: if some partitions were changed and some were not; it names the file that does the rest.
@@ -113,16 +140,34 @@ def apply(cluster: Cluster, changes: Changes, undo: Path, *, verb: str) -> None:
     with _progress(total) as advance:
         for group_id, partitions in changes.items():
             try:
-                _apply_to_group(cluster, group_id, partitions, account, advance)
+                if group_id in live:
+                    _move_live(cluster, group_id, partitions, account, wait_s)
+                else:
+                    _apply_to_group(cluster, group_id, partitions, account, advance)
             except StreamGroupsError as e:
                 # The connection, or the coordinator: whatever of this group was not reached has failed for this reason.
                 reached = {*account.done.get(group_id, ()), *account.failures.get(group_id, ())}
                 account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
-    say(
-        f"{total} partition{'' if total == 1 else 's'} {verb}. Undo it with: streamgroups groups import {undo} --execute"
-    )
+    say(f"{total} partition{'' if total == 1 else 's'} {verb}. {_how_to_undo(undo)}")
+
+
+def _how_to_undo(undo: Path) -> str:
+    return f"Undo it with: streamgroups groups import {undo} --execute"
+
+
+def _move_live(
+    cluster: Cluster,
+    group_id: str,
+    changes: Mapping[TopicPartition, Committed | None],
+    account: _Account,
+    wait_s: float,
+) -> None:
+    offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    failed = move_live(cluster, group_id, offsets, within_s=wait_s)
+    account.failures[group_id] = failed
+    account.done[group_id] = [tp for tp in offsets if tp not in failed]
 
 
 def _apply_to_group(
@@ -152,7 +197,8 @@ def _apply_to_group(
 def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Path, verb: str) -> StreamGroupsError:
     done = sum(map(len, account.done.values()))
     first = next(error for failures in account.failures.values() for error in failures.values())
-    if not done:
+    # An order that was given is obeyed some time.
+    if not done and not isinstance(first, PartlyDone):
         undo.unlink(missing_ok=True)
         return first
     rest = {

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamgroups.cli.connecting import Cluster
+from streamgroups.cli.groups.live import require_movable
 from streamgroups.cli.groups.plans import GroupPlan
 from streamgroups.cli.groups.scope import partitions_of
 from streamgroups.cli.output import say
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import GroupRefused, InvalidOption
 from streamgroups.groups.lag import Trouble
 from streamgroups.groups.offset_files import FiledOffsets, parse
-from streamgroups.groups.overview import require_inactive
-from streamgroups.groups.resets import Facts, Scenario, ToListed, plan, require_bounds
+from streamgroups.groups.resets import Facts, Scenario, ToListed, names, plan, require_bounds
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
@@ -51,7 +51,7 @@ def plan_from_file(cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *,
     if missing:
         listed = ", ".join(f"'{g}'" for g in missing)
         raise InvalidOption(f"{source} lists nothing for {listed}.", remedy="Name groups that it lists.")
-    _require_inactive(cluster, ids)
+    live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
     wanted = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
     bounds = require_bounds(cluster.topics.bounds(wanted))
@@ -62,14 +62,16 @@ def plan_from_file(cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *,
         moves = plan(ToListed(offsets), facts, group_id=g)
         forgotten = [tp for tp, o in filed[g].items() if o.next_offset is None and tp in committed[g]]
         metadata = {tp: o.metadata for tp, o in filed[g].items()}
-        plans.append(GroupPlan(g, moves, {tp: committed[g][tp].next_offset for tp in forgotten}, metadata))
+        forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
+        plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g)))
+    _require_owned(plans)
     return plans
 
 
 def plan_scenario(
     cluster: Cluster, ids: Sequence[str], scope: dict[str, frozenset[int] | None] | None, scenario: Scenario
 ) -> list[GroupPlan]:
-    _require_inactive(cluster, ids)
+    live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
     named = [] if scope is None else partitions_of(cluster, scope)
     partitions = {g: sorted(committed[g]) if scope is None else named for g in ids}
@@ -89,15 +91,31 @@ def plan_scenario(
         at_time = times.get(tp)
         return Facts(_offset(committed[group_id].get(tp)), bounds[tp], None if at_time is None else at_time.offset)
 
-    return [GroupPlan(g, plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g)) for g in ids]
+    plans = [
+        GroupPlan(g, plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g), live=live.get(g))
+        for g in ids
+    ]
+    _require_owned(plans)
+    return plans
 
 
-def _require_inactive(cluster: Cluster, ids: Sequence[str]) -> None:
-    described = cluster.groups.describe_groups(ids)
-    require_inactive(described.values(), doing="reset")
-    new = [g for g in ids if described[g].state == "Dead"]
-    if new:
-        say(f"New, made by committing to it: {', '.join(new)}.")
+def _require_owned(plans: Sequence[GroupPlan]) -> None:
+    """Only its owner can move a partition of a group that has members."""
+    for p in plans:
+        if p.live is None:
+            continue
+        nobodys = p.changes.keys() - p.live.owners.keys()
+        if nobodys:
+            raise GroupRefused(
+                f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
+                remedy="Name what they read with --topic, or stop them first.",
+            )
+        if p.forgotten:
+            raise GroupRefused(
+                f"Group '{p.group_id}' has members, so what it has committed of {names(p.forgotten)} cannot be deleted; "
+                "nothing was changed.",
+                remedy="Stop them first.",
+            )
 
 
 def _offset(committed: Committed | None) -> int | None:

@@ -14,6 +14,7 @@ from streamgroups.cli.output import Cell, Column, Output, Table, emit, say
 from streamgroups.cli.words import duration, utc
 from streamgroups.errors import GroupRefused
 from streamgroups.groups.lag import Unread
+from streamgroups.groups.overview import GroupDescription
 from streamgroups.groups.resets import Move, out_of_range
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -45,12 +46,14 @@ class GroupPlan:
         moves: where each partition goes.
         forgotten: the partitions whose committed offset is deleted, with what it was.
         metadata: what is committed beside the offsets; nothing unless it is here.
+        live: the group, if it has members; they are told to move.
     """
 
     group_id: str
     moves: Sequence[Move]
     forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    live: GroupDescription | None = None
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:

@@ -1,4 +1,4 @@
-"""``streamgroups groups reset``: moves the positions of groups that nobody is in.
+"""``streamgroups groups reset``: moves the positions of groups, also while Spark queries and cursors of this library are in them.
 
 All scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` only the plan is shown.
 """
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.cli.connecting import Connect, with_cluster
-from streamgroups.cli.groups.changing import ExecuteOption, UndoOption, carry_out
+from streamgroups.cli.groups.changing import ExecuteOption, UndoOption, WaitOption, carry_out
 from streamgroups.cli.groups.planning import plan_from_file, plan_scenario, read_offsets_file
 from streamgroups.cli.groups.plans import warn_of_clamping
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
@@ -77,10 +77,11 @@ def reset(
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
     execute: ExecuteOption = False,
+    wait: WaitOption = 60.0,
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Move groups to other positions; nobody may be in them."""
+    """Move groups to other positions. Members follow if they are of this library; of others nobody may be in them."""
     chosen = chosen_groups(groups, all_groups)
     given = {
         "--to-earliest": TrimHorizon() if to_earliest else None,
@@ -111,7 +112,13 @@ def reset(
             plans = plan_scenario(cluster, ids, scope, scenario)
         warn_of_clamping(plans, strict=strict)
         carry_out(
-            cluster, plans, execute=execute, undo_file=undo_file, output=output, why=f"before a reset {_words(given)}"
+            cluster,
+            plans,
+            execute=execute,
+            undo_file=undo_file,
+            output=output,
+            why=f"before a reset {_words(given)}",
+            wait_s=wait,
         )
 
 

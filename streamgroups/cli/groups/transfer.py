@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.cli.connecting import Connect, with_cluster
-from streamgroups.cli.groups.changing import ExecuteOption, UndoOption, carry_out, write_new
+from streamgroups.cli.groups.changing import ExecuteOption, UndoOption, WaitOption, carry_out, write_new
 from streamgroups.cli.groups.planning import plan_from_file, read_offsets_file
 from streamgroups.cli.groups.plans import warn_of_clamping
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
@@ -89,10 +89,11 @@ def import_(
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
     execute: ExecuteOption = False,
+    wait: WaitOption = 60.0,
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Move groups to what a file says; nobody may be in them."""
+    """Move groups to what a file says. Members follow if they are of this library; of others nobody may be in them."""
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
         if len(filed) != 1:
@@ -107,5 +108,11 @@ def import_(
         plans = plan_from_file(cluster, filed, sorted(filed), source=file)
         warn_of_clamping(plans, strict=strict)
         carry_out(
-            cluster, plans, execute=execute, undo_file=undo_file, output=output, why=f"before an import of {file}"
+            cluster,
+            plans,
+            execute=execute,
+            undo_file=undo_file,
+            output=output,
+            why=f"before an import of {file}",
+            wait_s=wait,
         )

@@ -1,0 +1,33 @@
+"""A streaming query in the test's own process, and what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Sink:
+    """A running query and the (topic, partition, offset) of what it has read."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, int, int]] = []
+        self.query: StreamingQuery | None = None
+
+    def write(self, batch: DataFrame, _batch_id: int) -> None:
+        rows = batch.select("topic", "partition", "offset").collect()
+        self.records += [(r.topic, r.partition, r.offset) for r in rows]
+
+
+@contextmanager
+def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
+    """Runs a query on the source ``streamgroups`` for as long as the ``with`` block."""
+    sink = Sink()
+    reader = spark.readStream.format("streamgroups").options(**options)
+    sink.query = reader.load().writeStream.foreachBatch(sink.write).start()
+    try:
+        yield sink
+    finally:
+        sink.query.stop()

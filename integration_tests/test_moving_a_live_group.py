@@ -1,0 +1,196 @@
+"""G8, S6: a group of running Spark queries is moved by the command line, in one step; cursors in the same group go along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.cursors import SETTINGS, places
+from integration_tests.harness import (
+    Load,
+    QueryProcess,
+    Record,
+    arrived,
+    committed,
+    end_offsets,
+    expected,
+    history,
+    never_committed,
+    produce,
+    sharing,
+    wait_until,
+)
+from integration_tests.query_here import running
+from streamgroups.groups.audit import overlaps, reads_at_old_places, tenures
+from streamgroups.groups.history import Event, Kind
+
+PARTITIONS = 6
+TRIGGER_MS = 1_500
+
+
+def groups(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``streamgroups groups``."""
+    command = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups", *arguments, "-b", bootstrap]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def between(events: Iterable[Event], *, back: bool) -> set[Record]:
+    """What lies between the old and the new places of moves back, or forward."""
+    found: set[Record] = set()
+    for event in events:
+        for r in event.ranges if event.kind is Kind.MOVED else ():
+            tp = r.topic_partition
+            if (event.offsets[tp] == r.next_offset) is back:
+                found |= {(tp.topic, tp.partition, offset) for offset in range(r.next_offset, r.end_offset)}
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_S6_three_queries_under_load_are_moved_in_one_step(
+    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+) -> None:
+    topic = new_topic(PARTITIONS)
+    names = ("alice", "bob", "carol")
+    queries = [
+        QueryProcess(
+            tmp_path, name, sharing(bootstrap, group, topic, protocol), {"processingTime": f"{TRIGGER_MS} milliseconds"}
+        )
+        for name in names
+    ]
+
+    def move(scenario: str) -> int:
+        """Moves the group; returns when that was asked for."""
+        asked_ms = time.time_ns() // 1_000_000
+        said = groups(bootstrap, "reset", group, "--topic", topic, scenario, "--execute")
+        assert said.returncode == 0, said.stderr
+        assert f"{PARTITIONS} partitions moved." in said.stderr
+        return asked_ms
+
+    def moves_since(asked_ms: int) -> list[Event]:
+        return [e for e in history(tmp_path) if e.kind is Kind.MOVED and e.time_ms >= asked_ms]
+
+    try:
+        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=600):
+            for query in queries:
+                query.start()
+            for query in queries:
+                query.wait_for_batches(2)
+            asked_ms = [move("--to-earliest")]
+            before = [query.batches() for query in queries]
+            for query, count in zip(queries, before, strict=True):
+                query.wait_for_batches(count + 2)
+            asked_ms.append(move("--to-latest"))
+        ends = end_offsets(bootstrap, topic, PARTITIONS)
+        wait_until(lambda: committed(bootstrap, group, topic) == ends, "all is committed")
+        for query in queries:
+            query.stop()
+    finally:
+        for query in queries:
+            query.kill()
+
+    events, found = history(tmp_path), arrived(tmp_path)
+    for asked in asked_ms:
+        moved = moves_since(asked)
+        assert {e.member for e in moved} == set(names)
+        for name in names:
+            (first, *_) = (e for e in moved if e.member == name)
+            planned = [e for e in events if e.member == name and e.kind is Kind.PLANNED]
+            # The one that was running when it was asked, and at most one more.
+            assert len([e for e in planned if asked < e.time_ms < first.time_ms]) <= 2, (
+                f"{name} moves within two triggers"
+            )
+    assert reads_at_old_places(events) == []
+    assert not overlaps(tenures(events))
+    missing = expected(topic, ends) - set(found)
+    assert missing <= between(events, back=False), "nothing else is skipped"
+    cut_off = set().union(*(never_committed(events, name) for name in names))
+    twice = {record for record, times in found.items() if times > 1}
+    assert twice
+    assert twice <= between(events, back=True) | cut_off, "nothing else is read again"
+
+
+def test_G8_cursors_and_queries_of_one_group_move_together(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 200, partitions=2)
+    with (
+        sg.GroupCursors(bootstrap, SETTINGS["classic"]) as cursors,
+        running(spark, sharing(bootstrap, group, topic, "classic")) as sink,
+    ):
+        wait_until(lambda: len(sink.records) >= 200, "the query reads everything")
+        cursor = cursors.create_group_cursor(topic, group, "worker", sg.TRIM_HORIZON)
+        (its,) = wait_for_partitions_of(cursors, topic, group, "worker")
+        assert cursors.get_messages(cursor)[0] == []
+        sink.records.clear()
+        described = cursors.update_group(topic, group, sg.TRIM_HORIZON)
+        assert {p.instance for p in described.partitions} >= {"worker"}
+        got, cursor = read_some(cursors, cursor)
+        assert places(got)[0] == (its, 0)
+        wait_until(lambda: len(sink.records) >= 100, "the query reads its half again")
+        assert {(partition, offset) for _, partition, offset in sink.records} == {(1 - its, n) for n in range(100)}
+        wait_until(
+            lambda: {p.moving_to for p in cursors.get_group(topic, group).partitions} == {None}, "all have moved"
+        )
+        cursors.leave_group(cursors.consumer_commit(cursor))
+
+
+def test_S6_a_group_with_a_stranger_is_refused_and_nothing_changes(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 20, partitions=2)
+    stranger = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "stranger",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "enable.auto.commit": False,
+        }
+    )
+    with closing(stranger), running(spark, sharing(bootstrap, group, topic, "classic")) as sink:
+        wait_until(lambda: len(sink.records) >= 20, "the query reads everything")
+        stranger.subscribe([topic])
+        wait_until(lambda: stranger.poll(0.1) is not None or stranger.assignment(), "the stranger has its share")
+        wait_until(lambda: committed(bootstrap, group, topic) == {0: 10, 1: 10}, "everything is committed")
+        said = groups(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
+        assert said.returncode == 3
+        assert "stranger" in said.stderr
+        assert "nothing was changed" in said.stderr
+        assert committed(bootstrap, group, topic) == {0: 10, 1: 10}
+
+
+def wait_for_partitions_of(cursors: sg.GroupCursors, topic: str, group: str, instance: str) -> list[int]:
+    """Waits until an instance has its share, and returns that."""
+    found: list[int] = []
+
+    def has_some() -> bool:
+        found[:] = [p.partition for p in cursors.get_group(topic, group).partitions if p.instance == instance]
+        return bool(found)
+
+    wait_until(has_some, f"{instance} has partitions")
+    return found
+
+
+def read_some(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], str]:
+    """Reads until there are messages: the others may still be finishing their batches."""
+    found: list[sg.Message] = []
+
+    def some() -> bool:
+        nonlocal cursor
+        messages, cursor = cursors.get_messages(cursor, limit=50)
+        found.extend(messages)
+        return bool(found)
+
+    wait_until(some, "messages from the new place")
+    return found, cursor
