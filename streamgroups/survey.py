@@ -8,10 +8,10 @@ joins the ports :class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroup
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from streamgroups.groups.board import is_auxiliary
+from streamgroups.groups.board import Note, board_of, is_auxiliary
 from streamgroups.groups.lag import FirstUnread, PartitionLag, Trouble, Unread, total
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
 from streamgroups.partitions import Bounds, TopicPartition
@@ -99,21 +99,35 @@ def survey(
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
     described = groups.describe_groups(group_ids)
-    committed = groups.committed_offsets(group_ids)
+    boards = {group_id: board_of(group_id) for group_id in group_ids if described[group_id].owners}
+    committed = groups.committed_offsets({*group_ids, *boards.values()})
     partitions = {
         group_id: sorted(committed[group_id].keys() | described[group_id].owners.keys()) for group_id in group_ids
     }
     bounds = topics.bounds({tp for of_group in partitions.values() for tp in of_group})
-    snapshots = [
-        GroupSnapshot(described[g], tuple(_lag(tp, committed[g].get(tp), bounds.get(tp)) for tp in partitions[g]))
-        for g in sorted(group_ids)
-    ]
+    snapshots = []
+    for g in sorted(group_ids):
+        reading = _reading_until(described[g], committed[boards[g]]) if g in boards else {}
+        lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
+        snapshots.append(GroupSnapshot(described[g], tuple(lags)))
     return _with_first_unread(topics, snapshots, reads, {} if memory is None else memory)
 
 
-def _lag(tp: TopicPartition, committed: Committed | None, bounds: Bounds | Trouble | None) -> PartitionLag:
+def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
+    """Where what is in flight ends, for partitions whose owner has noted that; a former owner's note counts for nothing."""
+    found = {}
+    for tp, member in group.owners.items() if noted else ():
+        note = Note.parse(noted[tp].metadata) if tp in noted else None
+        if note is not None and note.instance == member.client_id:
+            found[tp] = note.reading_until
+    return found
+
+
+def _lag(
+    tp: TopicPartition, committed: Committed | None, bounds: Bounds | Trouble | None, reading_until: int
+) -> PartitionLag:
     known = Trouble.NO_PARTITION if bounds is None else bounds
-    return PartitionLag(tp, None if committed is None else committed.next_offset, known)
+    return PartitionLag(tp, None if committed is None else committed.next_offset, known, reading_until=reading_until)
 
 
 def _with_first_unread(
@@ -139,7 +153,7 @@ def _with_first_unread(
 
     def completed(lag: PartitionLag) -> PartitionLag:
         first = found.get((lag.topic_partition, lag.reading_offset)) if lag.reading_offset is not None else None
-        return lag if first is None else PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, first)
+        return lag if first is None else replace(lag, first_unread=first)
 
     return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots]
 

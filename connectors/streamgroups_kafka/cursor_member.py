@@ -158,6 +158,11 @@ class CursorMember:
         self._given = {tp: end for tp, (_, end) in ranges.items() if tp in accepted}
         return accepted
 
+    @property
+    def given(self) -> dict[TopicPartition, int]:
+        """The offset after the last that was given out, of each partition of which anything was."""
+        return dict(self._given)
+
     def close(self) -> None:
         """Leaves the group. What was not committed goes to whoever is next."""
         self._member.close()

@@ -311,6 +311,7 @@ class InstanceSession:
     def _note_lease(self) -> None:
         now_ms = self._outside.clock()
         if self._noted_ms is None or now_ms - self._noted_ms >= _NOTE_EVERY_MS:
+            self._follower.reading_until = self._member.given
             self._follower.note(self._member, self._follower.known)
             self._noted_ms = now_ms
 

@@ -71,6 +71,8 @@ class Follower:
         self._known: dict[TopicPartition, int] = {}
         self._obeyed: dict[TopicPartition, str] = {}
         self._stopped: dict[TopicPartition, str] = {}
+        #: Where what is in flight ends, for the next notes.
+        self.reading_until: Mapping[TopicPartition, int] = {}
 
     @property
     def known(self) -> Collection[TopicPartition]:
@@ -100,6 +102,7 @@ class Follower:
                     signed.until_ms,
                     self._obeyed.get(tp, ""),
                     self._stopped.get(tp, ""),
+                    self.reading_until.get(tp, 0),
                 ).encode(),
             )
             for tp, hold in place.holds.items()

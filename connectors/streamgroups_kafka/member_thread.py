@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_any, wait_fixed
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, stop_any, wait_fixed
+from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
@@ -50,6 +51,14 @@ _MENDED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._PARTITION_EOF, KafkaError.
 _POSITIONS_S = 60.0
 
 
+class _StopWhenClosing(stop_base):
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
+
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        return self._state.is_closing
+
+
 class ConsumerOwner:
     """Owns the consumer of one member, from its making to its leaving; used by one thread, the owner thread.
 
@@ -78,7 +87,7 @@ class ConsumerOwner:
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
             # Of a member that is leaving nobody wants to know where it would have begun.
-            stop=stop_any(stop_after_delay(_POSITIONS_S), lambda _: state.is_closing),
+            stop=stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)),
             wait=wait_fixed(0.2),
             reraise=True,
         )

@@ -126,6 +126,8 @@ class MicroBatches:
         batch = member.plan(start.number + 1, {r.topic_partition: (r.next_offset, r.end_offset) for r in ranges})
         if not batch.ranges:
             return start_json
+        if self._orders is not None:
+            self._orders.began(batch)
         read = batch.topic_partitions
         self._batch = BatchOffset(
             batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}

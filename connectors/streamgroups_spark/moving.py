@@ -18,6 +18,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.board import Note
 from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Board, Clock, Groups, Member, Recorder
 from streamgroups_kafka.follower import Follower, Hold
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 #: The board is looked at at most this often, and before every batch that takes longer.
 _LOOK_EVERY_MS = 100
 _AGAIN_S = 0.02
+#: What is in flight is noted at most this often: it is for people to see.
+_NOTE_EVERY_MS = 1_000
 #: How long a board that could not be read is left alone.
 _BACK_OFF_MS = 30_000
 
@@ -115,6 +118,7 @@ class Moving:
         self._place: MemberPlace | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
         self._next_look_ms: int | None = None
+        self._next_note_ms: int | None = None
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
@@ -155,6 +159,13 @@ class Moving:
             self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
         return self._stopped
 
+    def began(self, batch: InFlight) -> None:
+        """A batch has begun; does not wait until that is noted."""
+        now_ms = self._clock()
+        if self._next_note_ms is None or now_ms >= self._next_note_ms:
+            self._next_note_ms = now_ms + _NOTE_EVERY_MS
+            self._owner.start(partial(self._try, partial(self._note, batch), None))
+
     def close(self) -> None:
         """Ends its thread, in the background, and closes the board."""
         self._owner.finish(self._board.close)
@@ -163,6 +174,10 @@ class Moving:
 
     def _introduce(self, place: MemberPlace) -> None:
         self._follower.introduce(place)
+
+    def _note(self, batch: InFlight, place: MemberPlace) -> None:
+        self._follower.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
+        self._follower.note(place, self._follower.known)
 
     def _due(self, place: MemberPlace) -> frozenset[TopicPartition]:
         return self._follower.due(place)

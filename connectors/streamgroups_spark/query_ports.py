@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.groups.joining import MembershipMode
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Subscription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Groups, Log, Member
@@ -62,6 +62,10 @@ class Orders(Protocol):
 
     def follow(self) -> Collection[TopicPartition]:
         """Moves as far as all others let it, with nothing in flight; returns what must not be read yet."""
+        ...
+
+    def began(self, batch: InFlight) -> None:
+        """A batch has begun, which others may want to see."""
         ...
 
     def close(self) -> None:

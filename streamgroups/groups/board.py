@@ -71,6 +71,8 @@ class Note:
         until_ms: until when it is in the group if it makes none any more; ``None`` if that does not end it (a Spark query).
         obeyed: the id of the last order that was obeyed for this partition.
         stopped: the id of the order for which the partition is not read now.
+        reading_until: the end of what is in flight: being read, or given out and not committed. Behind the committed offset
+            there is nothing in flight.
 
     >>> note = Note("worker-1", 1_000, 31_000)
     >>> Note.parse(note.encode()) == note
@@ -82,6 +84,7 @@ class Note:
     until_ms: int | None
     obeyed: str = ""
     stopped: str = ""
+    reading_until: int = 0
 
     def encode(self) -> str:
         """As metadata."""
@@ -92,6 +95,7 @@ class Note:
                 "until": self.until_ms,
                 "obeyed": self.obeyed,
                 "stopped": self.stopped,
+                "reading": self.reading_until,
             }
         )
 
@@ -101,7 +105,8 @@ class Note:
         raw = _read(metadata)
         try:
             until_ms = None if raw["until"] is None else int(raw["until"])
-            return cls(str(raw["instance"]), int(raw["used"]), until_ms, str(raw["obeyed"]), str(raw["stopped"]))
+            orders = str(raw["obeyed"]), str(raw["stopped"])
+            return cls(str(raw["instance"]), int(raw["used"]), until_ms, *orders, int(raw["reading"]))
         except (KeyError, TypeError, ValueError):
             return None
 

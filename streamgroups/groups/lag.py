@@ -54,6 +54,7 @@ class PartitionLag:
         committed_offset: the next offset the group will read; ``None`` if it never committed one.
         bounds: where the partition begins and ends; or why that is not known.
         first_unread: the first record it has not read; ``None`` if that was not looked up.
+        reading_until: the end of what its owner has in flight, by its note on the board; 0 if that is not known.
 
     >>> tp = TopicPartition("flights", 0)
     >>> PartitionLag(tp, 10, Bounds(0, 15), None).records
@@ -70,6 +71,7 @@ class PartitionLag:
     committed_offset: int | None
     bounds: Bounds | Trouble
     first_unread: FirstUnread | None = None
+    reading_until: int = 0
 
     #: Where the group would go on reading: at the committed offset, or at the oldest record if that is gone.
     reading_offset: int | None = field(init=False)
@@ -107,6 +109,17 @@ class PartitionLag:
             # A record's timestamp is its producer's, whose clock may be ahead.
             return max(now_ms - self.first_unread.timestamp_ms, 0)
         return None
+
+    @property
+    def in_flight(self) -> int | None:
+        """How many of the unread records are being read now, about; ``None`` if nobody can say how many are unread.
+
+        >>> PartitionLag(TopicPartition("flights", 0), 10, Bounds(0, 15), reading_until=13).in_flight
+        3
+        """
+        if self.reading_offset is None or self.records is None:
+            return None
+        return min(max(self.reading_until - self.reading_offset, 0), self.records)
 
     @property
     def end_offset(self) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamgroups.groups.board import board_of, resets_of
+from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from unit_tests.cli_runner import CommandLine
@@ -31,6 +31,10 @@ def board(cli: CommandLine) -> CommandLine:
     cli.cluster.leave_gap(P0)
     cli.cluster.commit("board", {P0: 10, P1: 10})
     cli.join("board", "flights")
+    # Alice is reading 6 of the 10; bob, who had P0 before, was not done with what she has read since.
+    for tp, name, until in ((P2, "alice", 6), (P0, "bob", 11)):
+        note = Note(name, 0, None, reading_until=until)
+        cli.cluster.commit(board_of("board"), {tp: 0}, note.encode())
     cli.cluster.commit("stopped", {P0: 4, P1: 1, TopicPartition("gone", 0): 7})
     cli.cluster.delete_records(P1, 3)
     return cli
@@ -93,7 +97,7 @@ def test_O1_groups_that_only_hold_notes_are_listed_on_request(noted: CommandLine
         return [g["group"] for g in json.loads(noted(*arguments, "-o", "json").out)["groups"]]
 
     assert names("groups", "list") == ["board", "stopped"]
-    every = ["board", "stopped", "stopped.streamgroups", "stopped.streamgroups.resets"]
+    every = ["board", "board.streamgroups", "stopped", "stopped.streamgroups", "stopped.streamgroups.resets"]
     assert names("groups", "list", "--internal") == every
     assert names("groups", "list", "--internal", "--state", "stable") == ["board"]
 

@@ -34,6 +34,7 @@ _PARTITIONS = (
     Column("committed_offset", right=True),
     Column("end_offset", right=True),
     Column("lag", right=True),
+    Column("in_flight", right=True),
     Column("lag_history"),
     Column("time_lag", right=True),
     Column("lag_state", style=lag_state_style),
@@ -127,6 +128,7 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
         p.lag.committed_offset,
         p.lag.end_offset,
         p.lag.records,
+        p.lag.in_flight,
         sparkline([sample.records for sample in p.samples], _SPARKS),
         duration(p.time_lag_ms),
         p.state.value,
@@ -171,6 +173,7 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
                 "committed_offset": p.lag.committed_offset,
                 "end_offset": p.lag.end_offset,
                 "lag": p.lag.records,
+                "in_flight": p.lag.in_flight,
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,
             }
