@@ -72,3 +72,9 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
         if NOT_OURS.search(line)
     ]
     assert not found, "\n".join(found)
+
+
+def test_the_changelog_has_a_heading_for_every_fragment() -> None:
+    headings = re.findall(r'\[\[tool\.towncrier\.type\]\]\ndirectory = "(\w+)"', (ROOT / "pyproject.toml").read_text())
+    kinds = {path.name.split(".")[-2] for path in (ROOT / "changelog.d").glob("*.rst")}
+    assert kinds <= set(headings)
