@@ -16,7 +16,7 @@ from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
 from streamgroups.groups.joining import MembershipMode
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
@@ -97,6 +97,14 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition("flights", partition)
 
 
+class _Moving(Moving):
+    """Without anything going on at the same time: what is in memory is for one thread."""
+
+    def began(self, batch: InFlight) -> None:
+        super().began(batch)
+        self._owner.run(lambda: None)
+
+
 class Run:
     """One process of a query, from its start to its stop or death."""
 
@@ -118,7 +126,7 @@ class Run:
         self._member: FakeMember | None = None
         self._start: Any = None
         self._end: Any = None
-        self.moving = Moving(
+        self.moving = _Moving(
             world.board, world.cluster, "airline", name, self.history, world.clock, world.clock, patience_ms=0
         )
         self.source = MicroBatches(
@@ -157,6 +165,11 @@ class Run:
         assert self._member is not None
         return self._member
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether it has a member yet: where others read, it warms up first."""
+        return self._member is not None
+
     def start(self, *, until_now: bool = False) -> Run:
         """Starts as Spark does: a logged batch that is not committed runs again before anything else is asked."""
         if until_now:
@@ -175,7 +188,12 @@ class Run:
         if self._end == self._start:
             return None
         self.checkpoint.offsets.append(json.dumps(self._end))
-        return self._begin()
+        ranges = self._begin()
+        if self._end["n"] == self._start["n"]:
+            # A warm-up: Spark runs it as any other batch, and asks for the next one.
+            self.finish()
+            return self.plan(limited=limited)
+        return ranges
 
     def _begin(self) -> tuple[OffsetRange, ...]:
         tasks = self.source.tasks(self._start, self._end)

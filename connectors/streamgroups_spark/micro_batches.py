@@ -5,7 +5,7 @@ blocks hangs the query, so every wait here is bounded. Source: Spark's ``DataSou
 
 The life of a query::
 
-    initialOffset ─▶ start: check everything, then join
+    initialOffset ─▶ check everything; join, or, if others are reading, run a batch without records first: a warm-up
     latestOffset(start) ─▶ the batch that ended at `start` is done: commit it ─▶ admit ─▶ plan
     partitions(start, end) ─▶ the ranges of the plan, packed into tasks
     ... after a restart: partitions(start, end) of the unfinished batch comes first, or latestOffset(start) of a finished one
@@ -20,20 +20,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from streamgroups.batches.admission import UNLIMITED, Limits, admit
 from streamgroups.batches.offset_json import BatchOffset, decode, encode
 from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished
 from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import MembershipMode, check_may_join
-from streamgroups.groups.membership import Origin, Owned
-from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
-from streamgroups.lookup import offsets_of
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
+from streamgroups_spark.joining import Joining, comes_true
 from streamgroups_spark.query_ports import Cluster, CommitLog, NewMember, Orders, QuerySettings
 from streamgroups_spark.unread import Unread
 
@@ -74,14 +71,16 @@ class MicroBatches:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
-        self._new_member, self._clock, self._record = new_member, clock, record
-        self._join_timeout_ms, self._whole_timeout_ms = join_timeout_ms, whole_timeout_ms
-        self._commit_log, self._orders = commit_log, orders
+        self._clock, self._record, self._commit_log, self._orders = clock, record, commit_log, orders
+        self._join_timeout_ms = join_timeout_ms
+        self._joining = Joining(
+            settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
+        )
         #: The batch in flight by our number and by Spark's id.
         self._begun: tuple[int, int] | None = None
         self._member: Member | None = None
-        self._starting: dict[TopicPartition, int] = {}
         self._batch = BatchOffset(0)
+        self._is_cold = True
         self._resumed = False
         self._until_now = False
         self._last_batch_ms: int | None = None
@@ -90,9 +89,11 @@ class MicroBatches:
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
     def initial_offset(self) -> dict[str, Any]:
-        """The offset before the first batch. The group is joined here, so that a refusal comes before anything else."""
+        """The offset before the first batch. Everything is checked here, so that a refusal comes before anything else."""
         offset = BatchOffset(0)
-        self._start(offset)
+        self._joining.check(offset)
+        if not self._joining.others_read:
+            self._start(offset)
         return encode(offset)
 
     def run_until_now(self) -> None:
@@ -110,6 +111,9 @@ class MicroBatches:
             StreamGroupsError: what makes the query fail, in words for the user.
         """
         start = decode(start_json)
+        self._joining.check(start)
+        if self._is_to_warm_up(limited=limited):
+            return encode(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
         member.finish(start.number)
         if not self._resumed:
@@ -134,8 +138,7 @@ class MicroBatches:
         )
         self._last_batch_ms = self._clock()
         self._unread.was_some()
-        # What has been read has a position of its own; should it lose that, it is a new partition.
-        self._starting = {tp: n for tp, n in self._starting.items() if tp not in read}
+        self._joining.was_read(read)
         return encode(self._batch)
 
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
@@ -143,9 +146,12 @@ class MicroBatches:
 
         A batch that this process has not planned is one that an earlier run logged and did not finish.
         """
-        end = decode(end_json)
         if start_json == end_json:
             return ()
+        end = decode(end_json)
+        if end.number == decode(start_json).number:
+            # A warm-up: a task that reads nothing for each core, so that each gets its Python worker.
+            return ((),) * self._packing.cores
         if end.number != self._batch.number:
             member = self._start(end)
             self._resume(resume_unfinished, end)
@@ -188,54 +194,27 @@ class MicroBatches:
         """Checks everything, then joins; only the first call does anything."""
         if self._member is not None:
             return self._member
-        settings = self._settings
-        self._cluster.check_reachable()
-        existing = self._cluster.topics()
-        topics = topics_of(settings.subscription, existing)
-        joins = not isinstance(settings.subscription, Partitions)
-        group = self._cluster.describe(self._group_id)
-        by_pattern = isinstance(settings.subscription, Pattern)
-        check_may_join(group, topics, by_pattern=by_pattern, mode=settings.mode if joins else None)
-        partitions = partitions_of(settings.subscription, existing)
-        # A group that has committed anything here is not new: what it has not committed was added later (G2).
-        is_new = not self._cluster.committed(self._group_id, partitions)
-        if is_new and checkpoint.number == 0:
-            self._starting = offsets_of(
-                self._cluster, settings.starting, partitions, fail_on_data_loss=settings.fail_on_data_loss
-            )
-        member = self._new_member(topics=self._topics_now, first_positions=self._first_positions)
-        self._member = member
+        self._joining.check(checkpoint)
+        member = self._member = self._joining.make_member()
         if self._orders is not None:
             self._orders.join(member)
-        member.join(self._join_timeout_ms)
-        if joins and settings.mode is MembershipMode.EXCLUSIVE:
-            self._await_all(member, partitions)
+        try:
+            self._joining.join(member)
+        except GroupRefused:
+            self.stop()
+            raise
         self._resumed = checkpoint.number == 0
         return member
 
-    def _topics_now(self) -> Collection[str]:
-        return topics_of(self._settings.subscription, self._cluster.topics())
+    def _is_to_warm_up(self, *, limited: bool) -> bool:
+        """Whether a batch without records comes first, while the others still read everything.
 
-    def _first_positions(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
-        """Runs on the member's thread: where partitions start that the group has no committed offset for."""
-        known = {tp: Owned(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
-        added = [tp for tp in missing if tp not in known]
-        oldest = self._cluster.beginning_offsets(added) if added else {}
-        return {**known, **{tp: Owned(n, Origin.OLDEST) for tp, n in oldest.items()}}
-
-    def _await_all(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """An exclusive query begins when it owns everything: the checkpoint decides about all of it at once.
-
-        Two of them may have joined at the same moment, each seeing an empty group.
+        Spark's first batch starts Python workers and compiles code, which takes seconds. The trigger ``once`` has only one.
         """
-        whole = _comes_true(lambda: set(partitions) <= member.membership.owned.keys(), self._whole_timeout_ms / 1000)
-        members = self._cluster.describe(self._group_id).members
-        if not whole or len(members) > 1:
-            self.stop()
-            raise GroupRefused(
-                f"Group '{self._group_id}' has {len(members)} members; membership=exclusive needs it alone.",
-                remedy="Start one of them with another group.id.",
-            )
+        if self._member is not None or self._until_now or not limited:
+            return False
+        cold, self._is_cold = self._is_cold, False
+        return cold and self._joining.others_read
 
     def _await_share(self, member: Member) -> None:
         """``availableNow`` must not end because the group has not yet given this member its share."""
@@ -249,7 +228,7 @@ class MicroBatches:
             group = self._cluster.describe(self._group_id)
             return group.settled and partitions <= group.owned
 
-        if not _comes_true(settled, self._join_timeout_ms / 1000):
+        if not comes_true(settled, self._join_timeout_ms):
             logger.warning("Group '%s' did not settle; ending with nothing read", self._group_id)
         self._unread.limit_to(self._cluster.end_offsets(partitions))
 
@@ -289,7 +268,7 @@ class MicroBatches:
         stopped = orders.follow()
         # What ``availableNow`` is not told now it is never told.
         if stopped and self._until_now:
-            _comes_true(lambda: not orders.follow(), self._join_timeout_ms / 1000)
+            comes_true(lambda: not orders.follow(), self._join_timeout_ms)
             stopped = orders.follow()
         return stopped
 
@@ -300,14 +279,3 @@ class MicroBatches:
             return UNLIMITED
         # What is there now is read now: nothing will come to make it more.
         return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits
-
-
-def _comes_true(condition: Callable[[], bool], within_s: float) -> bool:
-    """Waits for a condition, asking five times a second."""
-    patient = Retrying(
-        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_s), wait=wait_fixed(0.2)
-    )
-    try:
-        return patient(condition)
-    except RetryError:
-        return False

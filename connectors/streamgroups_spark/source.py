@@ -62,6 +62,8 @@ _REBALANCE_TIMEOUT_MS = 300_000
 #: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
 _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
+#: The most rows that Spark's protocol can say.
+_NO_LIMIT = 2**63 - 1
 #: How long a query waits for the board of its group, which it can do without.
 _BOARD_PATIENCE_S = 5.0
 #: How often a running query looks for new topics and partitions, unless ``kafka.metadata.max.age.ms`` says otherwise.
@@ -173,13 +175,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._running().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The user's limits, so that Spark says ``ReadAllAvailable`` only when it means to lift them."""
+        """The user's limits, so that Spark says ``ReadAllAvailable`` only when it means to lift them: the trigger ``once``."""
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
         if limits.min_offsets is not None:
             return ReadMinRows(limits.min_offsets)
-        return ReadAllAvailable()
+        return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """See :meth:`MicroBatches.run_until_now`."""

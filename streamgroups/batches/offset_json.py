@@ -10,7 +10,8 @@ Version 1::
     {"version": 1, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}}}
 
 ``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
-that the query owned then and had nothing to read from.
+that the query owned then and had nothing to read from. ``warm_ups`` is there if batches without records followed, which say
+nothing else: a query starts its workers before it joins others.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class BatchOffset:
         number: 0 before the first batch.
         ranges: what the batch reads.
         resting: next offsets of the owned partitions it does not read.
+        warm_ups: how many batches that read nothing have followed in all.
     """
 
     number: int
     ranges: tuple[OffsetRange, ...] = ()
     resting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    warm_ups: int = 0
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
@@ -59,7 +62,8 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
     resting: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for tp, next_offset in sorted(offset.resting.items()):
         resting[tp.topic][str(tp.partition)] = next_offset
-    return {"version": VERSION, "n": offset.number, "ranges": dict(ranges), "resting": dict(resting)}
+    encoded = {"version": VERSION, "n": offset.number, "ranges": dict(ranges), "resting": dict(resting)}
+    return {**encoded, "warm_ups": offset.warm_ups} if offset.warm_ups else encoded
 
 
 def decode(json_object: Any) -> BatchOffset:
@@ -97,8 +101,9 @@ def decode(json_object: Any) -> BatchOffset:
                 for topic, by_partition in json_object["resting"].items()
                 for partition, next_offset in by_partition.items()
             },
+            warm_ups=int(json_object.get("warm_ups", 0)),
         )
-        if min(offset.number, *offset.resting.values(), 0) < 0:
+        if min(offset.number, offset.warm_ups, *offset.resting.values(), 0) < 0:
             raise ValueError("a negative number")
     except (KeyError, TypeError, ValueError, AttributeError, InvalidOption) as e:
         raise OffsetFormat(

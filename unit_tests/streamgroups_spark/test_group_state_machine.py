@@ -66,8 +66,8 @@ class Queries(RuleBasedStateMachine):
         # Every other one may look into its checkpoint when it stops.
         run = Run(self.world, name, SETTINGS, checkpoint, run=str(self.started), knows_checkpoint=self.started % 2 == 0)
         self.runs[name] = run.start()
-        if len(checkpoint.offsets) == checkpoint.commits > 0:
-            # After a finished batch nothing is asked of the source before this.
+        if not run.has_joined:
+            # After a finished batch, and before it has warmed up, it joins only when it is asked for a batch.
             run.plan()
 
     @precondition(lambda self: self.runs)

@@ -165,7 +165,7 @@ class TestTriggers:
         answers = [LiveGroup("airline"), LiveGroup("airline", settled=False)]
         alice, bob, carol = (Run(world, name) for name in ("alice", "bob", "carol"))
         alice.start()
-        bob.start()
+        assert bob.start().plan()
         world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
         assert carol.start(until_now=True).batch() is None
         assert not answers
@@ -187,6 +187,68 @@ class TestTriggers:
         assert run.batch() is None
         world.clock.advance(60_000)
         assert run.batch() == ["flights-0[11,12)"]
+
+
+class TestWarmingUp:
+    def test_a_query_that_joins_others_runs_a_batch_without_records_first(self, world: World) -> None:
+        world.produce(3, 3)
+        alice = Run(world, "alice").start()
+        bob = Run(world, "bob")
+        start = bob.source.initial_offset()
+        warm = bob.source.latest_offset(start, limited=True)
+        # A task for each core, and none of alice's partitions.
+        assert bob.source.tasks(start, warm) == ((), ())
+        assert set(world.group.owners().values()) == {"alice"}
+        assert alice.batch() == ["flights-0[0,3)", "flights-1[0,3)"]
+        bob.source.latest_offset(warm, limited=True)
+        alice.batch()
+        assert set(world.group.owners().values()) == {"alice", "bob"}
+
+    def test_where_nobody_reads_it_joins_at_once(self, world: World) -> None:
+        assert Run(world, "alice").start().has_joined
+
+    def test_the_trigger_once_and_availableNow_have_no_batch_to_spare(self, world: World) -> None:
+        world.produce(3, 3)
+        alice = Run(world, "alice").start()
+        alice.batch()
+        bob = Run(world, "bob").start()
+        bob.plan(limited=False)
+        assert bob.has_joined
+        assert bob.checkpoint.offsets == []
+        carol = Run(world, "carol").start(until_now=True)
+        carol.plan()
+        assert carol.checkpoint.offsets == []
+
+    def test_S5_killed_while_it_warms_up_it_resumes_as_if_it_had_not(self, world: World) -> None:
+        world.produce(3)
+        alice = Run(world, "alice").start()
+        assert alice.batch() == ["flights-0[0,3)"]
+        # Its last commit is missing, and somebody else is there when it comes back.
+        world.group.kill("alice")
+        bob = Run(world, "bob", Settings(subscription=Topics(("flights",)), limits=Limits(max_offsets=1))).start()
+        again = alice.again()
+        start = json.loads(alice.checkpoint.offsets[-1])
+        warm = again.source.latest_offset(start, limited=True)
+        assert (warm["n"], warm["warm_ups"]) == (start["n"], 1)
+        alice.checkpoint.offsets.append(json.dumps(warm))
+        # Spark runs it again, and so does the source: it reads nothing.
+        third = alice.again().start()
+        assert third.running == ()
+        third.finish()
+        bob.source.stop()
+        assert third.plan() is None, "what was read before the warm-up is not read again"
+        assert world.committed()[0] == 3
+
+    def test_S5_a_second_warm_up_is_another_batch(self, world: World) -> None:
+        world.produce(3)
+        alice = Run(world, "alice").start()
+        alice.batch()
+        bob = Run(world, "bob").start()
+        bob.plan()
+        world.group.kill("bob")
+        again = bob.again().start()
+        again.plan()
+        assert [json.loads(o)["warm_ups"] for o in bob.checkpoint.offsets] == [1, 2]
 
 
 class TestStarting:

@@ -195,7 +195,7 @@ class Moved(RuleBasedStateMachine):
         self.runs[name] = run
         run.start()
         self.note_plan(run)
-        if len(checkpoint.offsets) == checkpoint.commits > 0:
+        if not run.has_joined:
             self.plan(run)
 
     @precondition(lambda self: self.runs)
@@ -259,9 +259,10 @@ class Moved(RuleBasedStateMachine):
         if self.last_order not in self.world.obeyed().values():
             return
         for name in self.runs.keys() - self.zombies:
-            for r in self.runs[name].running or ():
-                owner = self.world.group.owners().get(r.topic_partition)
-                if r.topic_partition in self.where and owner == name:
+            # What it lost while it was a zombie is not its own any more, even if it still reads it.
+            in_flight = self.runs[name].member.membership.in_flight if self.runs[name].has_joined else None
+            for r in in_flight.ranges if in_flight else ():
+                if r.topic_partition in self.where:
                     assert self.planned_under[name].get(r.topic_partition) == self.last_order
 
     @invariant()
