@@ -96,6 +96,9 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
         "kafka.batch.size": "65536",
         "kafka.buffer.memory": str(128 * 2**20),
         "kafka.compression.type": spec.compression,
+        # The count is checked below. An idempotent producer now and then stands still when many partitions are new.
+        "kafka.enable.idempotence": "false",
+        "kafka.acks": "1",
         # The first write to hundreds of partitions has the broker make and sync files for each, in one request.
         "kafka.request.timeout.ms": "120000",
         "kafka.delivery.timeout.ms": "300000",

@@ -100,6 +100,10 @@ def tp(partition: int) -> TopicPartition:
 class _Moving(Moving):
     """Without anything going on at the same time: what is in memory is for one thread."""
 
+    def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
+        super().join(member, partitions)
+        self._owner.run(lambda: None)
+
     def began(self, batch: InFlight) -> None:
         super().began(batch)
         self._owner.run(lambda: None)

@@ -47,6 +47,8 @@ class Joining:
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
         self._is_checked = False
+        #: What there was to read when it was checked.
+        self.partitions: Collection[TopicPartition] = ()
         #: Whether others were reading already: they wait while this query gets ready.
         self.others_read = False
 
@@ -72,6 +74,7 @@ class Joining:
             self._starting = offsets_of(
                 self._cluster, settings.starting, partitions, fail_on_data_loss=settings.fail_on_data_loss
             )
+        self.partitions = partitions
         self.others_read = bool(group.members) and self._joins
         self._is_checked = True
 

@@ -197,7 +197,7 @@ class MicroBatches:
         self._joining.check(checkpoint)
         member = self._member = self._joining.make_member()
         if self._orders is not None:
-            self._orders.join(member)
+            self._orders.join(member, self._joining.partitions)
         try:
             self._joining.join(member)
         except GroupRefused:

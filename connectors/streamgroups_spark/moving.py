@@ -16,7 +16,7 @@ from typing import TypeVar
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from streamgroups.errors import NotAuthorized, StreamGroupsError
-from streamgroups.groups.board import Note
+from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -138,9 +138,11 @@ class Moving:
 
         return heard
 
-    def join(self, member: Member) -> None:
-        """From now on this is the query's member."""
+    def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
+        """From now on this is the query's member, of a group that reads these partitions. Does not wait."""
         self._place = MemberPlace(member, self._groups, self._group_id, self._record, patience_ms=self._patience_ms)
+        # While the member joins there is time to connect.
+        self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
 
     def due(self) -> frozenset[TopicPartition]:
         """The partitions that are about to move: what was read of them before a restart is not read again."""
@@ -171,6 +173,10 @@ class Moving:
         self._owner.finish(self._board.close)
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
+
+    def _connect(self, partitions: Collection[TopicPartition], _place: MemberPlace) -> None:
+        for notes in (board_of(self._group_id), resets_of(self._group_id)):
+            self._board.read(notes, partitions)
 
     def _introduce(self, place: MemberPlace) -> None:
         self._follower.introduce(place)

@@ -52,8 +52,8 @@ class CommitLog(Protocol):
 class Orders(Protocol):
     """The orders of whoever moves the group (``streamgroups_spark.moving``)."""
 
-    def join(self, member: Member) -> None:
-        """From now on this is the query's member."""
+    def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
+        """From now on this is the query's member, of a group that reads these partitions."""
         ...
 
     def due(self) -> Collection[TopicPartition]:

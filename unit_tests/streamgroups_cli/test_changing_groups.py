@@ -398,7 +398,7 @@ class Query:
         self.moving = Moving(
             FakeBoard(cli.cluster), cli.cluster, "board", "alice", no_history, cli.clock, cli.clock, patience_ms=0
         )
-        self.moving.join(self.member)
+        self.moving.join(self.member, (P0,))
         self.cli = cli
 
     def next_batch(self) -> None:
