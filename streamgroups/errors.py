@@ -11,10 +11,13 @@ cause of a failed query)::
     ├── NotAuthorized           the broker refused for lack of a permission or a login
     ├── GroupRefused            the group is in use in a way that does not fit ours
     ├── FencedMember            this member is no longer the one the group knows
+    ├── FencedBatch             the sink's ledger does not stand where the batch begins
+    ├── LedgerConflict          another transaction moved the same positions of a ledger     (retriable)
+    ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
     ├── RecordRefused           a record cannot be written to Kafka: too large, or a part is missing
-    ├── PositionsDiffer         checkpoint and group disagree, and the policy is to fail
+    ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
     ├── InvalidCursor           a cursor was altered, or made with another key or by another process
@@ -105,6 +108,26 @@ class FencedMember(StreamGroupsError):
     code = "fenced_member"
 
 
+class FencedBatch(StreamGroupsError):
+    """The sink's ledger does not stand where the batch begins; nothing of the batch was written (SEMANTICS X3)."""
+
+    code = "fenced_batch"
+
+
+class LedgerConflict(StreamGroupsError):
+    """Another transaction moved the same positions of a ledger meanwhile; this one wrote nothing."""
+
+    code = "ledger_conflict"
+    retriable = True
+
+
+class SinkUnreachable(StreamGroupsError):
+    """A sink's database or store did not answer; what was being committed may be there, or not."""
+
+    code = "sink_unreachable"
+    retriable = True
+
+
 class DataLoss(StreamGroupsError):
     """Offsets that were to be read are gone: retention, deleted records, or a recreated topic (SEMANTICS S7)."""
 
@@ -125,7 +148,7 @@ class RecordRefused(StreamGroupsError):
 
 
 class PositionsDiffer(StreamGroupsError):
-    """Checkpoint and group disagree about positions and ``onRestart`` is ``fail`` (SEMANTICS S5)."""
+    """Checkpoint, ledger and group disagree about positions and ``onRestart`` is ``fail`` (SEMANTICS S5), or state depends on it."""
 
     code = "positions_differ"
 

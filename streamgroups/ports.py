@@ -7,8 +7,9 @@ Source: KIP-396, KIP-709 (offsets), KIP-496 (forgetting them), KIP-734, KIP-429 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.cursors.message import Message
@@ -18,6 +19,9 @@ from streamgroups.groups.lag import FirstUnread, Trouble
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.groups.overview import GroupDescription, GroupListing
 from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
+
+#: What a sink writes for one batch: a staging table, files, rows.
+_Output = TypeVar("_Output", contravariant=True)
 
 
 class Clock(Protocol):
@@ -278,4 +282,46 @@ class Member(Protocol):
 
     def close(self) -> None:
         """Commits what is done, leaves the group. Idempotent, bounded in time."""
+        ...
+
+
+class LedgerTransaction(Protocol[_Output]):
+    """A transaction of a sink, in which output and positions change together. Used by one thread."""
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the ledger stands; partitions that it does not know are left out.
+
+        What was answered is still so when the transaction commits, or it does not commit: the rows are locked, or checked again,
+        or whoever else could change them is fenced.
+        """
+        ...
+
+    def write(self, output: _Output) -> None:
+        """Adds the output of a batch. Nobody sees it before the transaction commits."""
+        ...
+
+    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets positions, those of unknown partitions included. Nobody sees them before the transaction commits."""
+        ...
+
+
+class Ledger(Protocol[_Output]):
+    """The positions that a sink keeps beside its output, for one group: :mod:`streamgroups.exactly_once.ledger`."""
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the ledger stands now; partitions that it does not know are left out.
+
+        Raises:
+            SinkUnreachable: if the sink does not answer.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[LedgerTransaction[_Output]]:
+        """Begins a transaction. It commits when the block ends, and is undone if the block raises.
+
+        Raises:
+            LedgerConflict: at the end of the block, if others have changed a position that was asked for; nothing is written.
+            SinkUnreachable: if the sink does not answer. At the end of the block: it may have committed, or not; whoever
+                judges the batch again will see.
+        """
         ...

@@ -30,6 +30,7 @@ from streamgroups.fakes.clock import FakeClock
 from streamgroups.fakes.cluster import FakeCluster, Record
 from streamgroups.fakes.group import CommitAnswer, FakeGroup
 from streamgroups.fakes.history import FakeHistory
+from streamgroups.fakes.ledger import FakeLedger, Moment
 from streamgroups.fakes.member import FakeMember
 from streamgroups.fakes.records import FakeRecords
 
@@ -41,7 +42,9 @@ __all__ = [
     "FakeCluster",
     "FakeGroup",
     "FakeHistory",
+    "FakeLedger",
     "FakeMember",
     "FakeRecords",
+    "Moment",
     "Record",
 ]

@@ -1,0 +1,107 @@
+"""Writing a batch exactly once, and taking partitions over, in a sink's own transaction.
+
+Called by sinks that keep a ledger. The one place that joins the :class:`~streamgroups.ports.Ledger` with the rules of
+:mod:`streamgroups.exactly_once`. Source: SEMANTICS X2-X4, S5.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import FencedBatch
+from streamgroups.exactly_once.ledger import AlreadyDone, Commit, Fenced, NothingRead, judge
+from streamgroups.exactly_once.taking_over import TakeOver, take_over
+from streamgroups.groups.membership import Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Ledger
+
+logger = logging.getLogger(__name__)
+
+_Output = TypeVar("_Output")
+
+
+def commit_batch(
+    ledger: Ledger[_Output], ranges: Collection[OffsetRange], output: _Output | None, *, group_id: str
+) -> Commit | AlreadyDone | NothingRead:
+    """Writes the output of a batch and moves the ledger, together or not at all.
+
+    It may be called again after any failure: if the first call did commit, the second finds it done.
+
+    Args:
+        ledger: where the output goes.
+        ranges: all that the batch has read, also what no longer belongs to this member: its records are in the output.
+        output: what to write; ``None`` for nothing.
+        group_id: the group, for the text of a refusal.
+
+    Returns:
+        What the ledger said. Only after :class:`~streamgroups.exactly_once.ledger.Commit` was anything written.
+
+    Raises:
+        FencedBatch: if the ledger does not stand where the batch begins, or the batch has output and has read nothing.
+        LedgerConflict: if another transaction was faster; call it again.
+        SinkUnreachable: if it is not known whether it was written; call it again.
+
+    >>> from streamgroups.fakes import FakeLedger
+    >>> ledger, p0 = FakeLedger(), TopicPartition("flights", 0)
+    >>> with ledger.transaction() as transaction:
+    ...     transaction.advance({p0: 0})
+    >>> for _ in range(2):
+    ...     print(type(commit_batch(ledger, [OffsetRange(p0, 0, 10)], "ten flights", group_id="billing")).__name__)
+    Commit
+    AlreadyDone
+    >>> ledger.written
+    ['ten flights']
+    """
+    with ledger.transaction() as transaction:
+        positions = transaction.positions([r.topic_partition for r in ranges])
+        verdict = judge(ranges, positions)
+        if isinstance(verdict, Fenced):
+            raise verdict.error(group_id)
+        if isinstance(verdict, NothingRead) and output is not None:
+            raise FencedBatch(
+                f"A batch of group '{group_id}' has output and has read nothing: its replay could not be told from it.",
+                remedy="Write this query's output at least once.",
+            )
+        if isinstance(verdict, Commit):
+            if output is not None:
+                transaction.write(output)
+            transaction.advance(verdict.next_offsets)
+    return verdict
+
+
+def take_over_partitions(
+    ledger: Ledger[_Output], owned: Mapping[TopicPartition, Owned], policy: OnRestart, *, group_id: str
+) -> TakeOver:
+    """Finds where partitions that came in are read on, opens the ledger for those it does not know, and moves it if it must.
+
+    The caller sets the group's committed offsets to :attr:`TakeOver.follow`.
+
+    Args:
+        ledger: where the output goes.
+        owned: what came in, with the group's committed offsets, or where to start.
+        policy: who is right if a tool has moved the group.
+        group_id: the group, for what is told.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference; nothing is changed.
+        LedgerConflict: if another member was faster; call it again.
+        SinkUnreachable: if the sink does not answer; call it again.
+
+    >>> from streamgroups.fakes import FakeLedger
+    >>> ledger, p0 = FakeLedger(), TopicPartition("flights", 0)
+    >>> _ = take_over_partitions(ledger, {p0: Owned(5)}, OnRestart.GROUP, group_id="billing")
+    >>> ledger.positions([p0])
+    {TopicPartition(topic='flights', partition=0): 5}
+    """
+    with ledger.transaction() as transaction:
+        decided = take_over(owned, transaction.positions(owned.keys()), policy)
+        moved = {tp: to for tp, (_, to) in decided.move.items()}
+        if decided.open_at or moved:
+            transaction.advance({**decided.open_at, **moved})
+    for difference in decided.differences:
+        wins = "the group" if difference.topic_partition in decided.move else "the ledger"
+        logger.warning("Group '%s' and its ledger differ, %s is right: %s", group_id, wins, difference)
+    return decided

@@ -1,0 +1,169 @@
+"""May this batch be written? The compare-and-swap of a ledger, as a function.
+
+Called by ``streamgroups.committing`` inside the sink's own transaction. A ledger is the position of every source partition, kept where
+the output is kept and moved in the transaction that writes it. So the question is never "which batch is this?" (a new checkpoint
+counts from 0 again) but "is everything before it written, and nothing of it?". Source: SEMANTICS X2-X4.
+
+Per partition, for a batch that reads ``[from, to)`` and a ledger that stands at ``p``:
+
+==================  ==============  ============================================================================
+``p`` is            the partition   because
+==================  ==============  ============================================================================
+``from``            is next         all before it is written, nothing of it is
+``to``              is done         exactly this was written, or others reached the same end
+between the two     overlaps        part of it is written
+after ``to``        is passed       others have read on: this is a zombie, or an old replay
+before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was moved back, or is another one
+not there           is unknown      the ledger was emptied, or never opened for it
+==================  ==============  ============================================================================
+
+All are next: commit. All are done: the batch was committed before. Anything else: fenced, and nothing is written; what is done
+and what is not cannot be told apart in the output of a whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from streamgroups.errors import FencedBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+class Standing(Enum):
+    """How a range stands to the ledger; the value is what an error says of it."""
+
+    NEXT = "is next"
+    DONE = "is written already"
+    OVERLAPS = "is written in part"
+    PASSED = "has been passed"
+    LEAVES_A_GAP = "leaves a gap"
+    UNKNOWN = "has no position"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One range of a batch beside its ledger.
+
+    Args:
+        range: what the batch reads.
+        position: where the ledger stands; ``None`` if it does not know the partition.
+    """
+
+    range: OffsetRange
+    position: int | None
+
+    @property
+    def standing(self) -> Standing:
+        """How the two stand to each other.
+
+        >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
+        >>> [Finding(r, p).standing.name for p in (10, 20, 15, 25, 5, None)]
+        ['NEXT', 'DONE', 'OVERLAPS', 'PASSED', 'LEAVES_A_GAP', 'UNKNOWN']
+        """
+        position, begin, end = self.position, self.range.next_offset, self.range.end_offset
+        if position is None:
+            return Standing.UNKNOWN
+        if position == begin:
+            return Standing.NEXT
+        if position == end:
+            return Standing.DONE
+        if position < begin:
+            return Standing.LEAVES_A_GAP
+        return Standing.OVERLAPS if position < end else Standing.PASSED
+
+    def __str__(self) -> str:
+        where = "the ledger does not know it" if self.position is None else f"the ledger stands at {self.position}"
+        return f"{self.range} {self.standing.value} ({where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write the output and move the ledger, both or neither.
+
+    Args:
+        next_offsets: where the ledger stands afterwards.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyDone:
+    """The batch was committed before, and its answer was lost: write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingRead:
+    """The batch reads no offset, so that nothing tells it from its replay: it must have no output either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Write nothing and fail.
+
+    Args:
+        findings: every range of the batch, those that are next included.
+    """
+
+    findings: tuple[Finding, ...]
+
+    def error(self, group_id: str) -> FencedBatch:
+        """The refusal in words.
+
+        >>> found = Finding(OffsetRange(TopicPartition("flights", 0), 10, 20), 25)
+        >>> print(Fenced((found,)).error("billing").what)
+        A batch of group 'billing' was refused, nothing of it is written: flights-0[10,20) has been passed (the ledger stands at 25).
+        """
+        # If all that is wrong is that some are done, the others say no more than that.
+        told = "; ".join(str(f) for f in self.findings if f.standing is not Standing.NEXT)
+        return FencedBatch(
+            f"A batch of group '{group_id}' was refused, nothing of it is written: {told}.", remedy=self._remedy()
+        )
+
+    def _remedy(self) -> str:
+        standings = {f.standing for f in self.findings}
+        if Standing.UNKNOWN in standings:
+            return "If the ledger was emptied by mistake restore it; then restart the query, which opens it anew where the group stands."
+        if Standing.LEAVES_A_GAP in standings:
+            return "Check that the ledger is the right one and was not set back; then restart the query, which goes on where it stands."
+        return "Restart the query: it goes on where the ledger stands. A run that others have replaced needs nothing."
+
+
+Verdict: TypeAlias = Commit | AlreadyDone | NothingRead | Fenced
+
+
+def judge(ranges: Iterable[OffsetRange], positions: Mapping[TopicPartition, int]) -> Verdict:
+    """What the ledger says to a batch.
+
+    Args:
+        ranges: what the batch reads, at most one range of each partition. Empty ones count for nothing.
+        positions: where the ledger stands, read in the transaction that will write the batch.
+
+    Raises:
+        ValueError: if two ranges are of one partition.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> batch = [OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)]
+    >>> judge(batch, {p0: 10, p1: 5})
+    Commit(next_offsets={TopicPartition(topic='flights', partition=0): 20, TopicPartition(topic='flights', partition=1): 6})
+    >>> judge(batch, {p0: 20, p1: 6})
+    AlreadyDone()
+    >>> [str(f) for f in judge(batch, {p0: 20, p1: 5}).findings]
+    ['flights-0[10,20) is written already (the ledger stands at 20)', 'flights-1[5,6) is next (the ledger stands at 5)']
+    """
+    read = sorted(r for r in ranges if len(r))
+    partitions = [r.topic_partition for r in read]
+    if len(set(partitions)) < len(partitions):
+        raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
+    findings = tuple(Finding(r, positions.get(r.topic_partition)) for r in read)
+    standings = {f.standing for f in findings}
+    if not standings:
+        return NothingRead()
+    if standings == {Standing.NEXT}:
+        return Commit({r.topic_partition: r.end_offset for r in read})
+    if standings == {Standing.DONE}:
+        return AlreadyDone()
+    return Fenced(findings)

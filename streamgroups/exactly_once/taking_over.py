@@ -1,0 +1,182 @@
+"""Where a partition is read on when it comes to a member whose sink keeps a ledger, and what of a logged batch is replayed.
+
+Called by ``streamgroups.committing`` when partitions are assigned, at the start of a query and whenever the group moves one. The
+ledger is the truth: it moves with the output. The group's committed offset only follows it, for the tools, and may be behind.
+But a tool may also have moved the group on purpose, and then the policy of ``onRestart`` decides. Source: SEMANTICS S5, X4.
+
+Per partition, with the ledger at ``p`` and the group's committed offset ``c``:
+
+=====================  =========================  ==================================================================
+``c`` is               ``p`` is                   then
+=====================  =========================  ==================================================================
+anything               not there                  the ledger is opened at ``c``, or where the partition is to start
+none, or ``p``         anything                   read from ``p``
+a member's, below      above ``c``                read from ``p``; the group's commit is missing, and is made up for
+a member's, above      below ``c``                difference: read from ``p`` all the same, unless the policy is to fail:
+                                                  the ledger was set back (a restored backup), and its output with it
+a tool's, not ``p``    anything                   difference: the policy decides. ``group``: the ledger is moved to ``c``;
+                                                  ``checkpoint``: the group is moved to ``p``; ``fail``: refused
+=====================  =========================  ==================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgroups.batches.offset_json import BatchOffset
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import PositionsDiffer
+from streamgroups.exactly_once.ledger import Finding, Standing
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDifference:
+    """A partition for which ledger and group name different positions, and neither is just late."""
+
+    topic_partition: TopicPartition
+    ledger_next_offset: int
+    committed_next_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic_partition}: ledger {self.ledger_next_offset}, "
+            f"group {self.committed_next_offset} ({self.committed_next_offset - self.ledger_next_offset:+d})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """What to do with partitions that came in.
+
+    Args:
+        next_offsets: where each is read on.
+        open_at: positions to give to a ledger that has none, if it still has none.
+        move: positions of the ledger to change, from and to, because a tool's word counts.
+        follow: committed offsets of the group to set to the ledger's.
+        differences: where ledger and group differed, whatever was decided.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+    open_at: Mapping[TopicPartition, int]
+    move: Mapping[TopicPartition, tuple[int, int]]
+    follow: Mapping[TopicPartition, int]
+    differences: tuple[LedgerDifference, ...]
+
+
+def take_over(
+    owned: Mapping[TopicPartition, Owned], ledger: Mapping[TopicPartition, int], policy: OnRestart
+) -> TakeOver:
+    """Decides about partitions that came in.
+
+    Args:
+        owned: what came in, with the group's committed offsets, or where to start.
+        ledger: where the ledger stands; a partition that it does not know is left out.
+        policy: who is right if a tool has moved the group.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> decided = take_over({p0: Owned(10), p1: Owned(7)}, {p0: 20}, OnRestart.FAIL)
+    >>> [decided.next_offsets[p] for p in (p0, p1)]
+    [20, 7]
+    >>> decided.follow[p0], decided.open_at[p1]
+    (20, 7)
+    """
+    differences = tuple(
+        LedgerDifference(tp, ledger[tp], owned[tp].next_offset)
+        for tp in sorted(owned.keys() & ledger.keys())
+        if _differs(owned[tp], ledger[tp])
+    )
+    if policy is OnRestart.FAIL and differences:
+        raise PositionsDiffer(
+            "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
+            remedy="Restart once with onRestart=group (moves the ledger where a tool has moved the group) "
+            "or onRestart=checkpoint (moves the group where the ledger stands).",
+        )
+    move = {
+        d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)
+        for d in differences
+        if policy is OnRestart.GROUP and owned[d.topic_partition].origin is Origin.FOREIGN
+    }
+    open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
+    kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
+    moved = {tp: to for tp, (_, to) in move.items()}
+    follow = {tp: n for tp, n in {**kept, **open_at}.items() if _silent(owned[tp]) or owned[tp].next_offset != n}
+    return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences)
+
+
+def _silent(owned: Owned) -> bool:
+    """Whether the group has nothing committed."""
+    return owned.origin in (Origin.STARTING, Origin.OLDEST)
+
+
+def _differs(owned: Owned, ledger_next_offset: int) -> bool:
+    if _silent(owned) or owned.next_offset == ledger_next_offset:
+        return False
+    # Members commit to the group after the ledger has moved, so theirs may lag behind it.
+    return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What becomes of a batch that Spark has logged and not finished.
+
+    Args:
+        ranges: what is read again.
+        done: ranges that the ledger says are written.
+        left: ranges that belong to other members now, or that the ledger has passed or not yet reached.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    done: tuple[OffsetRange, ...] = ()
+    left: tuple[OffsetRange, ...] = ()
+
+
+def replay(batch: BatchOffset, next_offsets: Mapping[TopicPartition, int], *, whole: bool) -> Replay:
+    """What of an unfinished batch is read again, given where owned partitions stand.
+
+    Args:
+        batch: what the checkpoint holds.
+        next_offsets: of all owned partitions: :attr:`TakeOver.next_offsets`.
+        whole: whether it must be all or nothing, because state was built of it. A batch that is written is then
+            read again for the state's sake, and the ledger keeps its output from being written twice.
+
+    Raises:
+        PositionsDiffer: if it must be whole and cannot be.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> batch = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 9)))
+    >>> [str(r) for r in replay(batch, {p0: 20, p1: 7}, whole=False).ranges]
+    ['flights-1[7,9)']
+    """
+    findings = tuple(Finding(r, next_offsets.get(r.topic_partition)) for r in sorted(batch.ranges) if len(r))
+    if whole:
+        return _whole(findings)
+    again, done, left = [], [], []
+    for finding in findings:
+        r, position = finding.range, finding.position
+        if finding.standing in (Standing.NEXT, Standing.OVERLAPS) and position is not None:
+            again.append(OffsetRange(r.topic_partition, position, r.end_offset))
+        elif finding.standing is Standing.DONE:
+            done.append(r)
+        else:
+            left.append(r)
+    return Replay(tuple(again), tuple(done), tuple(left))
+
+
+def _whole(findings: tuple[Finding, ...]) -> Replay:
+    ranges = tuple(f.range for f in findings)
+    standings = {f.standing for f in findings}
+    if standings <= {Standing.NEXT}:
+        return Replay(ranges)
+    if standings == {Standing.DONE}:
+        return Replay(ranges, done=ranges)
+    wrong = "; ".join(str(f) for f in findings if f.standing is not Standing.NEXT)
+    raise PositionsDiffer(
+        f"The query's state needs the whole of its unfinished batch again, but {wrong}.",
+        remedy="Set the ledger and its output back together, or start the query with a new checkpoint and state.",
+    )

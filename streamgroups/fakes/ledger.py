@@ -1,0 +1,93 @@
+"""A sink with a ledger in memory, with atomic transactions. Implements :class:`streamgroups.ports.Ledger`.
+
+Transactions are optimistic: two may be open at once, and the one that ends second is refused if the first has changed what it
+asked for. A test can look in at every moment of one, to let others act there or to break it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import Generic, TypeVar
+
+from streamgroups.errors import LedgerConflict
+from streamgroups.partitions import TopicPartition
+
+_Output = TypeVar("_Output")
+
+
+class Moment(Enum):
+    """Where in a transaction a test may look in."""
+
+    #: Nothing was asked yet.
+    BEGUN = "begun"
+    #: All is asked and written; nobody sees it.
+    COMMITTING = "committing"
+    #: Everybody sees it; whoever commits does not know it yet.
+    COMMITTED = "committed"
+
+
+def _nothing(moment: Moment) -> None:
+    """What happens at the moments of a transaction if a test does not care."""
+
+
+class FakeLedger(Generic[_Output]):
+    """Output in the order of its commits, and the positions it reaches.
+
+    Args:
+        at: called at every :class:`Moment` of a transaction; what it raises breaks the transaction off there.
+
+    >>> ledger: FakeLedger[str] = FakeLedger()
+    >>> with ledger.transaction() as transaction:
+    ...     transaction.write("ten flights")
+    ...     transaction.advance({TopicPartition("flights", 0): 10})
+    >>> ledger.written, ledger.positions([TopicPartition("flights", 0)])
+    (['ten flights'], {TopicPartition(topic='flights', partition=0): 10})
+    """
+
+    def __init__(self, at: Callable[[Moment], None] = _nothing) -> None:
+        self.at = at
+        self.written: list[_Output] = []
+        self._positions: dict[TopicPartition, int] = {}
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Ledger.positions`."""
+        return {tp: self._positions[tp] for tp in partitions if tp in self._positions}
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Transaction[_Output]]:
+        """See :meth:`streamgroups.ports.Ledger.transaction`."""
+        self.at(Moment.BEGUN)
+        transaction = _Transaction[_Output](self)
+        yield transaction
+        self.at(Moment.COMMITTING)
+        changed = sorted(tp for tp, n in transaction.asked.items() if self._positions.get(tp) != n)
+        if changed:
+            raise LedgerConflict(
+                f"The ledger's positions of {', '.join(map(str, changed))} have changed meanwhile.", remedy="Try again."
+            )
+        self.written += transaction.written
+        self._positions |= transaction.next_offsets
+        self.at(Moment.COMMITTED)
+
+
+class _Transaction(Generic[_Output]):
+    """See :class:`streamgroups.ports.LedgerTransaction`."""
+
+    def __init__(self, ledger: FakeLedger[_Output]) -> None:
+        self._ledger = ledger
+        self.asked: dict[TopicPartition, int | None] = {}
+        self.written: list[_Output] = []
+        self.next_offsets: dict[TopicPartition, int] = {}
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._ledger.positions(partitions)
+        self.asked |= {tp: found.get(tp) for tp in partitions}
+        return found
+
+    def write(self, output: _Output) -> None:
+        self.written.append(output)
+
+    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        self.next_offsets |= next_offsets

@@ -1,0 +1,76 @@
+"""What every implementation of :class:`streamgroups.ports.Ledger` must do, written once.
+
+A test module subclasses it and gives it a fixture ``outside``: the fake here, real databases in the integration tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pytest
+
+from streamgroups.errors import LedgerConflict
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Ledger
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Outside(Protocol):
+    """A sink: its ledger, and what a reader of its output sees."""
+
+    @property
+    def ledger(self) -> Ledger[str]: ...
+    @property
+    def visible(self) -> list[str]: ...
+
+
+class LedgerContract:
+    """:class:`streamgroups.ports.Ledger`."""
+
+    def test_a_new_ledger_knows_nothing(self, outside: Outside) -> None:
+        assert outside.ledger.positions([P0, P1]) == {}
+        assert outside.visible == []
+
+    def test_output_and_positions_appear_together_and_not_before(self, outside: Outside) -> None:
+        with outside.ledger.transaction() as transaction:
+            assert transaction.positions([P0]) == {}
+            transaction.write("one")
+            transaction.advance({P0: 10})
+            transaction.write("two")
+            transaction.advance({P1: 3})
+            assert (outside.visible, outside.ledger.positions([P0, P1])) == ([], {})
+        assert (outside.visible, outside.ledger.positions([P0, P1])) == (["one", "two"], {P0: 10, P1: 3})
+
+    def test_a_block_that_raises_leaves_nothing(self, outside: Outside) -> None:
+        def break_off(raised: Callable[[], Exception]) -> None:
+            with outside.ledger.transaction() as transaction:
+                transaction.write("never")
+                transaction.advance({P0: 10})
+                raise raised()
+
+        with pytest.raises(RuntimeError, match="broken off"):
+            break_off(lambda: RuntimeError("broken off"))
+        assert (outside.visible, outside.ledger.positions([P0])) == ([], {})
+
+    def test_positions_may_be_set_back(self, outside: Outside) -> None:
+        for position in (10, 4):
+            with outside.ledger.transaction() as transaction:
+                transaction.advance({P0: position})
+        assert outside.ledger.positions([P0, P1]) == {P0: 4}
+
+    def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
+        """Under optimistic transactions; where rows are locked the second waits, and never gets here."""
+
+        def slow() -> None:
+            with outside.ledger.transaction() as first:
+                first.positions([P0])
+                with outside.ledger.transaction() as second:
+                    second.advance({P0: 5})
+                first.write("late")
+                first.advance({P0: 10})
+
+        with pytest.raises(LedgerConflict, match="flights-0"):
+            slow()
+        assert (outside.visible, outside.ledger.positions([P0])) == ([], {P0: 5})

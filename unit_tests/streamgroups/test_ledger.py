@@ -1,0 +1,166 @@
+"""X2-X4: what a ledger says to a batch, row by row of the table in ``exactly_once.ledger``, and what a sink does about it."""
+
+from __future__ import annotations
+
+import pickle
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.committing import commit_batch
+from streamgroups.errors import FencedBatch, SinkUnreachable
+from streamgroups.exactly_once.ledger import AlreadyDone, Commit, Fenced, Finding, NothingRead, Standing, judge
+from streamgroups.fakes import FakeLedger, Moment
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+BATCH = (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 9))
+OFFSETS = st.integers(0, 12)
+
+
+@pytest.mark.parametrize(
+    ("position", "standing"),
+    [
+        (None, Standing.UNKNOWN),
+        (9, Standing.LEAVES_A_GAP),
+        (10, Standing.NEXT),
+        (11, Standing.OVERLAPS),
+        (19, Standing.OVERLAPS),
+        (20, Standing.DONE),
+        (21, Standing.PASSED),
+    ],
+)
+def test_one_partition(position: int | None, standing: Standing) -> None:
+    finding = Finding(OffsetRange(P0, 10, 20), position)
+    assert finding.standing is standing
+    verdict = judge([finding.range], {} if position is None else {P0: position})
+    expected = {Standing.NEXT: Commit({P0: 20}), Standing.DONE: AlreadyDone()}
+    assert verdict == expected.get(standing, Fenced((finding,)))
+
+
+def test_all_must_be_next() -> None:
+    assert judge(BATCH, {P0: 10, P1: 5}) == Commit({P0: 20, P1: 9})
+
+
+def test_all_must_be_done() -> None:
+    assert judge(BATCH, {P0: 20, P1: 9}) == AlreadyDone()
+
+
+def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
+    verdict = judge(BATCH, {P0: 10, P1: 9, P2: 77})
+    assert isinstance(verdict, Fenced)
+    assert [(f.range, f.standing) for f in verdict.findings] == [
+        (BATCH[0], Standing.NEXT),
+        (BATCH[1], Standing.DONE),
+    ]
+    error = verdict.error("billing")
+    assert "flights-1[5,9) is written already (the ledger stands at 9)" in error.what
+    assert "flights-0" not in error.what
+    assert "Restart the query" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("positions", "said", "remedy"),
+    [
+        ({P0: 12, P1: 5}, "flights-0[10,20) is written in part (the ledger stands at 12)", "goes on where the ledger"),
+        ({P0: 33, P1: 5}, "flights-0[10,20) has been passed (the ledger stands at 33)", "goes on where the ledger"),
+        ({P0: 10, P1: 2}, "flights-1[5,9) leaves a gap (the ledger stands at 2)", "not set back"),
+        ({P0: 10}, "flights-1[5,9) has no position (the ledger does not know it)", "opens it anew"),
+    ],
+)
+def test_a_refusal_says_what_where_and_what_next(positions: dict[TopicPartition, int], said: str, remedy: str) -> None:
+    verdict = judge(BATCH, positions)
+    assert isinstance(verdict, Fenced)
+    error = pickle.loads(pickle.dumps(verdict.error("billing")))
+    assert isinstance(error, FencedBatch)
+    assert said in error.what
+    assert "group 'billing'" in error.what
+    assert remedy in error.remedy
+
+
+def test_a_batch_without_offsets_is_neither_next_nor_done() -> None:
+    assert judge([], {P0: 10}) == NothingRead()
+    assert judge([OffsetRange(P0, 7, 7)], {P0: 10}) == NothingRead()
+
+
+def test_empty_ranges_do_not_fence_a_batch() -> None:
+    assert judge([OffsetRange(P0, 7, 7), BATCH[1]], {P0: 10, P1: 5}) == Commit({P1: 9})
+
+
+def test_a_batch_reads_one_range_of_each_partition() -> None:
+    with pytest.raises(ValueError, match=r"flights-0\[0,5\), flights-0\[5,9\)"):
+        judge([OffsetRange(P0, 0, 5), OffsetRange(P0, 5, 9)], {P0: 0})
+
+
+@given(
+    st.dictionaries(st.sampled_from([P0, P1, P2]), st.tuples(OFFSETS, OFFSETS).map(sorted), min_size=1),
+    st.dictionaries(st.sampled_from([P0, P1, P2]), OFFSETS),
+)
+def test_what_is_committed_is_done_and_is_committed_once(
+    reads: dict[TopicPartition, list[int]], positions: dict[TopicPartition, int]
+) -> None:
+    ranges = [OffsetRange(tp, begin, end) for tp, (begin, end) in reads.items()]
+    verdict = judge(ranges, positions)
+    if isinstance(verdict, Commit):
+        after = {**positions, **verdict.next_offsets}
+        assert judge(ranges, after) == AlreadyDone()
+        assert all(positions[tp] < n for tp, n in verdict.next_offsets.items()), "positions only rise"
+    if isinstance(verdict, Fenced):
+        assert {f.range for f in verdict.findings} == {r for r in ranges if len(r)}
+
+
+# ---- in a sink's transaction ---------------------------------------------------------------------------------------
+
+
+def _opened(at: int = 0) -> FakeLedger[str]:
+    ledger: FakeLedger[str] = FakeLedger()
+    with ledger.transaction() as transaction:
+        transaction.advance({P0: at, P1: at})
+    return ledger
+
+
+def test_a_batch_is_written_once() -> None:
+    ledger, ranges = _opened(), [OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 2)]
+    assert commit_batch(ledger, ranges, "five and two", group_id="g") == Commit({P0: 5, P1: 2})
+    assert commit_batch(ledger, ranges, "five and two", group_id="g") == AlreadyDone()
+    assert (ledger.written, ledger.positions([P0, P1])) == (["five and two"], {P0: 5, P1: 2})
+
+
+def test_a_refused_batch_changes_nothing() -> None:
+    ledger = _opened(at=3)
+    with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) is written in part"):
+        commit_batch(ledger, [OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 4)], "a zombie's", group_id="g")
+    assert (ledger.written, ledger.positions([P0, P1])) == ([], {P0: 3, P1: 3})
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_lost_answer_is_asked_for_again(moment: Moment) -> None:
+    ledger = _opened()
+
+    def no_answer(now: Moment) -> None:
+        if now is moment:
+            raise SinkUnreachable("No answer.")
+
+    ledger.at = no_answer
+    with pytest.raises(SinkUnreachable):
+        commit_batch(ledger, [OffsetRange(P0, 0, 5)], "five", group_id="g")
+    ledger.at = lambda now: None
+    again = commit_batch(ledger, [OffsetRange(P0, 0, 5)], "five", group_id="g")
+    assert again == (AlreadyDone() if moment is Moment.COMMITTED else Commit({P0: 5}))
+    assert (ledger.written, ledger.positions([P0])) == (["five"], {P0: 5})
+
+
+def test_a_batch_without_output_moves_the_ledger_all_the_same() -> None:
+    ledger = _opened()
+    assert commit_batch(ledger, [OffsetRange(P0, 0, 5)], None, group_id="g") == Commit({P0: 5})
+    assert (ledger.written, ledger.positions([P0])) == ([], {P0: 5})
+
+
+def test_output_of_a_batch_that_read_nothing_is_refused() -> None:
+    ledger = _opened()
+    assert commit_batch(ledger, [], None, group_id="g") == NothingRead()
+    with pytest.raises(FencedBatch, match="has output and has read nothing") as refused:
+        commit_batch(ledger, [], "a window that closed", group_id="g")
+    assert "at least once" in refused.value.remedy
+    assert ledger.written == []
