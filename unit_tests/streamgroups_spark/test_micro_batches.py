@@ -21,7 +21,7 @@ from streamgroups.errors import (
 )
 from streamgroups.fakes import FakeCluster
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import LiveGroup, MembershipMode
+from streamgroups.groups.joining import LiveGroup, LiveMember, MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
@@ -189,6 +189,11 @@ class TestTriggers:
         assert run.batch() == ["flights-0[11,12)"]
 
 
+def alice_alone() -> tuple[LiveMember, ...]:
+    """A group that has given everything to alice."""
+    return (LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset({tp(0), tp(1)})),)
+
+
 class TestWarmingUp:
     def test_a_query_that_joins_others_runs_a_batch_without_records_first(self, world: World) -> None:
         world.produce(3, 3)
@@ -207,7 +212,7 @@ class TestWarmingUp:
     def test_where_nobody_reads_it_joins_at_once(self, world: World) -> None:
         assert Run(world, "alice").start().has_joined
 
-    def test_the_trigger_once_and_availableNow_have_no_batch_to_spare(self, world: World) -> None:
+    def test_the_trigger_once_has_no_batch_to_spare(self, world: World) -> None:
         world.produce(3, 3)
         alice = Run(world, "alice").start()
         alice.batch()
@@ -215,9 +220,14 @@ class TestWarmingUp:
         bob.plan(limited=False)
         assert bob.has_joined
         assert bob.checkpoint.offsets == []
-        carol = Run(world, "carol").start(until_now=True)
-        carol.plan()
-        assert carol.checkpoint.offsets == []
+
+    def test_availableNow_has_none_either(self, world: World) -> None:
+        alice = Run(world, "alice").start()
+        bob = Run(world, "bob")
+        world.cluster.host("airline", lambda: LiveGroup("airline", alice_alone(), settled=True))
+        assert bob.start(until_now=True).plan() is None
+        assert bob.has_joined
+        assert alice.checkpoint.offsets == bob.checkpoint.offsets == []
 
     def test_S5_killed_while_it_warms_up_it_resumes_as_if_it_had_not(self, world: World) -> None:
         world.produce(3)
