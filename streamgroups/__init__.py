@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamgroups.groups.cursors.message import Message
     from streamgroups.groups.cursors.starting import CursorType
     from streamgroups_kafka.group_cursors import GroupCursors
+    from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "GroupCursors": "streamgroups_kafka.group_cursors",
     "Message": "streamgroups.groups.cursors.message",
+    "MetricsListener": "streamgroups_spark.metrics_listener",
     "register": "streamgroups_spark.registering",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
@@ -37,6 +39,7 @@ __all__ = [
     "TRIM_HORIZON",
     "GroupCursors",
     "Message",
+    "MetricsListener",
     "__version__",
     "register",
 ]

@@ -10,7 +10,7 @@ import pytest
 import streamgroups as sg
 
 CURSOR_TYPES = {"TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET"}
-OFFERED = {"__version__", "register", "GroupCursors", "Message", *CURSOR_TYPES}
+OFFERED = {"__version__", "register", "GroupCursors", "Message", "MetricsListener", *CURSOR_TYPES}
 
 
 def test_everything_offered_is_there() -> None:

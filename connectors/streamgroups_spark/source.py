@@ -33,6 +33,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from streamgroups.batches.packing import Packing, pack
+from streamgroups.batches.progress import encode_report
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
@@ -159,6 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
+        self._member_name = ""
         self._micro_batches: MicroBatches | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -192,8 +194,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """See :meth:`MicroBatches.report_latest_offset`."""
-        return self._running().report_latest_offset()
+        """See :meth:`MicroBatches.report_latest_offset`, with whose they are: Spark's progress does not say."""
+        end_offsets = self._running().report_latest_offset()
+        return None if end_offsets is None else encode_report(self._group_id, self._member_name, end_offsets)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
@@ -225,6 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.client.get("client.id")
             or f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         )
+        self._member_name = name
         record: Recorder = (
             HistoryFile(options.history_dir, group_id=group_id, member=name) if options.history_dir else no_history
         )

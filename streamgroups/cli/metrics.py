@@ -16,7 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.monitoring import Monitor
 
 if TYPE_CHECKING:
-    from streamgroups.cli.exporting import GroupCollector
+    from streamgroups.exporting import Looks
 
 
 @with_cluster
@@ -44,15 +44,15 @@ def metrics(
     with connect() as cluster:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from streamgroups.cli.exporting import GroupCollector
+        from streamgroups.exporting import GroupCollector, Looks
 
         monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms)
-        collector = GroupCollector(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
-        failure = collector.refresh()
+        looks = Looks(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
+        failure = looks.refresh()
         if failure is not None:
             raise failure
         registry = CollectorRegistry()
-        registry.register(collector)
+        registry.register(GroupCollector(looks))
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as e:
@@ -61,20 +61,20 @@ def metrics(
             ) from e
         say(f"Metrics are at http://{host}:{server.server_port}/metrics")
         try:
-            _refresh_until_told_to_stop(collector, interval_s)
+            _refresh_until_told_to_stop(looks, interval_s)
         finally:
             server.shutdown()
             server.server_close()
             thread.join()
 
 
-def _refresh_until_told_to_stop(collector: GroupCollector, interval_s: float) -> None:
+def _refresh_until_told_to_stop(looks: Looks, interval_s: float) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     failed = False
     while not stopping.wait(interval_s):
-        failure = collector.refresh()
+        failure = looks.refresh()
         if failure is not None and not failed:
             say(f"Warning: {failure}")
         elif failure is None and failed:

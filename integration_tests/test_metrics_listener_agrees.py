@@ -1,0 +1,193 @@
+"""O3: what ``sg.MetricsListener`` tells Prometheus of a running query is what Kafka's tool and ``groups describe`` say of its group."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
+
+import streamgroups as sg
+from integration_tests.harness import Broker, committed, described, produce, wait_until
+from streamgroups.cli import app
+
+Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
+#: How often Spark says that a query has nothing to do.
+IDLE_MS = "500"
+
+
+@pytest.fixture
+def listen(spark: SparkSession) -> Iterator[Callable[..., sg.MetricsListener]]:
+    """Makes listeners and adds them; takes them away in the end."""
+    made: list[sg.MetricsListener] = []
+    before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", IDLE_MS)
+
+    def make(**arguments: object) -> sg.MetricsListener:
+        made.append(sg.MetricsListener(port=0, registry=CollectorRegistry(), **arguments))  # type: ignore[arg-type]
+        spark.streams.addListener(made[-1])
+        return made[-1]
+
+    yield make
+    for listener in made:
+        spark.streams.removeListener(listener)
+        listener.close()
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(before))
+
+
+def scrape(metrics: sg.MetricsListener) -> Samples:
+    """Everything it answers: values by name and labels, ids left out."""
+    with urllib.request.urlopen(f"http://{metrics.address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    return {
+        (s.name, tuple(v for k, v in sorted(s.labels.items()) if k != "query_id")): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def of_partitions(samples: Samples, name: str, query: str) -> dict[int, int]:
+    """The figures of a query's partitions, by partition."""
+    found = {}
+    for (sample, labels), value in samples.items():
+        if sample == f"streamgroups_partition_{name}" and labels[2] == query:
+            found[int(labels[1])] = int(value)
+    return found
+
+
+def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more: str) -> DataFrame:
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": group,
+        "subscribe": topic,
+        "startingPosition": "TRIM_HORIZON",
+        **more,
+    }
+    return spark.readStream.format("streamgroups").options(**options).load()
+
+
+def described_by_us(bootstrap: str, group: str) -> dict[int, tuple[int, int, int]]:
+    """Committed offset, end offset and lag of each partition, by ``streamgroups groups describe``."""
+    result = CliRunner().invoke(app, ["groups", "describe", group, "-b", bootstrap, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)["groups"]
+    return {p["partition"]: (p["committed_offset"], p["end_offset"], p["lag"]) for p in found["partitions"]}
+
+
+def told(samples: Samples, query: str) -> dict[int, tuple[int, int, int]]:
+    committed, end, lag = (
+        of_partitions(samples, name, query) for name in ("committed_offset", "end_offset", "lag_records")
+    )
+    return {p: (committed[p], end[p], lag[p]) for p in committed}
+
+
+def test_O3_figures_agree_once_the_batch_is_committed(
+    kafka: Broker,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    spark: SparkSession,
+    listen: Callable[..., sg.MetricsListener],
+) -> None:
+    topic, other = new_topic(2), new_topic(1)
+    produce(bootstrap, topic, 40, partitions=2)
+    metrics = listen()
+    with_cluster = listen(bootstrap_servers=bootstrap, interval_s=0.2)
+    rate = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", "1")
+        .load()
+        .selectExpr("encode(string(value), 'utf-8') value")
+    )
+    both = reading(spark, bootstrap, group, topic).select("value").union(rate)
+    query = reading(spark, bootstrap, group, topic).writeStream.format("noop").queryName("board").start()
+    second = reading(spark, bootstrap, f"{group}-2", other).writeStream.format("noop").start()
+    try:
+        everything = {0: (20, 20, 0), 1: (20, 20, 0)}
+        wait_until(lambda: told(scrape(metrics), "board") == everything, "Spark has told that all is read")
+        wait_until(lambda: committed(bootstrap, group, topic) == {0: 20, 1: 20}, "it is committed")
+        assert described_by_us(bootstrap, group) == everything
+        rows = {
+            int(r["PARTITION"]): (int(r["CURRENT-OFFSET"]), int(r["LOG-END-OFFSET"]), int(r["LAG"]))
+            for r in described(kafka, group)
+        }
+        assert rows == everything
+        # What only the cluster knows.
+        wait_until(lambda: told(scrape(with_cluster), "board") == everything, "the cluster has told the same")
+        samples = scrape(with_cluster)
+        assert samples["streamgroups_group_members", (group, "board")] == 1
+        assert samples["streamgroups_group_state", (group, "board", "Stable")] == 1
+        assert samples["streamgroups_up", ()] == 1
+        assert of_partitions(samples, "beginning_offset", "board") == {0: 0, 1: 0}
+        samples = scrape(metrics)
+        assert samples["streamgroups_query_input_rows_total", ("board",)] == 40
+        assert not [name for name, _ in samples if name.startswith(("streamgroups_group_members", "streamgroups_up"))]
+        assert str(second.id) in {
+            labels[0] for name, labels in samples if name == "streamgroups_query_heard_timestamp_seconds"
+        }
+    finally:
+        query.stop()
+        second.stop()
+    wait_until(lambda: "board" not in str(scrape(metrics)), "the series of a stopped query vanish")
+    mixed = both.writeStream.format("noop").queryName("mixed").start()
+    try:
+        produce(bootstrap, topic, 6, partitions=2, first=40)
+        wait_until(
+            lambda: told(scrape(metrics), "mixed") == {0: (23, 23, 0), 1: (23, 23, 0)}, "our source beside another"
+        )
+    finally:
+        mixed.stop()
+
+
+def test_O3_a_query_that_is_behind_and_one_that_fails(
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    listen: Callable[..., sg.MetricsListener],
+) -> None:
+    topic = new_topic(1)
+    produce(bootstrap, topic, 1_000, partitions=1)
+    metrics = listen(bootstrap_servers=bootstrap, interval_s=0.2)
+    alone = listen()
+    go_on = tmp_path / "go on"
+
+    def hold(batch: DataFrame, batch_id: int) -> None:
+        if batch_id > 0:
+            wait_until(go_on.exists, "the test lets the second batch end", 120)
+            raise RuntimeError("password=hunter2")
+
+    slow = reading(spark, bootstrap, group, topic, maxOffsetsPerTrigger="100")
+    query = slow.writeStream.foreachBatch(hold).queryName("slow").start()
+    try:
+        # The second batch is in flight: the first is committed, and the tool counts all but that as lag.
+        wait_until(lambda: committed(bootstrap, group, topic) == {0: 100}, "the first batch is committed")
+        wait_until(lambda: told(scrape(metrics), "slow") == {0: (100, 1_000, 900)}, "the cluster tells of it")
+        assert described_by_us(bootstrap, group) == {0: (100, 1_000, 900)}
+        # Spark alone has told of the first batch only, and not that it is committed.
+        assert told(scrape(alone), "slow") == {0: (0, 1_000, 900)}
+        assert of_partitions(scrape(alone), "processed_offset", "slow") == {0: 100}
+        assert scrape(metrics)["streamgroups_group_lag_seconds", (group, "slow")] > 0
+        go_on.touch()
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(120)
+    finally:
+        go_on.touch()
+        query.stop()
+
+    def failures() -> dict[tuple[str, ...], float]:
+        return {labels: v for (name, labels), v in scrape(alone).items() if name == "streamgroups_query_failures_total"}
+
+    wait_until(failures, "the failure is counted")
+    ((cause, name),) = failures()
+    assert (name, "hunter2" in cause, cause != "") == ("slow", False, True)
+    wait_until(lambda: not told(scrape(alone), "slow"), "its series are gone")

@@ -1,0 +1,221 @@
+"""What Spark says of a streaming query after each batch, and what our source tells Spark to say.
+
+Spark's progress names a query's sources only by their Java class, and knows nothing of groups. So :func:`encode_report` puts the group and
+the member beside the end offsets that ``reportLatestOffset`` returns, which Spark repeats as ``latestOffset``; and our sources are told
+from others by the offsets that :mod:`streamgroups.batches.offset_json` writes. Called by ``streamgroups_spark``; judged by
+:mod:`streamgroups.queries`. Source: Spark's ``StreamingQueryProgress.json``; ``golden/`` in the unit tests has recorded ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from streamgroups.batches.offset_json import BatchOffset, decode
+from streamgroups.errors import OffsetFormat, StreamGroupsError
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """What a source has told of itself when its batch was planned.
+
+    Args:
+        group_id: its group.
+        member: the ``client.id`` of its member.
+        end_offsets: where the partitions it owned ended then.
+    """
+
+    group_id: str
+    member: str
+    end_offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """One of our sources after a batch.
+
+    Args:
+        report: what it has told; ``None`` for a batch that Spark ran again after a restart.
+        first_offsets: the position of every partition before the batch.
+        next_offsets: the same after it.
+    """
+
+    report: SourceReport | None
+    first_offsets: Mapping[TopicPartition, int]
+    next_offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """A query after a batch, as far as Spark knows: what is ``None`` it has not said.
+
+    Args:
+        query_id: stays the same when the query is restarted.
+        run_id: does not.
+        name: what the user has called the query.
+        trigger_ms: when the batch was begun, in milliseconds since the epoch.
+        batch_id: Spark's number of the batch.
+        duration_ms: how long the batch took.
+        phases_ms: how long each of its phases took, by Spark's names (``addBatch``, ``latestOffset`` ...).
+        input_rows: rows read, from all sources.
+        input_rows_per_s: how fast they arrived, since the batch before.
+        processed_rows_per_s: how fast they were processed.
+        watermark_ms: the event-time watermark.
+        state_rows: rows in the query's state.
+        state_bytes: what the state takes in memory.
+        sources: those that are ours.
+    """
+
+    query_id: str
+    run_id: str
+    name: str | None
+    trigger_ms: int
+    batch_id: int
+    duration_ms: int | None
+    phases_ms: Mapping[str, int]
+    input_rows: int
+    input_rows_per_s: float | None
+    processed_rows_per_s: float | None
+    watermark_ms: int | None
+    state_rows: int | None
+    state_bytes: int | None
+    sources: tuple[SourceProgress, ...]
+
+
+def encode_report(group_id: str, member: str, end_offsets: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """What a source answers when Spark asks how far it could read.
+
+    Args:
+        group_id: its group.
+        member: the ``client.id`` of its member.
+        end_offsets: by topic and partition, as JSON has them.
+
+    >>> encode_report("board", "carol", {"flights": {"0": 25}})
+    {'group': 'board', 'member': 'carol', 'end': {'flights': {'0': 25}}}
+    """
+    return {"group": group_id, "member": member, "end": end_offsets}
+
+
+def decode_report(json_object: Any) -> SourceReport | None:
+    """Reads it back; ``None`` if it is none.
+
+    >>> decode_report({"group": "board", "member": "carol", "end": {"flights": {"0": 25}}}).end_offsets
+    {TopicPartition(topic='flights', partition=0): 25}
+    >>> decode_report({"flights": {"0": 25}}) is None
+    True
+    """
+    try:
+        group_id, member, end_offsets = json_object["group"], json_object["member"], json_object["end"]
+        ends = {TopicPartition(t, int(p)): int(end) for t, by in end_offsets.items() for p, end in by.items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return SourceReport(str(group_id), str(member), ends)
+
+
+def read_progress(text: str) -> QueryProgress:
+    """Understands the JSON of a progress.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        progress: dict[str, Any] = json.loads(text)
+        trigger_ms = read_time_ms(progress["timestamp"])
+        if trigger_ms is None:
+            raise ValueError(progress["timestamp"])
+        operators = progress.get("stateOperators") or []
+        return QueryProgress(
+            query_id=str(progress["id"]),
+            run_id=str(progress["runId"]),
+            name=progress.get("name"),
+            trigger_ms=trigger_ms,
+            batch_id=int(progress["batchId"]),
+            duration_ms=progress.get("batchDuration"),
+            phases_ms=dict(progress.get("durationMs") or {}),
+            input_rows=int(progress.get("numInputRows") or 0),
+            # Spark leaves out what is not a number: the rates of a batch that took no time.
+            input_rows_per_s=progress.get("inputRowsPerSecond"),
+            processed_rows_per_s=progress.get("processedRowsPerSecond"),
+            # Before the first watermark Spark says 1970.
+            watermark_ms=read_time_ms((progress.get("eventTime") or {}).get("watermark")) or None,
+            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators else None,
+            state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            sources=tuple(_ours(progress.get("sources") or [])),
+        )
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"not the progress of a query: {type(e).__name__}: {e}") from e
+
+
+def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
+    for source in sources:
+        try:
+            end = decode(_unpacked(source.get("endOffset")))
+        except OffsetFormat:
+            continue
+        # A batch may read from another source only: then this one is where its last batch ended.
+        idle = _unpacked(source.get("startOffset")) == _unpacked(source.get("endOffset"))
+        report = decode_report(_unpacked(source.get("latestOffset")))
+        yield SourceProgress(report, end.next_offsets if idle else _first_offsets(end), end.next_offsets)
+
+
+def _unpacked(offset: Any) -> Any:
+    """Spark writes an offset as the JSON it is, or as a text that holds it."""
+    if isinstance(offset, str):
+        try:
+            return json.loads(offset)
+        except ValueError:
+            return None
+    return offset
+
+
+def _first_offsets(end: BatchOffset) -> dict[TopicPartition, int]:
+    return {**end.resting, **{r.topic_partition: r.next_offset for r in end.ranges}}
+
+
+def read_time_ms(timestamp: str | None) -> int | None:
+    """Milliseconds since the epoch of a time as Spark writes it, always in UTC; ``None`` if it is no time.
+
+    >>> read_time_ms("2013-01-01T10:00:00.250Z")
+    1357034400250
+    """
+    if timestamp is None:
+        return None
+    for form in ("%Y-%m-%dT%H:%M:%S.%fZ", "%Y-%m-%dT%H:%M:%SZ"):
+        try:
+            return round(datetime.strptime(timestamp, form).replace(tzinfo=timezone.utc).timestamp() * 1000)
+        except ValueError:
+            continue
+    return None
+
+
+_OURS = re.compile(r"\bstreamgroups\.errors\.(\w+)")
+_JAVA = re.compile(r"\b(?:[a-z_][\w]*\.)+([A-Z]\w*(?:Exception|Error))\b")
+
+
+def cause_of(exception: str | None, error_class: str | None) -> str | None:
+    """Why a query was terminated, in one word that says nothing of its data; ``None`` if it was stopped.
+
+    Args:
+        exception: the text of the exception, Python's traceback included.
+        error_class: Spark's name of the condition.
+
+    >>> cause_of("pyspark...\\nstreamgroups.errors.DataLoss: Records are gone ...", "STREAM_FAILED")
+    'data_loss'
+    >>> cause_of("org.apache.spark.SparkException: Job aborted", None)
+    'SparkException'
+    >>> cause_of(None, None) is None
+    True
+    """
+    if exception is None:
+        return None
+    ours = {cls.__name__: cls.code for cls in StreamGroupsError.__subclasses__()}
+    named = [ours[name] for name in _OURS.findall(exception) if name in ours]
+    if named:
+        return named[-1]
+    java = _JAVA.findall(exception)
+    return error_class or (java[-1] if java else "unknown")

@@ -1,0 +1,292 @@
+"""``sg.MetricsListener`` is told recorded events of real queries: what Prometheus then reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import urllib.request
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
+
+import streamgroups as sg
+from streamgroups.cli.metrics import dashboard_json
+from streamgroups.errors import InvalidOption
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.monitoring import Monitor
+from streamgroups.partitions import TopicPartition
+from streamgroups_spark import metrics_listener
+from streamgroups_spark.cluster_looks import Connection
+from unit_tests.streamgroups.test_progress import EVENTS
+
+Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
+
+
+class Told:
+    """A listener, what it is told, and what Prometheus reads of it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.listener = sg.MetricsListener(registry=self.registry, **arguments)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        listener = self.listener
+        calls: dict[str, Callable[[], None]] = {
+            "started": lambda: listener.onQueryStarted(QueryStartedEvent.fromJson(event)),
+            "progress": lambda: listener.onQueryProgress(QueryProgressEvent.fromJson(event)),
+            "idle": lambda: listener.onQueryIdle(QueryIdleEvent.fromJson(event)),
+            "terminated": lambda: listener.onQueryTerminated(QueryTerminatedEvent.fromJson(event)),
+        }
+        calls[event["kind"]]()
+
+    def tell_of(self, name: str | None, count: int) -> None:
+        """Tells the first events of a recorded query."""
+        (query_id,) = {e["id"] for e in EVENTS if e["kind"] == "started" and e["name"] == name}
+        own = [e for e in EVENTS if query_id == (e["progress"]["id"] if e["kind"] == "progress" else e["id"])]
+        for event in own[:count]:
+            self.tell(event)
+
+    def look_once(self, cluster: FakeLooks) -> None:
+        """Waits for the first look at the cluster, and lets there be no more."""
+        assert cluster.connecting.wait(30)
+        assert self.listener._looks is not None
+        self.listener._looks.stop()
+
+    def scrape(self) -> Samples:
+        """Values by name and labels, ids left out."""
+        return {
+            (
+                s.name.removeprefix("streamgroups_"),
+                tuple(v for k, v in sorted(s.labels.items()) if k != "query_id"),
+            ): s.value
+            for family in text_string_to_metric_families(generate_latest(self.registry).decode())
+            for s in family.samples
+        }
+
+
+def of_partition(samples: Samples, partition: str) -> dict[str, float]:
+    return {
+        name: v for (name, labels), v in samples.items() if name.startswith("partition_") and labels[1] == partition
+    }
+
+
+def test_O3_a_query_that_reads() -> None:
+    told = Told()
+    told.tell_of("flight-board", 4)
+    samples = told.scrape()
+    expected = {"committed_offset": 10, "processed_offset": 15, "end_offset": 20, "lag_records": 5}
+    assert of_partition(samples, "0") == {f"partition_{name}": value for name, value in expected.items()}
+    assert samples["group_lag_records", ("board", "flight-board")] == 10
+    assert samples["query_input_rows_total", ("flight-board",)] == 30
+    assert samples["query_batches_total", ("flight-board",)] == 3
+    assert samples["query_batch_duration_seconds", ("flight-board",)] == 2.393
+    assert samples["query_phase_duration_seconds", ("addBatch", "flight-board")] == 1.28
+    assert samples["query_trigger_timestamp_seconds", ("flight-board",)] == 1_795_280_726.414
+    assert samples["query_event_errors_total", ()] == 0
+
+
+def test_O3_a_query_that_has_read_everything() -> None:
+    told = Told()
+    told.tell_of("flight-board", 6)
+    expected = {"committed_offset": 20, "processed_offset": 20, "end_offset": 20, "lag_records": 0, "lag_seconds": 0}
+    assert of_partition(told.scrape(), "1") == {f"partition_{name}": value for name, value in expected.items()}
+
+
+def test_a_query_without_a_name_goes_by_its_id_and_sources_of_others_are_left_out() -> None:
+    told = Told()
+    told.tell_of(None, 2)
+    samples = told.scrape()
+    ((name,),) = [labels for metric, labels in samples if metric == "query_batch_id"]
+    assert re.fullmatch(r"[0-9a-f-]{36}", name)
+    assert {labels for metric, labels in samples if metric == "group_lag_records"} == {("g1", name), ("g2", name)}
+    assert samples["query_input_rows_total", (name,)] == 15
+
+
+def test_the_series_of_a_query_vanish_when_it_ends_and_its_failure_stays() -> None:
+    told = Told()
+    for event in EVENTS:
+        told.tell(event)
+    samples = told.scrape()
+    assert not [name for name, _ in samples if name.startswith(("partition_", "group_"))]
+    queries = {(name, *labels) for name, labels in samples if name.startswith("query_")}
+    assert queries == {
+        ("query_event_errors_total",),
+        ("query_failures_total", "unknown_topic", "bad"),
+        ("query_failures_total", "FOREACH_BATCH_USER_FUNCTION_ERROR", "zero"),
+        ("query_failures_total", "USER_RAISED_EXCEPTION", "boom"),
+    }
+
+
+def test_an_event_that_is_not_understood_is_counted_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+    told.tell_of("flight-board", 2)
+    broken = json.loads(json.dumps(next(e for e in EVENTS if e["kind"] == "progress")))
+    broken["progress"]["timestamp"] = "yesterday"
+    told.tell(broken)
+    samples = told.scrape()
+    assert (samples["query_event_errors_total", ()], samples["query_batches_total", ("flight-board",)]) == (1, 1)
+    assert "was not understood" in caplog.text
+
+
+# ---- looking at the cluster ------------------------------------------------------------------------------------------
+
+
+class FakeLooks:
+    """A cluster in memory in the place of a real one; a test waits until it was looked at."""
+
+    def __init__(self) -> None:
+        clock = FakeClock(1_795_280_730_000)
+        self.cluster = FakeCluster(clock)
+        self.cluster.create_topic("flights", 2)
+        for partition in (0, 1):
+            self.cluster.produce(TopicPartition("flights", partition), 30, timestamp_ms=clock() - 60_000)
+        self.cluster.commit("board", {TopicPartition("flights", 0): 12, TopicPartition("flights", 1): 20})
+        admin = FakeAdmin(self.cluster)
+        self._monitor = Monitor(admin, admin, clock, window_ms=60_000)
+        self.connecting = threading.Event()
+        self.closed = 0
+        self.asked: list[frozenset[str]] = []
+
+    def connect(self) -> Connection:
+        def look(group_ids: Any) -> Any:
+            self.asked.append(frozenset(group_ids))
+            return self._monitor.look(group_ids)
+
+        def close() -> None:
+            self.closed += 1
+
+        return Connection(look, lambda: 3, close)
+
+
+@pytest.fixture
+def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakeLooks:
+    fake = FakeLooks()
+
+    def connect(_config: object, *, window_ms: int) -> Connection:
+        fake.connecting.set()
+        return fake.connect()
+
+    monkeypatch.setattr(metrics_listener, "connect", connect)
+    return fake
+
+
+def test_O3_the_cluster_knows_better(fake_cluster: FakeLooks) -> None:
+    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
+    told.tell_of("flight-board", 4)
+    told.look_once(fake_cluster)
+    samples = told.scrape()
+    figures = of_partition(samples, "0")
+    assert {k: v for k, v in figures.items() if k.endswith("_offset")} == {
+        "partition_committed_offset": 12,
+        "partition_processed_offset": 15,
+        "partition_beginning_offset": 0,
+        "partition_end_offset": 30,
+    }
+    assert (figures["partition_lag_records"], figures["partition_lag_seconds"]) == (18, 60)
+    assert samples["group_state", ("board", "flight-board", "Empty")] == 1
+    assert samples["group_members", ("board", "flight-board")] == 0
+    assert (samples["up", ()], samples["requests_total", ()]) == (1, 3)
+    assert (fake_cluster.asked, fake_cluster.closed) == ([{"board"}], 1)
+
+
+def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakeLooks) -> None:
+    fake_cluster.cluster.reachable = False
+    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
+    told.tell_of("flight-board", 4)
+    told.look_once(fake_cluster)
+    samples = told.scrape()
+    assert (samples["up", ()], samples["look_failures_total", ()]) == (0, 1)
+    assert of_partition(samples, "0")["partition_end_offset"] == 20
+    assert not [name for name, _ in samples if name == "group_members"]
+
+
+def test_without_a_cluster_nothing_is_asked() -> None:
+    before = threading.active_count()
+    told = Told()
+    told.tell_of("flight-board", 4)
+    assert threading.active_count() == before
+    assert not [name for name, _ in told.scrape() if name in ("up", "requests_total")]
+
+
+def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakeLooks) -> None:
+    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
+    told.tell_of("flight-board", 4)
+    told.tell_of("windows", 3)
+    told.tell_of("bad", 2)
+    told.look_once(fake_cluster)
+    names = {f"streamgroups_{name}" for name, _ in told.scrape()}
+    shown = set()
+    for panel in json.loads(dashboard_json())["panels"]:
+        for target in panel["targets"]:
+            shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
+    assert shown == names
+
+
+# ---- serving, and being wrong ----------------------------------------------------------------------------------------
+
+
+def test_it_answers_at_a_port_until_it_is_closed() -> None:
+    with sg.MetricsListener(port=0) as listener:
+        assert listener.address is not None
+        with urllib.request.urlopen(f"http://{listener.address}/metrics", timeout=10) as answer:
+            assert b"streamgroups_query_event_errors_total 0.0" in answer.read()
+        with pytest.raises(InvalidOption, match=r"cannot be served at 127\.0\.0\.1:\d+: .*in use"):
+            sg.MetricsListener(port=int(listener.address.rpartition(":")[2]), bootstrap_servers="nowhere:9092")
+    with pytest.raises(OSError, match=r"refused"):
+        urllib.request.urlopen(f"http://{listener.address}/metrics", timeout=10)
+    listener.close()
+
+
+def test_by_default_it_is_in_the_default_registry_once() -> None:
+    with sg.MetricsListener() as listener:
+        assert listener.address is None
+        assert b"streamgroups_query_event_errors_total" in generate_latest(REGISTRY)
+        with pytest.raises(InvalidOption, match="has these metrics already"):
+            sg.MetricsListener()
+    assert b"streamgroups_query_event_errors_total" not in generate_latest(REGISTRY)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"interval_s": 0},
+        {"window_s": -1},
+        {"settings": {"security.protocol": "SSL"}},
+        {"bootstrap_servers": "localhost:9092", "settings": {"no.such.setting": "1"}},
+        {"port": 99_999},
+    ],
+)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption):
+        Told(**wrong)
+
+
+def test_secrets_do_not_print(fake_cluster: FakeLooks, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "carol",
+        "sasl.password": "hunter2",
+    }
+    fake_cluster.connect = lambda: 1 / 0  # type: ignore[assignment]
+    told = Told(bootstrap_servers="nowhere:9092", settings=settings, interval_s=3600)
+    told.tell_of("flight-board", 2)
+    told.look_once(fake_cluster)
+    assert "ZeroDivisionError" in caplog.text
+    assert "hunter2" not in caplog.text + repr(told.listener) + repr(vars(told.listener))
+
+
+def test_spark_connect_is_refused_in_words() -> None:
+    """A Connect session says who it is when a listener is added to it."""
+    with pytest.raises(InvalidOption, match="Spark Connect"):
+        Told().listener._set_spark_session(object())  # type: ignore[arg-type]
