@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +15,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from typer.testing import CliRunner
 
 import streamgroups as sg
 from integration_tests.harness import Broker, committed, described, produce, wait_until
-from streamgroups.cli import app
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 #: How often Spark says that a query has nothing to do.
@@ -76,9 +76,9 @@ def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more:
 
 def described_by_us(bootstrap: str, group: str) -> dict[int, tuple[int, int, int]]:
     """Committed offset, end offset and lag of each partition, by ``streamgroups groups describe``."""
-    result = CliRunner().invoke(app, ["groups", "describe", group, "-b", bootstrap, "-o", "json"])
-    assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout)["groups"]
+    command = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups", "describe", group]
+    said = subprocess.run([*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, check=True)
+    (found,) = json.loads(said.stdout)["groups"]
     return {p["partition"]: (p["committed_offset"], p["end_offset"], p["lag"]) for p in found["partitions"]}
 
 
