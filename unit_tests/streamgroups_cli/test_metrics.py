@@ -78,7 +78,7 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
 
 def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:
     exporter.cluster.commit(board_of("board"), {P0: 4}, "{}")
-    exporter.collector.refresh()
+    exporter.looks.refresh()
     assert 'group="board"' in exporter.text()
     assert 'group="board.streamgroups"' not in exporter.text()
 
