@@ -93,7 +93,8 @@ def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: 
         )
         assert query.lastProgress is not None
         latest = json.loads(query.lastProgress["sources"][0]["latestOffset"])
-        assert latest == {topic: {str(p): 250 for p in range(4)}}
+        assert latest["group"] == options["group.id"]
+        assert latest["end"] == {topic: {str(p): 250 for p in range(4)}}
     finally:
         query.stop()
 
