@@ -157,8 +157,9 @@ def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
             end = decode(_unpacked(source.get("endOffset")))
         except OffsetFormat:
             continue
-        # A batch may read from another source only: then this one is where its last batch ended.
-        idle = _unpacked(source.get("startOffset")) == _unpacked(source.get("endOffset"))
+        # A batch may read from another source only, or nothing: then this one is where its last batch ended.
+        start = _unpacked(source.get("startOffset"))
+        idle = isinstance(start, dict) and start.get("n") == end.number
         report = decode_report(_unpacked(source.get("latestOffset")))
         yield SourceProgress(report, end.next_offsets if idle else _first_offsets(end), end.next_offsets)
 

@@ -113,3 +113,10 @@ def test_offsets_may_be_texts_and_rates_may_be_missing() -> None:
     progress = read_progress(json.dumps(batch))
     assert (progress.input_rows_per_s, progress.duration_ms, progress.name) == (None, None, None)
     assert progress.sources == (SourceProgress(None, {F0: 3, F1: 9}, {F0: 5, F1: 9}),)
+
+
+def test_a_batch_that_warmed_spark_up_has_read_nothing() -> None:
+    offset = {"version": 1, "n": 4, "ranges": {"flights": {"0": [3, 5]}}, "resting": {}}
+    source = {"startOffset": offset, "endOffset": {**offset, "warm_ups": 1}, "latestOffset": None}
+    batch = {"id": "a", "runId": "b", "batchId": 1, "timestamp": "2013-01-01T00:00:00Z", "sources": [source]}
+    assert read_progress(json.dumps(batch)).sources == (SourceProgress(None, {F0: 5}, {F0: 5}),)
