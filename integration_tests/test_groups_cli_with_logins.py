@@ -134,3 +134,35 @@ def test_a_protocol_that_is_not_spoken(listeners: Listeners, tmp_path: Path) -> 
     file.write_text("security.protocol=SSL\n")
     result = cli(listeners.plain, file, "groups", "list")
     assert (result.returncode, "security.protocol" in result.stderr) == (ExitCode.ERROR, True)
+
+
+def test_an_instance_needs_its_group_and_the_notes_of_it(
+    listeners: Listeners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    name, stream = f"billing-{uuid.uuid4().hex[:8]}", f"cargo-{uuid.uuid4().hex[:8]}"
+    tool(listeners, "topics", "--create", "--topic", stream, "--partitions", "2")
+    produce(listeners.plain, stream, 20, partitions=2)
+    file = login(tmp_path, "bob", mechanism="SCRAM-SHA-512", module=SCRAM)
+    create = ["cursors", "create", stream, "--group", name, "--instance", "worker-1"]
+    allow = ["acls", "--add", "--allow-principal", "User:bob", "--operation", "Read"]
+
+    def on(cursor: str, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, "cursors", command, cursor], capture_output=True, text=True, check=False)
+
+    for permission in (["--topic", stream], ["--group", name]):
+        refused = cli(listeners.login, file, *create)
+        assert (refused.returncode, refused.stdout) == (ExitCode.ERROR, "")
+        assert "this user may not" in refused.stderr
+        tool(listeners, *allow, *permission)
+    tool(listeners, *allow, "--group", f"{name}.streamgroups", "--resource-pattern-type", "prefixed")
+    made = cli(listeners.login, file, *create)
+    assert made.returncode == ExitCode.DONE, made.stderr
+    cursor = made.stdout.strip()
+    for command in ("get", "commit"):
+        assert on(cursor, command).returncode == ExitCode.DONE
+    # Its process knows the password, and no list of processes shows it.
+    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
+    assert any(b"instance_process" in line for line in running)
+    assert not any(b"horse" in line for line in running)
+    assert on(cursor, "leave").returncode == ExitCode.DONE

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from streamgroups.cli import broker, groups, topics
+from streamgroups.cli import broker, cursors, groups, topics
 from streamgroups.cli.doctor import doctor
 from streamgroups.cli.exits import exit_code
 from streamgroups.cli.metrics import metrics
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.add_typer(groups.app, name="groups")
 app.add_typer(topics.app, name="topics")
+app.add_typer(cursors.app, name="cursors")
 app.add_typer(broker.app, name="broker")
 app.command()(metrics)
 app.command()(doctor)

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from streamgroups.errors import GroupRefused, InvalidOption, PartlyDone, StreamGroupsError
+from streamgroups.errors import (
+    CursorExpired,
+    FencedMember,
+    GroupRefused,
+    InvalidCursor,
+    InvalidOption,
+    PartlyDone,
+    StreamGroupsError,
+)
 
 
 class ExitCode(IntEnum):
@@ -16,7 +24,7 @@ class ExitCode(IntEnum):
     DONE = 0
     #: Something failed, an unreachable broker included.
     ERROR = 1
-    #: The command line or a file it names makes no sense.
+    #: The command line, a cursor on it, or a file it names makes no sense.
     USAGE = 2
     #: It made sense and was refused; nothing was changed.
     REFUSED = 3
@@ -31,9 +39,9 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
     <ExitCode.REFUSED: 3>
     """
     match error:
-        case InvalidOption():
+        case InvalidOption() | InvalidCursor():
             return ExitCode.USAGE
-        case GroupRefused():
+        case GroupRefused() | FencedMember() | CursorExpired():
             return ExitCode.REFUSED
         case PartlyDone():
             return ExitCode.PARTLY_DONE

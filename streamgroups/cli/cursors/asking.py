@@ -1,0 +1,98 @@
+"""What commands and an instance's process say to each other: one line of JSON each way, over a socket of this machine.
+
+Used by ``using`` (which asks) and ``instance_process`` (which answers). A request carries a signed cursor, so nobody without the key
+gets anything out of the socket; the directory that it is in lets in nobody but the user either.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+from typing import Any
+
+from streamgroups.cli.cursors.places import instances
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.groups.cursors.message import Message
+from streamgroups.groups.cursors.tokens import GroupCursor
+
+_ERRORS = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}
+
+
+def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
+    """One request to the process that is an instance.
+
+    Args:
+        instance: which; what a cursor of it says.
+        request: what to do, and the cursor itself.
+
+    Raises:
+        FencedMember: if there is no such process any more.
+        StreamGroupsError: what it answered.
+    """
+    link = instances() / instance.session
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.readlink(link))
+            with connection.makefile("rw", encoding="utf-8", newline="\n") as lines:
+                lines.write(json.dumps(request) + "\n")
+                lines.flush()
+                answer = lines.readline()
+    except ConnectionRefusedError:
+        # It was killed, and could not clear up.
+        link.unlink(missing_ok=True)
+        answer = ""
+    except (FileNotFoundError, ConnectionError):
+        answer = ""
+    if not answer.endswith("\n"):
+        raise FencedMember(
+            f"Instance '{instance.instance}' of group '{instance.group}' is not on this machine: it has left, or its process "
+            "was ended.",
+            remedy="Make a new cursor with create_group_cursor; the group goes on at its committed offsets.",
+        )
+    read: dict[str, Any] = json.loads(answer)
+    if "error" in read:
+        raise error_of(read)
+    return read
+
+
+def refusal(error: StreamGroupsError) -> dict[str, Any]:
+    """An error, as an answer.
+
+    >>> print(error_of(refusal(FencedMember("It left.", remedy="Join again."))))
+    It left. Join again.
+    """
+    return {"error": error.code, "what": error.what, "remedy": error.remedy}
+
+
+def error_of(answer: dict[str, Any]) -> StreamGroupsError:
+    """The error that an answer tells of."""
+    return _ERRORS.get(answer["error"], StreamGroupsError)(answer["what"], remedy=answer["remedy"])
+
+
+def to_json(message: Message) -> list[Any]:
+    """A message, as a part of an answer.
+
+    >>> message = Message("flights", 3, 42, None, None, b"\\xff", (("h", b""), ("h", None)))
+    >>> from_json(json.loads(json.dumps(to_json(message)))) == message
+    True
+    """
+    place = [message.topic, message.partition, message.offset, message.timestamp_ms]
+    headers = [[name, _text(value)] for name, value in message.headers]
+    return [*place, _text(message.key), _text(message.value), headers]
+
+
+def from_json(row: list[Any]) -> Message:
+    """The message again."""
+    topic, partition, offset, timestamp_ms, key, value, headers = row
+    whole = tuple((name, _bytes(text)) for name, text in headers)
+    return Message(topic, partition, offset, timestamp_ms, _bytes(key), _bytes(value), whole)
+
+
+def _text(field: bytes | None) -> str | None:
+    return None if field is None else base64.b64encode(field).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

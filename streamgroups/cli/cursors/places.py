@@ -1,0 +1,82 @@
+"""Where the commands about cursors keep things: the key that cursors are signed with, and the ways to instances.
+
+Used by every command under ``cursors``. All of it is below the user's state directory and for the user alone. Source: the XDG Base
+Directory Specification.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgroups.errors import InvalidOption
+
+_KEY_BYTES = 32
+_SHORTEST_KEY_BYTES = 16
+
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--signing-key-file",
+        metavar="FILE",
+        help="What cursors are signed with: the bytes of this file, 16 at least. Default: a key of this user on this machine.",
+        show_default=False,
+    ),
+]
+
+
+def signing_key(file: Path | None) -> bytes:
+    """The key in a file, or the user's own, which is made when it is first needed.
+
+    Raises:
+        InvalidOption: if the file cannot be read or is too short. Its content is not repeated.
+    """
+    path = file if file is not None else _users_key()
+    try:
+        key = path.read_bytes()
+    except OSError as e:
+        raise InvalidOption(f"{path} cannot be read: {e.strerror}.", remedy="Name a file with a key in it.") from e
+    if len(key) < _SHORTEST_KEY_BYTES:
+        raise InvalidOption(
+            f"The key in {path} has {len(key)} bytes; it needs {_SHORTEST_KEY_BYTES} at least.",
+            remedy=f"Make one with: head -c {_KEY_BYTES} /dev/urandom > FILE.",
+        )
+    return key
+
+
+def instances() -> Path:
+    """The directory with a link to the socket of each instance, named by its session."""
+    return _made(_state() / "instances")
+
+
+def _users_key() -> Path:
+    path = _made(_state()) / "cursor.key"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=path.parent) as new:
+            new.write(secrets.token_bytes(_KEY_BYTES))
+            new.flush()
+            try:
+                # Whole or not at all, and only one of several commands that start together.
+                os.link(new.name, path)
+            except FileExistsError:
+                return path
+    return path
+
+
+def _state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "streamgroups" / "cursors"
+
+
+def _made(directory: Path) -> Path:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise InvalidOption(
+            f"{directory} cannot be made: {e.strerror}.", remedy="Set XDG_STATE_HOME to a directory of yours."
+        ) from e
+    return directory

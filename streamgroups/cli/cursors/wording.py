@@ -1,0 +1,57 @@
+"""What cursors say when they refuse, in the words of the command line.
+
+Used by every command under ``cursors``. The same sentences come from Python, where there are calls and arguments instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamgroups.errors import StreamGroupsError
+
+_WORDS = {
+    "create_group_cursor (or create_cursor)": "streamgroups cursors create",
+    "create_group_cursor": "streamgroups cursors create",
+    "create_cursor for one partition": "--partition",
+    "create_cursor": "streamgroups cursors create",
+    "get_messages": "streamgroups cursors get",
+    "consumer_heartbeat": "streamgroups cursors heartbeat",
+    "consumer_commit": "streamgroups cursors commit",
+    "leave_group": "streamgroups cursors leave",
+    "update_group (to TRIM_HORIZON, say)": "streamgroups groups reset",
+    "update_group": "streamgroups groups reset",
+    "timeout_ms": "--lease in milliseconds",
+    "group_name": "--group",
+    "instance_name": "--instance",
+    "one signing_key": "one --signing-key-file",
+    "signing_key": "--signing-key-file",
+    "Option 'time'": "--time",
+    "'time'": "--time",
+    "'offset'": "--offset",
+    "time=...": "it with --time.",
+    "offset=...": "it with --offset.",
+    # Of the Spark source, which understands positions in the same way.
+    " (-2 or -1 in startingOffsets), or set failOnDataLoss=false to take the nearest": "",
+}
+_ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sorted(_WORDS, key=len, reverse=True)))
+
+
+@contextmanager
+def command_words() -> Iterator[None]:
+    """Translates what is refused inside the ``with`` block.
+
+    >>> with command_words():
+    ...     raise StreamGroupsError("The cursor type AT_TIME needs 'time'.", remedy="Give time=...")
+    Traceback (most recent call last):
+    streamgroups.errors.StreamGroupsError: The cursor type AT_TIME needs --time. Give it with --time.
+    """
+    try:
+        yield
+    except StreamGroupsError as e:
+        raise type(e)(_translated(e.what), remedy=_translated(e.remedy)) from None
+
+
+def _translated(text: str) -> str:
+    return _ANY.sub(lambda match: _WORDS[match[0]], text)

@@ -1,0 +1,173 @@
+"""Cursors in memory for tests of the command line: the same tokens, the same sessions, on a :class:`FakeCluster`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from streamgroups.cli.cursors import instance_process
+from streamgroups.cli.cursors.instance_process import InstanceServer, Job
+from streamgroups.errors import StreamGroupsError
+from streamgroups.fakes import FakeBoard, FakeCluster, FakeGroup, FakeMember, FakeRecords
+from streamgroups.groups.cursors.message import Message
+from streamgroups.groups.cursors.starting import CursorType, position_of
+from streamgroups.groups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import AtOffset, TrimHorizon
+from streamgroups_kafka.cursor_session import InstanceSession, Outside
+
+SESSION = "5e55"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class FakeCursors:
+    """See :class:`streamgroups.cli.cursors.opening.Cursors`."""
+
+    def __init__(self, cluster: FakeCluster, key: bytes) -> None:
+        self._cluster, self._key = cluster, key
+        self._session: InstanceSession | None = None
+
+    def __enter__(self) -> FakeCursors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.end("Closed.")
+            self._session.wait_until_left(10)
+
+    def create_cursor(
+        self, stream: str, partition: int, type: CursorType | str, offset: int | None = None, time: str | None = None
+    ) -> str:
+        tp = TopicPartition(stream, partition)
+        position = position_of(type, offset=offset, time=time, of_group=False)
+        (beginning,) = self._cluster.beginning_offsets([tp]).values()
+        return self._token(
+            PartitionCursor(stream, partition, position.next_offset if isinstance(position, AtOffset) else beginning)
+        )
+
+    def create_group_cursor(
+        self,
+        stream: str,
+        group_name: str,
+        instance_name: str,
+        type: CursorType | str,
+        time: str | None = None,
+        commit_on_get: bool = True,
+        timeout_ms: int = 30_000,
+    ) -> str:
+        assert position_of(type, time=time, of_group=True) == TrimHorizon()
+        if stream not in self._cluster.topics():
+            raise StreamGroupsError(f"There is no '{stream}'.")
+        group = FakeGroup(self._cluster, group_name)
+        self._session = InstanceSession(
+            GroupCursor(stream, group_name, instance_name, SESSION),
+            lambda record: FakeMember(
+                group,
+                instance_name,
+                topics=lambda: [stream],
+                first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+                record=record,
+            ),
+            Outside(FakeBoard(self._cluster), FakeRecords(self._cluster), now_ms),
+            timeout_ms=timeout_ms,
+            commit_on_get=commit_on_get,
+            commit_timeout_ms=200,
+        )
+        self._session.join(1_000, lambda: False)
+        group.settle()
+        return self._token(self._session.identity)
+
+    def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]:
+        claims = decode(cursor, self._key, now_ms())
+        if isinstance(claims, PartitionCursor):
+            tp = TopicPartition(claims.stream, claims.partition)
+            batch = FakeRecords(self._cluster).read({tp: claims.next_offset}, limit or 10_000)
+            return list(batch.messages), self._token(replace(claims, next_offset=batch.reached[tp]))
+        messages, after = self._live.get(claims, limit or 10_000)
+        return list(messages), self._token(after)
+
+    def consumer_heartbeat(self, cursor: str) -> str:
+        self._live.heartbeat()
+        return self._token(self._of_group(cursor))
+
+    def consumer_commit(self, cursor: str) -> str:
+        return self._token(self._live.commit(self._of_group(cursor)))
+
+    def leave_group(self, cursor: str) -> None:
+        self._of_group(cursor)
+        self._live.end("It left.")
+        self._live.wait_until_left(10)
+
+    @property
+    def _live(self) -> InstanceSession:
+        assert self._session is not None
+        return self._session
+
+    def _of_group(self, cursor: str) -> GroupCursor:
+        claims = decode(cursor, self._key, now_ms())
+        assert isinstance(claims, GroupCursor)
+        return claims
+
+    def _token(self, cursor: Cursor) -> str:
+        return encode(cursor, self._key, now_ms())
+
+
+class Instances:
+    """Takes the place of :func:`instance_process.launch`: threads of this process, with real sockets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.jobs: list[Job] = []
+        self.servers: list[InstanceServer] = []
+        self._threads: list[threading.Thread] = []
+        made = self.servers
+
+        class QuickServer(InstanceServer):
+            timeout = 0.01
+
+            def __enter__(self) -> QuickServer:
+                made.append(self)
+                return self
+
+        monkeypatch.setattr(instance_process, "InstanceServer", QuickServer)
+        monkeypatch.setattr(instance_process, "launch", self._launch)
+
+    def join(self) -> None:
+        """Waits until all have ended."""
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.end()
+        self.join()
+
+    def _launch(self, job: Job) -> str:
+        self.jobs.append(job)
+        said: list[str | StreamGroupsError] = []
+        spoken = threading.Event()
+
+        def ready(cursor: str) -> None:
+            said.append(cursor)
+            spoken.set()
+
+        def work() -> None:
+            try:
+                instance_process.run(job, ready)
+            except StreamGroupsError as e:
+                said.append(e)
+                spoken.set()
+
+        self._threads.append(threading.Thread(target=work))
+        self._threads[-1].start()
+        assert spoken.wait(10)
+        if isinstance(said[0], StreamGroupsError):
+            raise said[0]
+        return said[0]
