@@ -304,6 +304,8 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         (["--partition", "-1"], "--partition"),
         (["--partition", "0", "--type", "AFTER_OFFSET"], "needs --offset. Give it with --offset."),
         (["--partition", "0", "--signing-key-file", "nowhere.key"], "nowhere.key cannot be read: No such file"),
+        (["--partition", "0", "--lease", "1m"], "--lease and --commit-on-get are about instances of groups."),
+        (["--partition", "0", "--no-commit-on-get"], "Leave them out, or give --group and --instance."),
         (["--partition", "0", "--kafka", "group.id=x"], "Name it with --group."),
     ],
 )  # fmt: skip

@@ -43,7 +43,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
         # It was killed, and could not clear up.
         link.unlink(missing_ok=True)
         answer = ""
-    except (FileNotFoundError, ConnectionError):
+    except OSError:
         answer = ""
     if not answer.endswith("\n"):
         raise FencedMember(

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
 from typing import Any
@@ -47,8 +47,9 @@ class Job:
     """
 
     bootstrap_servers: str
-    settings: dict[str, str]
-    key: str
+    # Two with secrets in them, which must not print.
+    settings: dict[str, str] = field(repr=False)
+    key: str = field(repr=False)
     wish: dict[str, Any]
 
 

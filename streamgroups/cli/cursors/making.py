@@ -51,15 +51,21 @@ def create(
         int | None, typer.Option(min=0, metavar="N", help="For AT_OFFSET and AFTER_OFFSET, of a partition.")
     ] = None,
     commit_on_get: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--commit-on-get/--no-commit-on-get", help="Whether a get commits what the one before it returned."
+            "--commit-on-get/--no-commit-on-get",
+            help="Whether a get commits what the one before it returned.",
+            show_default="commit-on-get",
         ),
-    ] = True,
+    ] = None,
     lease: Annotated[
-        str,
-        typer.Option(metavar="DURATION", help="How long the instance may make no request before it leaves its group."),
-    ] = "30s",
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long the instance may make no request before it leaves its group.",
+            show_default="30s",
+        ),
+    ] = None,
     signing_key_file: KeyOption = None,
     output: OutputOption = Output.table,
 ) -> None:
@@ -70,9 +76,14 @@ def create(
     with command_words():
         of_group = _is_for_a_group(group, instance, partition)
         position_of(type_, time=time, offset=offset, of_group=of_group)
-        timeout_ms = parse_duration_ms(lease, option="--lease")
+        timeout_ms = parse_duration_ms(lease or "30s", option="--lease")
         if of_group:
             check_instance(group or "", instance or "", timeout_ms)
+        elif (lease, commit_on_get) != (None, None):
+            raise InvalidOption(
+                "--lease and --commit-on-get are about instances of groups.",
+                remedy="Leave them out, or give --group and --instance.",
+            )
         key = signing_key(signing_key_file)
         with connect() as cluster:
             servers, settings = opening.settings_of(cluster.config)
@@ -86,7 +97,7 @@ def create(
                     "instance_name": instance,
                     "type": type_.value,
                     "time": time,
-                    "commit_on_get": commit_on_get,
+                    "commit_on_get": commit_on_get is not False,
                     "timeout_ms": timeout_ms,
                 }
                 cursor = instance_process.launch(instance_process.Job(servers, settings, key.hex(), wish))
