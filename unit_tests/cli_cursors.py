@@ -75,10 +75,11 @@ class FakeCursors:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(FakeBoard(self._cluster), FakeRecords(self._cluster), now_ms),
+            Outside(self._cluster, FakeBoard(self._cluster), FakeRecords(self._cluster), now_ms),
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
+            patience_ms=0,
         )
         self._session.join(1_000, lambda: False)
         group.settle()
@@ -151,7 +152,7 @@ class Instances:
 
     def _launch(self, job: Job) -> str:
         self.jobs.append(job)
-        said: list[str | StreamGroupsError] = []
+        said: list[str | Exception] = []
         spoken = threading.Event()
 
         def ready(cursor: str) -> None:
@@ -161,13 +162,13 @@ class Instances:
         def work() -> None:
             try:
                 instance_process.run(job, ready)
-            except StreamGroupsError as e:
+            except Exception as e:
                 said.append(e)
                 spoken.set()
 
         self._threads.append(threading.Thread(target=work))
         self._threads[-1].start()
         assert spoken.wait(10)
-        if isinstance(said[0], StreamGroupsError):
+        if isinstance(said[0], Exception):
             raise said[0]
         return said[0]
