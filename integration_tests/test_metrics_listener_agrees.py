@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import Broker, committed, described, produce, wait_until
+from integration_tests.harness import Broker, Load, committed, described, produce, wait_until
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 #: How often Spark says that a query has nothing to do.
@@ -191,3 +191,31 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     ((cause, name),) = failures()
     assert (name, "hunter2" in cause, cause != "") == ("slow", False, True)
     wait_until(lambda: not told(scrape(alone), "slow"), "its series are gone")
+
+
+def test_G11_queries_that_share_a_group_tell_of_each_partition_once(
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    spark: SparkSession,
+    listen: Callable[..., sg.MetricsListener],
+) -> None:
+    topic = new_topic(4)
+    metrics = listen()
+    queries = []
+    try:
+        for name in ("one", "two"):
+            source = reading(spark, bootstrap, group, topic, **{"kafka.client.id": name})
+            queries.append(source.writeStream.format("noop").queryName(name).start())
+
+        def shared() -> bool:
+            samples = scrape(metrics)
+            one, two = told(samples, "one").keys(), told(samples, "two").keys()
+            assert not one & two
+            return len(one) == len(two) == 2
+
+        with Load(bootstrap, topic, partitions=4, per_second=200):
+            wait_until(shared, "each query tells of two partitions", 120)
+    finally:
+        for query in queries:
+            query.stop()

@@ -7,6 +7,7 @@ import re
 import threading
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -230,6 +231,8 @@ def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakeLooks)
         for target in panel["targets"]:
             shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
     assert shown == names
+    page = (Path(__file__).parents[2] / "docs" / "metrics.rst").read_text(encoding="utf-8")
+    assert [name for name in sorted(names) if name not in page and f"``_{name.split('_', 2)[2]}``" not in page] == []
 
 
 # ---- serving, and being wrong ----------------------------------------------------------------------------------------
