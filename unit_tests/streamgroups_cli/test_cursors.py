@@ -177,10 +177,12 @@ def test_an_instance_whose_process_was_killed_is_told_and_forgotten(
     instances.join()
     # Its socket is there, and nobody answers at it.
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as dead:
-        address = f"{directory}/socket"
-        dead.bind(address)
+        address = Path(directory) / "its" / "socket"
+        address.parent.mkdir()
+        dead.bind(str(address))
         (state / "instances" / SESSION).symlink_to(address)
         assert stream("cursors", "heartbeat", cursor).code == 3
+        assert not address.parent.exists()
     assert list((state / "instances").iterdir()) == []
 
 

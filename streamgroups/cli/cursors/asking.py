@@ -10,6 +10,8 @@ import base64
 import json
 import os
 import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from streamgroups.cli.cursors.places import instances
@@ -40,8 +42,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
                 lines.flush()
                 answer = lines.readline()
     except ConnectionRefusedError:
-        # It was killed, and could not clear up.
-        link.unlink(missing_ok=True)
+        _clear_up(link)
         answer = ""
     except OSError:
         answer = ""
@@ -55,6 +56,15 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
     if "error" in read:
         raise error_of(read)
     return read
+
+
+def _clear_up(link: Path) -> None:
+    """What an instance does that ends by itself; one that was killed could not."""
+    with suppress(OSError):
+        address = link.readlink()
+        link.unlink()
+        address.unlink()
+        address.parent.rmdir()
 
 
 def refusal(error: StreamGroupsError) -> dict[str, Any]:
