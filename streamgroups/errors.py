@@ -13,6 +13,7 @@ cause of a failed query)::
     ├── FencedMember            this member is no longer the one the group knows
     ├── FencedBatch             the sink's ledger does not stand where the batch begins
     ├── LedgerConflict          another transaction moved the same positions of a ledger     (retriable)
+    ├── TransactionFailed       a Kafka transaction is over, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
@@ -119,6 +120,12 @@ class LedgerConflict(StreamGroupsError):
 
     code = "ledger_conflict"
     retriable = True
+
+
+class TransactionFailed(StreamGroupsError):
+    """A Kafka transaction is over, or cannot be committed; nothing of it is visible. The batch can be written in a new one."""
+
+    code = "transaction_failed"
 
 
 class SinkUnreachable(StreamGroupsError):

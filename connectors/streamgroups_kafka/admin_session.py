@@ -105,15 +105,16 @@ class AdminSession:
             reraise=True,
         )
 
-        def once() -> _T:
-            try:
-                result: _T = self._manager.run(ask, *args)
-                return result
-            except kafka.errors.KafkaError as e:
-                raise self._translated(e, what) from None
-
-        answer: _T = retrying(once)
+        answer: _T = retrying(lambda: self.once(what, ask, *args))
         return answer
+
+    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+        """Run one operation once; see :meth:`run`."""
+        try:
+            result: _T = self._manager.run(ask, *args)
+            return result
+        except kafka.errors.KafkaError as e:
+            raise self._translated(e, what) from None
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
         """Send one request, to a node or to any."""

@@ -22,6 +22,7 @@ from streamgroups.errors import (
     GroupRefused,
     InvalidOption,
     NotAuthorized,
+    RecordRefused,
     StreamGroupsError,
     UnknownTopic,
 )
@@ -86,10 +87,15 @@ _OPEN_TRANSACTION = _Meaning(
     "a transaction that holds these offsets is not finished yet",
     "It ends within its transaction.timeout.ms: try again.",
 )
+_REFUSED_RECORD = _Meaning(
+    RecordRefused,
+    "{topic} does not take a record, or a batch of them",
+    "Compare what is written with the topic's settings: max.message.bytes, compression.type, message.timestamp.*.",
+)
 _ZOMBIE = _Meaning(
     FencedMember,
-    "a newer run has taken over this transactional id",
-    "Nothing is to be done: this run's writes are refused, the newer one's count.",
+    "a newer run has taken over this transactional id, or its transaction timed out",
+    "Nothing it wrote counts. If there is no newer run, restart this one and raise the transaction's time-out above the longest batch.",
 )
 
 #: What each code means, by its name in confluent_kafka.KafkaError.
@@ -143,6 +149,13 @@ _MEANINGS: dict[str, _Meaning] = {
     ),
     **dict.fromkeys(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"), _DUPLICATE_INSTANCE),
     **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"), _ZOMBIE),
+    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), _REFUSED_RECORD),
+    **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REFUSED_RECORD),
+    "INVALID_TRANSACTION_TIMEOUT": _Meaning(
+        InvalidOption,
+        "the broker does not allow a transaction to stay open so long",
+        "Lower the transaction's time-out, or raise the broker's transaction.max.timeout.ms.",
+    ),
     "INCONSISTENT_GROUP_PROTOCOL": _MIXED_GROUP,
     "GROUP_ID_NOT_FOUND": _Meaning(
         GroupRefused,

@@ -14,6 +14,7 @@ from streamgroups.errors import (
     GroupRefused,
     InvalidOption,
     NotAuthorized,
+    RecordRefused,
     StreamGroupsError,
     UnknownTopic,
 )
@@ -45,7 +46,8 @@ def _kafka(name: str, *args: object) -> KafkaError:
         (FencedMember, "FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID _MAX_POLL_EXCEEDED PRODUCER_FENCED"),
         (GroupRefused, "INCONSISTENT_GROUP_PROTOCOL GROUP_ID_NOT_FOUND NON_EMPTY_GROUP GROUP_MAX_SIZE_REACHED"),
         (GroupRefused, "UNSUPPORTED_VERSION OFFSET_METADATA_TOO_LARGE GROUP_SUBSCRIBED_TO_TOPIC"),
-        (InvalidOption, "INVALID_GROUP_ID INVALID_SESSION_TIMEOUT UNSUPPORTED_ASSIGNOR"),
+        (InvalidOption, "INVALID_GROUP_ID INVALID_SESSION_TIMEOUT UNSUPPORTED_ASSIGNOR INVALID_TRANSACTION_TIMEOUT"),
+        (RecordRefused, "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_RECORD INVALID_TIMESTAMP"),
         (DataLoss, "OFFSET_OUT_OF_RANGE _AUTO_OFFSET_RESET"),
     ],
 )

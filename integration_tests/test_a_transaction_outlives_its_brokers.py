@@ -1,0 +1,58 @@
+"""X2: while a transaction is open its coordinator, the group's and the leaders it writes to are killed one by one, and it commits all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration_tests.harness import committed, produce, wait_until
+from integration_tests.test_one_transaction_of_many_processes import assert_values
+from integration_tests.transaction_process import config_of, write
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.transactions import Transactions
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedKafka]:
+    """Three nodes that keep everything three times."""
+    with EmbeddedKafka(nodes=3) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        topics = [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        produce(kafka.bootstrap_servers, "source", 30, partitions=PARTITIONS)
+        yield kafka
+
+
+def _all_in_sync(admin: AdminClient) -> bool:
+    topics = admin.list_topics(timeout=30).topics
+    return all(len(p.isrs) == 3 for topic in topics.values() for p in topic.partitions.values())
+
+
+def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
+    bootstrap = cluster.bootstrap_servers
+    rows = [(p, f"{p}") for p in range(PARTITIONS)]
+    offsets = {TopicPartition("source", p): Committed(10) for p in range(PARTITIONS)}
+    sequences: dict[int, int] = {}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    with closing(Transactions(config_of(bootstrap), "x")) as driver:
+        transaction = driver.begin()
+        for node in (1, 2, 3):
+            # One of them coordinates the transactional id, one the group, and each leads a partition.
+            sequences = write(bootstrap, transaction, "target", rows, next_sequences=sequences)
+            cluster.kill_node(node)
+            sequences = write(bootstrap, transaction, "target", rows, next_sequences=sequences)
+            driver.commit_offsets(transaction, offsets, GroupClaim("g", None, ""))
+            cluster.restart_node(node)
+            wait_until(lambda: _all_in_sync(admin), "the node has caught up", 90)
+        driver.commit(transaction)
+    assert_values(bootstrap, "target", {p: [f"{p}"] * 6 for p in range(PARTITIONS)})
+    assert committed(bootstrap, "g", "source") == dict.fromkeys(range(PARTITIONS), 10)

@@ -1,0 +1,63 @@
+"""Who may not use a transactional id, or write to a topic, is told which permission is missing, and nothing is half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration_tests.secured_broker import PLAIN, Listeners, secured_broker
+from integration_tests.test_one_transaction_of_many_processes import assert_values
+from integration_tests.transaction_process import config_of, encoded, write
+from streamgroups.errors import NotAuthorized
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.transaction_writer import TransactionWriter
+from streamgroups_kafka.transactions import Transactions
+
+
+@pytest.fixture(scope="module")
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    """A broker with a topic, and a user ann who may do nothing."""
+    with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
+        admin = AdminClient({"bootstrap.servers": listeners.plain})
+        admin.create_topics([NewTopic("target", 1, 1)])["target"].result(30)
+        yield listeners
+
+
+def _allow(listeners: Listeners, operation: str, *resource: str) -> None:
+    arguments = ["--add", "--allow-principal", "User:ann", "--operation", operation, *resource]
+    done = listeners.kafka.run_tool("kafka-acls.sh", *arguments)
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_missing_permission_is_named(listeners: Listeners) -> None:
+    ann = ClientConfig.from_options(
+        {
+            "bootstrap.servers": listeners.login,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
+        }
+    )
+    with closing(Transactions(ann, "x")) as anns, closing(Transactions(config_of(listeners.plain), "x")) as somebodys:
+        with pytest.raises(
+            NotAuthorized, match=r"transactional id 'x'.*Grant Write and Describe on the TransactionalId"
+        ):
+            anns.begin()
+        transaction = somebodys.begin()
+        write(listeners.plain, transaction, "target", [(0, "never")])
+        with closing(TransactionWriter(ann, transaction)) as writer:
+            with pytest.raises(NotAuthorized, match="TransactionalId"):
+                writer.write("target", encoded(transaction, "target", [(0, "never")]))
+            _allow(listeners, "Write", "--transactional-id", "x")
+            _allow(listeners, "Describe", "--topic", "target")
+            with pytest.raises(NotAuthorized, match=r"topic 'target'.*Grant Read and Describe on Topic 'target'"):
+                writer.write("target", encoded(transaction, "target", [(0, "never")]))
+        somebodys.abort(transaction)
+        _allow(listeners, "Write", "--topic", "target")
+        with closing(TransactionWriter(ann, transaction := anns.begin())) as writer:
+            writer.write("target", encoded(transaction, "target", [(0, "ann's")]))
+        anns.commit(transaction)
+    assert_values(listeners.plain, "target", {0: ["ann's"]})

@@ -1,0 +1,98 @@
+"""What tests of transactions run in processes of their own: a task that writes, and a driver that is killed.
+
+``python -m integration_tests.transaction_process '{"do": "write", ...}'``. A transaction travels pickled, as it does to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.encoding import EncodedBatch
+from streamgroups_kafka.record_batches import BatchSettings, encode
+from streamgroups_kafka.transaction_session import OpenTransaction
+from streamgroups_kafka.transaction_writer import TransactionWriter
+from streamgroups_kafka.transactions import Transactions
+
+
+def config_of(bootstrap: str) -> ClientConfig:
+    """How to reach the broker."""
+    return ClientConfig.from_options({"bootstrap.servers": bootstrap})
+
+
+def encoded(
+    transaction: OpenTransaction,
+    topic: str,
+    values: Iterable[tuple[int, str]],
+    *,
+    batch_bytes: int = 1 << 20,
+    next_sequences: Mapping[int, int] | None = None,
+) -> Sequence[EncodedBatch]:
+    """Batches of values, by partition."""
+    rows = list(values)
+    records = pa.record_batch(
+        {"partition": pa.array([p for p, _ in rows], pa.int32()), "value": [value for _, value in rows]}
+    )
+    return encode(
+        records,
+        BatchSettings(batch_bytes=batch_bytes),
+        topic=topic,
+        now_ms=time.time_ns() // 1_000_000,
+        producer=transaction.producer,
+        next_sequences=next_sequences,
+    )
+
+
+def write(
+    bootstrap: str,
+    transaction: OpenTransaction,
+    topic: str,
+    values: Iterable[tuple[int, str]],
+    *,
+    batch_bytes: int = 1 << 20,
+    next_sequences: Mapping[int, int] | None = None,
+) -> dict[int, int]:
+    """Writes values to partitions as one task does; the sequence numbers to go on with."""
+    batches = encoded(transaction, topic, values, batch_bytes=batch_bytes, next_sequences=next_sequences)
+    with closing(TransactionWriter(config_of(bootstrap), transaction)) as writer:
+        writer.write(topic, batches)
+    return {b.partition: b.next_sequence or 0 for b in batches}
+
+
+def start(**asked: Any) -> subprocess.Popen[bytes]:
+    """Runs this module in a new process."""
+    command = [sys.executable, "-m", "integration_tests.transaction_process", json.dumps(asked)]
+    return subprocess.Popen(command)
+
+
+def packed(transaction: OpenTransaction) -> str:
+    """A transaction as text."""
+    return base64.b64encode(pickle.dumps(transaction)).decode()
+
+
+def _main() -> None:
+    asked = json.loads(sys.argv[1])
+    bootstrap, topic = asked["bootstrap"], asked["topic"]
+    if asked["do"] == "write":
+        transaction = pickle.loads(base64.b64decode(asked["transaction"]))
+        write(bootstrap, transaction, topic, [tuple(row) for row in asked["rows"]], batch_bytes=asked["batch_bytes"])
+    else:
+        transaction = Transactions(config_of(bootstrap), asked["transactional_id"]).begin()
+        write(bootstrap, transaction, topic, [(0, "of a killed driver")])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main()
