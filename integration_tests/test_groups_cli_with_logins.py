@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness import committed, produce
+from integration_tests.harness import QueryProcess, committed, produce, sharing, wait_until
 from integration_tests.secured_broker import PLAIN, SCRAM, Listeners, secured_broker
 from streamgroups.cli.exits import ExitCode
 
@@ -166,3 +166,28 @@ def test_an_instance_needs_its_group_and_the_notes_of_it(
     assert any(b"instance_process" in line for line in running)
     assert not any(b"horse" in line for line in running)
     assert on(cursor, "leave").returncode == ExitCode.DONE
+
+
+def test_S6_a_query_that_may_not_see_the_notes_works_and_says_that_it_cannot_be_moved(
+    listeners: Listeners, tmp_path: Path
+) -> None:
+    name = f"board-{uuid.uuid4().hex[:8]}"
+    for permission in (["--topic", "flights"], ["--group", name]):
+        tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *permission)
+    options = {
+        **sharing(listeners.login, name, "flights", "classic"),
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{SCRAM} username="bob" password="right horse";',
+    }
+    query = QueryProcess(tmp_path, "alice", options)
+    try:
+        query.start().wait_for_batches(1)
+        wait_until(lambda: "cannot be moved while this query runs" in query.log(), "it says so")
+        before = query.batches()
+        produce(listeners.plain, "flights", 2, partitions=2, first=20)
+        query.wait_for_batches(before + 1)
+        assert "right horse" not in query.log()
+        query.stop()
+    finally:
+        query.kill()

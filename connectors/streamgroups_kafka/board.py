@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
@@ -42,7 +43,7 @@ class KafkaBoard:
     """
 
     def __init__(self, config: ClientConfig, *, patience_s: float = _PATIENCE_S) -> None:
-        self._config = config
+        self._config, self._timeout_s = config, min(_TIMEOUT_S, patience_s)
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
             stop=stop_after_delay(patience_s),
@@ -59,7 +60,9 @@ class KafkaBoard:
         asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
 
         def ask() -> dict[TopicPartition, Committed]:
-            found: list[confluent_kafka.TopicPartition] = self._consumer(group_id).committed(asked, timeout=_TIMEOUT_S)
+            found: list[confluent_kafka.TopicPartition] = self._consumer(group_id).committed(
+                asked, timeout=self._timeout_s
+            )
             return {
                 TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
                 for tp in found
@@ -96,10 +99,24 @@ class KafkaBoard:
             try:
                 return ask()
             except KafkaException as e:
-                raise to_streamgroups_error(e.args[0], what, group=group_id, redact=self._config.redact) from e
+                error = self._told_better(e.args[0], group_id)
+                raise to_streamgroups_error(error, what, group=group_id, redact=self._config.redact) from e
 
         result: _T = self._owner.run(lambda: self._retrying(once))
         return result
+
+    def _told_better(self, error: KafkaError, group_id: str) -> KafkaError:
+        """Why there was no answer: a consumer that may not find its group's coordinator just asks until the time is up."""
+        if error.code() != KafkaError._TIMED_OUT:
+            return error
+        admin = AdminClient(dict(self._config.for_admin()))
+        try:
+            admin.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id].result()
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                refusal: KafkaError = e.args[0]
+                return refusal
+        return error
 
     def _consumer(self, group_id: str) -> Consumer:
         if group_id not in self._consumers:

@@ -460,6 +460,18 @@ def test_S6_members_that_leave_before_they_have_seen_the_order_are_moved_by_comm
     assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
 
 
+def test_an_order_that_nobody_obeyed_is_void_once_the_group_is_moved_by_committing(
+    board: CommandLine, query: Query
+) -> None:
+    board("groups", "reset", "board", "--topic", "flights", "--to-offset", "9", "--execute", "--wait", "0")
+    query.member.close()
+    assert board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute").code == 0
+    later = Query(board)
+    later.next_batch()
+    assert committed(board) == {P0: 5, P1: 5, P2: 5}
+    later.moving.close()
+
+
 def test_what_members_do_not_read_cannot_be_moved_while_they_are_there(board: CommandLine, query: Query) -> None:
     board.cluster.create_topic("airports", 1)
     result = board("groups", "reset", "board", "--topic", "flights", "--topic", "airports", "--to-latest", "--execute")

@@ -18,7 +18,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from streamgroups.cli.connecting import Cluster
-from streamgroups.cli.groups.live import move_live
+from streamgroups.cli.groups.live import cancel_orders, move_live
 from streamgroups.cli.groups.plans import GroupPlan, emit_plans
 from streamgroups.cli.output import Output, say
 from streamgroups.cli.words import utc
@@ -82,6 +82,8 @@ def carry_out(
     else:
         undo = write_undo(cluster, changes, undo_file, why=why)
         live = {p.group_id for p in plans if p.live is not None}
+        for group_id in changes.keys() - live:
+            cancel_orders(cluster, group_id, changes[group_id].keys())
         apply(cluster, changes, undo, verb="moved", live=live, wait_s=wait_s)
 
 

@@ -13,7 +13,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.output import say
-from streamgroups.errors import PartlyDone, StreamGroupsError
+from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
 from streamgroups.groups.board import board_of
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
 from streamgroups.partitions import TopicPartition
@@ -128,6 +128,20 @@ def move_live(
         )
         return dict.fromkeys(left, still)
     return {}
+
+
+def cancel_orders(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> None:
+    """Orders that members left without obeying are out of date once the group is moved by committing.
+
+    A user who may not see the group's board cannot have given any.
+    """
+    from streamgroups_kafka.admin_board import AdminBoard
+    from streamgroups_kafka.orders import OrderBook
+
+    try:
+        OrderBook(AdminBoard(cluster.groups), cluster.now_ms).cancel(group_id, partitions)
+    except NotAuthorized:
+        return
 
 
 def _comes_true(condition: Callable[[], bool], within_s: float) -> bool:
