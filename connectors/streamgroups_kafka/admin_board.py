@@ -34,7 +34,9 @@ class AdminBoard:
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.Board.write`."""
-        for failure in self._groups.alter_offsets(group_id, notes).values():
+        # Members read through confluent-kafka, for which a text ends with a NUL.
+        ended = {tp: Committed(note.next_offset, f"{note.metadata}\0") for tp, note in notes.items()}
+        for failure in self._groups.alter_offsets(group_id, ended).values():
             raise failure
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.owner_thread import OwnerThread
 
@@ -64,7 +65,7 @@ class KafkaBoard:
                 asked, timeout=self._timeout_s
             )
             return {
-                TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
+                TopicPartition(tp.topic, tp.partition): Committed(tp.offset, metadata_of(tp))
                 for tp in found
                 if tp.offset >= 0
             }

@@ -21,6 +21,7 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.partition_sizes import stored_bytes
 
@@ -156,7 +157,7 @@ class KafkaCluster:
                 consumer.close()
 
         return {
-            TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
+            TopicPartition(tp.topic, tp.partition): Committed(tp.offset, metadata_of(tp))
             for tp in self._try(f"The offsets of group '{group_id}'", ask)
             if tp.offset >= 0
         }
@@ -192,7 +193,9 @@ class KafkaCluster:
             group_id,
             tuple(members),
             assignor=description.partition_assignor or "",
-            held_exclusively=any(c.metadata == EXCLUSIVE_MARK for c in self.committed(group_id, held).values()),
+            held_exclusively=any(
+                c.metadata.startswith(EXCLUSIVE_MARK) for c in self.committed(group_id, held).values()
+            ),
             settled=description.state == ConsumerGroupState.STABLE,
         )
 

@@ -27,6 +27,7 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import MemberState, Turn
@@ -178,9 +179,12 @@ class ConsumerOwner:
             return {}
         committed: list[confluent_kafka.TopicPartition] = self._retrying(self._committed, consumer, tps)
         found = {TopicPartition(p.topic, p.partition): p for p in committed if p.offset >= 0}
-        known = {tp: Owned.committed(p.offset, p.metadata or "") for tp, p in found.items()}
+        metadata = {tp: metadata_of(p) for tp, p in found.items()}
+        known = {tp: Owned.committed(p.offset, metadata[tp]) for tp, p in found.items()}
         # The mark of a member of the other kind that has left would refuse those who may join now.
-        stale = [tp for tp, o in known.items() if o.origin is Origin.COMMITTED and found[tp].metadata != self._mark]
+        stale = [
+            tp for tp, o in known.items() if o.origin is Origin.COMMITTED and not metadata[tp].startswith(self._mark)
+        ]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
         missing = [tp for tp in tps if tp not in known]
         return {**known, **(self._first_positions(missing) if missing else {})}

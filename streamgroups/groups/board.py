@@ -228,8 +228,9 @@ def _json(fields: dict[str, object]) -> str:
 
 def _read(metadata: str) -> dict[str, Any]:
     try:
-        # confluent-kafka commits the NUL that ends the text in C along with it; only its own reader takes it away again.
-        raw = json.loads(metadata.rstrip("\0"))
+        # What lies behind the note is none of it: confluent-kafka commits the NUL that ends a text in C along with it, and reads
+        # on behind the text of one that was committed without.
+        raw, _ = json.JSONDecoder().raw_decode(metadata)
     except ValueError:
         return {}
     return raw if isinstance(raw, dict) and raw.get("v") == _VERSION else {}

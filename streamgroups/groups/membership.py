@@ -49,7 +49,8 @@ class Owned:
         >>> Owned.committed(5, "").origin
         <Origin.FOREIGN: 'foreign'>
         """
-        ours = metadata in (SHARED_MARK, EXCLUSIVE_MARK)
+        # A mark that was restored by a tool may have something behind it: see streamgroups_kafka.commit_metadata.
+        ours = metadata.startswith((SHARED_MARK, EXCLUSIVE_MARK))
         return cls(next_offset, Origin.COMMITTED if ours else Origin.FOREIGN)
 
 

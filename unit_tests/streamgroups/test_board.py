@@ -24,7 +24,8 @@ def test_G9_a_note_is_read_back_and_fits_beside_an_offset(
     name: str, used: int, until: int | None, obeyed: str, stopped: str
 ) -> None:
     note = Note(name, used, until, obeyed, stopped)
-    assert Note.parse(note.encode()) == Note.parse(note.encode() + "\0") == note
+    for behind in ("", "\0", "\0}", "{", "\x7f"):
+        assert Note.parse(note.encode() + behind) == note
     assert len(note.encode().encode()) <= MOST_BYTES
 
 
