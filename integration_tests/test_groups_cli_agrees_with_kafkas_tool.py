@@ -144,7 +144,8 @@ def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic
         for p in shown["partitions"]
     } == {tp: (r["CURRENT-OFFSET"], r["LOG-END-OFFSET"], r["LAG"]) for tp, r in said.items()}
     names = theirs(kafka, "--list").stdout.split()
-    assert sorted(names) == [g["group"] for g in json.loads(ours(bootstrap, "list", "-o", "json").stdout)["groups"]]
+    listed = json.loads(ours(bootstrap, "list", "--internal", "-o", "json").stdout)["groups"]
+    assert sorted(names) == [g["group"] for g in listed]
 
 
 def test_what_was_deleted_is_gone_for_both(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
