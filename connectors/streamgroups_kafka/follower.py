@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streamgroups.groups.board import Note, Order, Step, board_of, next_step, pending, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Committed, Groups
+from streamgroups_kafka.orders import notes_in, orders_in
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +97,11 @@ class Follower:
         notes = {
             tp: Committed(
                 hold.next_offset,
-                Note(
-                    signed.instance,
-                    signed.used_ms,
-                    signed.until_ms,
-                    self._obeyed.get(tp, ""),
-                    self._stopped.get(tp, ""),
-                    self.reading_until.get(tp, 0),
+                replace(
+                    signed,
+                    obeyed=self._obeyed.get(tp, ""),
+                    stopped=self._stopped.get(tp, ""),
+                    reading_until=self.reading_until.get(tp, 0),
                 ).encode(),
             )
             for tp, hold in place.holds.items()
@@ -142,8 +141,7 @@ class Follower:
         about = {tp for order in due.values() for tp in order.candidates}
         # The orders first: a note can only be about an order that was there before it.
         orders = self._orders(about)
-        read = self._board.read(board_of(self._group_id), orders.keys()).items()
-        notes = {tp: note for tp, c in read if (note := Note.parse(c.metadata)) is not None}
+        notes = notes_in(self._board.read(board_of(self._group_id), orders.keys()))
         group = self._groups.describe(self._group_id)
         owners = {tp: m.client_id for m in group.members for tp in m.partitions} if group.settled else None
         return next_step(orders, notes, due.keys(), owners, me=self._signed().instance)
@@ -163,5 +161,4 @@ class Follower:
         return frozenset(there)
 
     def _orders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        read = self._board.read(resets_of(self._group_id), partitions).items()
-        return {tp: order for tp, c in read if (order := Order.parse(c.next_offset, c.metadata)) is not None}
+        return orders_in(self._board.read(resets_of(self._group_id), partitions))

@@ -80,8 +80,7 @@ class OrderBook:
 
     def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Note]:
         """What owners have noted of partitions."""
-        read = self._board.read(board_of(group_id), partitions).items()
-        return {tp: note for tp, c in read if (note := Note.parse(c.metadata)) is not None}
+        return notes_in(self._board.read(board_of(group_id), partitions))
 
     def strangers(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
         """The members that have partitions and have not noted themselves on the board, as those do who obey orders."""
@@ -96,8 +95,7 @@ class OrderBook:
         return [m for m in members if any((tp, m.client_id) not in signed for tp in m.partitions)]
 
     def _orders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        read = self._board.read(resets_of(group_id), partitions).items()
-        return {tp: order for tp, c in read if (order := Order.parse(c.next_offset, c.metadata)) is not None}
+        return orders_in(self._board.read(resets_of(group_id), partitions))
 
     def _write(
         self, group_id: str, where: Mapping[TopicPartition, int], counts: Mapping[str, int], *, void: bool
@@ -115,3 +113,13 @@ class OrderBook:
         for i in range(0, len(rows), _NOTES_PER_COMMIT):
             self._board.write(resets_of(group_id), dict(rows[i : i + _NOTES_PER_COMMIT]))
         return number
+
+
+def notes_in(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Note]:
+    """The notes among what was read from :func:`~streamgroups.groups.board.board_of` a group."""
+    return {tp: note for tp, c in read.items() if (note := Note.parse(c.metadata)) is not None}
+
+
+def orders_in(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Order]:
+    """The orders among what was read from :func:`~streamgroups.groups.board.resets_of` a group."""
+    return {tp: order for tp, c in read.items() if (order := Order.parse(c.next_offset, c.metadata)) is not None}

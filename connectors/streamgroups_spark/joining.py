@@ -5,9 +5,7 @@ Used by ``micro_batches``, once for each query, on the query's thread. Source: S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from collections.abc import Collection, Mapping
 
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.errors import GroupRefused
@@ -17,7 +15,11 @@ from streamgroups.groups.subscription import Partitions, Pattern, partitions_of,
 from streamgroups.lookup import offsets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Member
+from streamgroups.waiting import comes_true
 from streamgroups_spark.query_ports import Cluster, NewMember, QuerySettings
+
+#: How often the group is looked at while it settles.
+LOOK_S = 0.2
 
 
 class Joining:
@@ -112,25 +114,12 @@ class Joining:
         Two of them may have joined at the same moment, each seeing an empty group.
         """
         partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
-        whole = comes_true(lambda: partitions <= member.membership.owned.keys(), self._whole_timeout_ms)
+        whole = comes_true(
+            lambda: partitions <= member.membership.owned.keys(), self._whole_timeout_ms / 1000, every_s=LOOK_S
+        )
         members = self._cluster.describe(self._group_id).members
         if not whole or len(members) > 1:
             raise GroupRefused(
                 f"Group '{self._group_id}' has {len(members)} members; membership=exclusive needs it alone.",
                 remedy="Start one of them with another group.id.",
             )
-
-
-def comes_true(condition: Callable[[], bool], within_ms: int, *, every_s: float = 0.2) -> bool:
-    """Waits for a condition, for so long at most. Returns whether it has come true.
-
-    >>> comes_true(lambda: True, 0)
-    True
-    """
-    patient = Retrying(
-        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_ms / 1000), wait=wait_fixed(every_s)
-    )
-    try:
-        return patient(condition)
-    except RetryError:
-        return False

@@ -30,7 +30,8 @@ from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
-from streamgroups_spark.joining import Joining, comes_true
+from streamgroups.waiting import comes_true
+from streamgroups_spark.joining import LOOK_S, Joining
 from streamgroups_spark.query_ports import Cluster, CommitLog, NewMember, Orders, QuerySettings
 from streamgroups_spark.unread import Unread
 
@@ -228,7 +229,7 @@ class MicroBatches:
             group = self._cluster.describe(self._group_id)
             return group.settled and partitions <= group.owned
 
-        if not comes_true(settled, self._join_timeout_ms):
+        if not comes_true(settled, self._join_timeout_ms / 1000, every_s=LOOK_S):
             logger.warning("Group '%s' did not settle; ending with nothing read", self._group_id)
         self._unread.limit_to(self._cluster.end_offsets(partitions))
 
@@ -268,7 +269,7 @@ class MicroBatches:
         stopped = orders.follow()
         # What ``availableNow`` is not told now it is never told.
         if stopped and self._until_now:
-            comes_true(lambda: not orders.follow(), self._join_timeout_ms)
+            comes_true(lambda: not orders.follow(), self._join_timeout_ms / 1000, every_s=LOOK_S)
             stopped = orders.follow()
         return stopped
 

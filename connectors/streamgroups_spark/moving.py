@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Board, Clock, Groups, Member, Recorder
+from streamgroups.waiting import comes_true
 from streamgroups_kafka.follower import Follower, Hold
 from streamgroups_kafka.owner_thread import OwnerThread
 
@@ -81,7 +80,7 @@ class MemberPlace:
             there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
             return len(there) == len(moved)
 
-        _comes_true(all_there, self._patience_ms)
+        comes_true(all_there, self._patience_ms / 1000, every_s=_AGAIN_S)
         return there
 
 
@@ -134,7 +133,7 @@ class Moving:
         ) -> None:
             record(kind, offsets=offsets, ranges=ranges, batch=batch, note=note)
             if kind is Kind.ASSIGNED:
-                self._owner.start(partial(self._try, self._introduce, None))
+                self._owner.start(partial(self._try, self._follower.introduce, None))
 
         return heard
 
@@ -147,7 +146,7 @@ class Moving:
     def due(self) -> frozenset[TopicPartition]:
         """The partitions that are about to move: what was read of them before a restart is not read again."""
         nothing: frozenset[TopicPartition] = frozenset()
-        return self._owner.run(partial(self._try, self._due, nothing))
+        return self._owner.run(partial(self._try, self._follower.due, nothing))
 
     def follow(self) -> frozenset[TopicPartition]:
         """Does what can be done about orders. Nothing may be in flight.
@@ -178,15 +177,9 @@ class Moving:
         for notes in (board_of(self._group_id), resets_of(self._group_id)):
             self._board.read(notes, partitions)
 
-    def _introduce(self, place: MemberPlace) -> None:
-        self._follower.introduce(place)
-
     def _note(self, batch: InFlight, place: MemberPlace) -> None:
         self._follower.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
         self._follower.note(place, self._follower.known)
-
-    def _due(self, place: MemberPlace) -> frozenset[TopicPartition]:
-        return self._follower.due(place)
 
     def _obey(self, place: MemberPlace) -> frozenset[TopicPartition]:
         stopped: frozenset[TopicPartition] = frozenset()
@@ -196,7 +189,7 @@ class Moving:
             stopped = self._follower.obey(place)
             return not stopped
 
-        if not _comes_true(all_move, self._patience_ms):
+        if not comes_true(all_move, self._patience_ms / 1000, every_s=_AGAIN_S):
             logger.info(
                 "Group '%s' is being moved: %s not read until the other members have stopped",
                 self._group_id,
@@ -217,13 +210,3 @@ class Moving:
             self._next_look_ms = self._clock() + _BACK_OFF_MS
             logger.warning("Whether group '%s' is being moved could not be seen: %s", self._group_id, e)
         return otherwise
-
-
-def _comes_true(condition: Callable[[], bool], within_ms: int) -> bool:
-    patient = Retrying(
-        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_ms / 1000), wait=wait_fixed(_AGAIN_S)
-    )
-    try:
-        return patient(condition)
-    except RetryError:
-        return False

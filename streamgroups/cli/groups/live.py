@@ -6,10 +6,9 @@ group cursors of this library follow, and no others. Source: SEMANTICS G8, S6, O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from typing import TYPE_CHECKING
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.output import say
@@ -18,6 +17,10 @@ from streamgroups.groups.board import board_of
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.waiting import comes_true
+
+if TYPE_CHECKING:
+    from streamgroups_kafka.orders import OrderBook
 
 _LOOK_S = 0.1
 #: How long members that have just got partitions may take to note themselves on the board.
@@ -43,7 +46,7 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
         refused = [described[g] for g in ids if standings[g] is not _Standing.MOVABLE]
         return _Standing.WAIT not in standings.values()
 
-    _comes_true(decided, _INTRODUCTION_S)
+    comes_true(decided, _INTRODUCTION_S, every_s=_LOOK_S)
     require_inactive(refused, doing="reset")
     new = [g for g in ids if described[g].state == "Dead"]
     if new:
@@ -63,14 +66,11 @@ class _Standing(Enum):
 
 
 def _standing(cluster: Cluster, group: GroupDescription) -> _Standing:
-    from streamgroups_kafka.admin_board import AdminBoard
-    from streamgroups_kafka.orders import OrderBook
-
     if group.type not in TYPES_WITH_OFFSETS:
         return _Standing.REFUSED
     if not is_active(group):
         return _Standing.MOVABLE
-    book = OrderBook(AdminBoard(cluster.groups), cluster.now_ms)
+    book = _order_book(cluster)
     if group.state == "Stable" and not book.strangers(group.group_id, group.members):
         return _Standing.MOVABLE
     # Where nobody ever noted anything there is nobody of this library to wait for.
@@ -96,10 +96,7 @@ def move_live(
     Raises:
         GroupRefused: if the order cannot be given.
     """
-    from streamgroups_kafka.admin_board import AdminBoard
-    from streamgroups_kafka.orders import OrderBook
-
-    book = OrderBook(AdminBoard(cluster.groups), cluster.now_ms)
+    book = _order_book(cluster)
     topics = cluster.topics.describe_topics({tp.topic for tp in offsets})
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
     order_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
@@ -113,7 +110,7 @@ def move_live(
         active = is_active(cluster.groups.describe_groups([group_id])[group_id])
         return not left or not active
 
-    _comes_true(over, within_s)
+    comes_true(over, within_s, every_s=_LOOK_S)
     if left and not active:
         # The last one has left without having seen the order.
         book.cancel(group_id, offsets.keys())
@@ -135,20 +132,14 @@ def cancel_orders(cluster: Cluster, group_id: str, partitions: Collection[TopicP
 
     A user who may not see the group's board cannot have given any.
     """
-    from streamgroups_kafka.admin_board import AdminBoard
-    from streamgroups_kafka.orders import OrderBook
-
     try:
-        OrderBook(AdminBoard(cluster.groups), cluster.now_ms).cancel(group_id, partitions)
+        _order_book(cluster).cancel(group_id, partitions)
     except NotAuthorized:
         return
 
 
-def _comes_true(condition: Callable[[], bool], within_s: float) -> bool:
-    patient = Retrying(
-        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_s), wait=wait_fixed(_LOOK_S)
-    )
-    try:
-        return patient(condition)
-    except RetryError:
-        return False
+def _order_book(cluster: Cluster) -> OrderBook:
+    from streamgroups_kafka.admin_board import AdminBoard
+    from streamgroups_kafka.orders import OrderBook
+
+    return OrderBook(AdminBoard(cluster.groups), cluster.now_ms)

@@ -1,0 +1,33 @@
+"""Waiting for something that can only be asked for again and again.
+
+Used by the command line and by the connectors, where a broker or another member is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+
+def comes_true(condition: Callable[[], bool], within_s: float, *, every_s: float) -> bool:
+    """Waits for a condition, for so long at most.
+
+    Args:
+        condition: asked at least once.
+        within_s: how long, in seconds.
+        every_s: seconds between two questions.
+
+    Returns:
+        Whether it has come true.
+
+    >>> comes_true(lambda: True, 0, every_s=0.1), comes_true(lambda: False, 0, every_s=0.1)
+    (True, False)
+    """
+    patient = Retrying(
+        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_s), wait=wait_fixed(every_s)
+    )
+    try:
+        return patient(condition)
+    except RetryError:
+        return False
