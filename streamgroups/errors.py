@@ -15,9 +15,10 @@ cause of a failed query)::
     ├── LedgerConflict          another transaction moved the same positions of a ledger     (retriable)
     ├── TransactionFailed       a Kafka transaction is over, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
+    ├── SinkRefused             a sink's table is missing, does not fit the records, or may not be written
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
-    ├── RecordRefused           a record cannot be written to Kafka: too large, or a part is missing
+    ├── RecordRefused           a record cannot be written: too large, or a part is missing
     ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
@@ -135,6 +136,12 @@ class SinkUnreachable(StreamGroupsError):
     retriable = True
 
 
+class SinkRefused(StreamGroupsError):
+    """A sink's table is missing, does not fit the records, or may not be written by this user; nothing was written."""
+
+    code = "sink_refused"
+
+
 class DataLoss(StreamGroupsError):
     """Offsets that were to be read are gone: retention, deleted records, or a recreated topic (SEMANTICS S7)."""
 
@@ -149,7 +156,7 @@ class ReadTimedOut(StreamGroupsError):
 
 
 class RecordRefused(StreamGroupsError):
-    """A record cannot be written to Kafka: it is too large, or a part of it is missing or none that Kafka's format has."""
+    """A record cannot be written: it is too large, or a part of it is missing or none that the sink can hold."""
 
     code = "record_refused"
 
