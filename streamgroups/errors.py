@@ -8,7 +8,7 @@ cause of a failed query)::
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
-    ├── NotAuthorized           the broker refused for lack of a permission or a login
+    ├── NotAuthorized           a broker or sink refused for lack of a permission or a login
     ├── GroupRefused            the group is in use in a way that does not fit ours
     ├── FencedMember            this member is no longer the one the group knows
     ├── FencedBatch             the sink's ledger does not stand where the batch begins
@@ -16,6 +16,7 @@ cause of a failed query)::
     ├── TransactionFailed       a Kafka transaction is over, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
     ├── SinkRefused             a sink's table is missing, does not fit the records, or may not be written
+    ├── StageLost               what tasks had staged for a batch is gone; the batch must be run again
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
     ├── RecordRefused           a record cannot be written: too large, or a part is missing
@@ -93,7 +94,7 @@ class UnknownGroup(StreamGroupsError):
 
 
 class NotAuthorized(StreamGroupsError):
-    """The broker refused the login, or the logged-in user lacks a permission."""
+    """The broker or a sink refused the login, or the logged-in user lacks a permission."""
 
     code = "not_authorized"
 
@@ -140,6 +141,12 @@ class SinkRefused(StreamGroupsError):
     """A sink's table is missing, does not fit the records, or may not be written by this user; nothing was written."""
 
     code = "sink_refused"
+
+
+class StageLost(StreamGroupsError):
+    """What the tasks of a batch had staged in a sink is gone; nothing of the batch was written, and it must be run again."""
+
+    code = "stage_lost"
 
 
 class DataLoss(StreamGroupsError):
