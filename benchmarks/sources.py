@@ -88,7 +88,7 @@ def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: T
         WrongCount: it read another number of records.
     """
     checkpoint = bench.directory / uuid.uuid4().hex
-    frame = transform(_stream(bench, name, topic))
+    frame = transform(stream_frame(bench, name, topic))
     started_s = time.perf_counter()
     query = (
         frame.writeStream.format("noop")
@@ -97,7 +97,7 @@ def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: T
         .trigger(availableNow=True)
         .start()
     )
-    progress = _until_end(query)
+    progress = until_end(query)
     wall_s = time.perf_counter() - started_s
     read = [p for p in progress if p.numInputRows]
     records = sum(p.numInputRows for p in read)
@@ -115,7 +115,7 @@ def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: T
 def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
     """Reads a topic in micro-batches of so many records; the progress reports of Spark, in order."""
     query = (
-        _stream(bench, name, topic, maxOffsetsPerTrigger=str(records))
+        stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
         .writeStream.format("noop")
         .option("checkpointLocation", str(bench.directory / uuid.uuid4().hex))
         .start()
@@ -136,7 +136,8 @@ def stream_rows(
     return compare(what, unit, figures, ours=OURS, alternatives=SPARKS)
 
 
-def _stream(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
+def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
+    """A topic as a stream from its beginning."""
     source, extra = SOURCES[name]
     own = (
         {"group.id": f"bench-{uuid.uuid4().hex}", "startingPosition": "TRIM_HORIZON"}
@@ -146,7 +147,8 @@ def _stream(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
     return bench.spark.readStream.format(source).options(**_usual(bench, topic), **extra, **own, **options).load()
 
 
-def _until_end(query: StreamingQuery) -> list[Any]:
+def until_end(query: StreamingQuery) -> list[Any]:
+    """The progress reports of a query that ends by itself."""
     try:
         query.awaitTermination()
         return list(query.recentProgress)

@@ -94,6 +94,46 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
         consumer.close()
 
 
+@dataclass(frozen=True)
+class Found:
+    """A record as an independent reader of committed records sees it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
+def read_committed(bootstrap: str, topic: str) -> list[Found]:
+    """All committed records of a topic, those of one partition in their order."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found = []
+    try:
+        partitions = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
+        reader.assign([TopicPartition(topic, p, 0) for p in partitions])
+        while partitions:
+            message = reader.poll(30)
+            assert message is not None, f"no end of {partitions}"
+            partition, value = message.partition(), message.value()
+            assert partition is not None
+            if message.error():
+                partitions.discard(partition)
+            else:
+                assert value is not None
+                key = message.key()
+                found.append(Found(partition, key.encode() if isinstance(key, str) else key, value))
+    finally:
+        reader.close()
+    return found
+
+
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """What a group has committed for a topic.
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamgroups.groups.cursors.message import Message
     from streamgroups.groups.cursors.starting import CursorType
     from streamgroups_kafka.group_cursors import GroupCursors
+    from streamgroups_spark.exactly_once import KafkaSink, exactly_once
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "GroupCursors": "streamgroups_kafka.group_cursors",
+    "KafkaSink": "streamgroups_spark.exactly_once",
     "Message": "streamgroups.groups.cursors.message",
     "MetricsListener": "streamgroups_spark.metrics_listener",
+    "exactly_once": "streamgroups_spark.exactly_once",
     "register": "streamgroups_spark.registering",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
@@ -38,9 +41,11 @@ __all__ = [
     "LATEST",
     "TRIM_HORIZON",
     "GroupCursors",
+    "KafkaSink",
     "Message",
     "MetricsListener",
     "__version__",
+    "exactly_once",
     "register",
 ]
 

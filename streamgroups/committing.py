@@ -1,7 +1,7 @@
 """Writing a batch exactly once, and taking partitions over, in a sink's own transaction.
 
 Called by sinks that keep a ledger. The one place that joins the :class:`~streamgroups.ports.Ledger` with the rules of
-:mod:`streamgroups.exactly_once`. Source: SEMANTICS X2-X4, S5.
+:mod:`streamgroups.ledgers`. Source: SEMANTICS X2-X4, S5.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import FencedBatch
-from streamgroups.exactly_once.ledger import AlreadyDone, Commit, Fenced, NothingRead, judge
-from streamgroups.exactly_once.taking_over import TakeOver, take_over
 from streamgroups.groups.membership import Owned
+from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced, NothingRead, judge
+from streamgroups.ledgers.taking_over import TakeOver, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger
 
@@ -37,7 +37,7 @@ def commit_batch(
         group_id: the group, for the text of a refusal.
 
     Returns:
-        What the ledger said. Only after :class:`~streamgroups.exactly_once.ledger.Commit` was anything written.
+        What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.Commit` was anything written.
 
     Raises:
         FencedBatch: if the ledger does not stand where the batch begins, or the batch has output and has read nothing.

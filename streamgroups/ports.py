@@ -273,6 +273,10 @@ class Member(Protocol):
         """Sets and commits positions of owned partitions that were not reached by reading."""
         ...
 
+    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets positions of owned partitions and leaves the group where it is: what is read again is written already."""
+        ...
+
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
         """Begins a batch, of those ranges that may still be read at this moment.
 
@@ -306,7 +310,7 @@ class LedgerTransaction(Protocol[_Output]):
 
 
 class Ledger(Protocol[_Output]):
-    """The positions that a sink keeps beside its output, for one group: :mod:`streamgroups.exactly_once.ledger`."""
+    """The positions that a sink keeps beside its output, for one group: :mod:`streamgroups.ledgers.ledger`."""
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the ledger stands now; partitions that it does not know are left out.

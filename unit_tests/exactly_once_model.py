@@ -16,9 +16,9 @@ from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.committing import commit_batch, take_over_partitions
 from streamgroups.errors import FencedBatch, LedgerConflict, SinkUnreachable
-from streamgroups.exactly_once.taking_over import replay
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.ledgers.taking_over import replay
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

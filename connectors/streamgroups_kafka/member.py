@@ -27,7 +27,7 @@ from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.member_state import MemberState
+from streamgroups_kafka.member_state import MemberState, Standing
 from streamgroups_kafka.member_thread import ConsumerOwner
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,15 @@ class KafkaMember:
         if note:
             logger.warning("%s: %s", self._settings.name, note)
         self._state.move(next_offsets)
+
+    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`streamgroups.ports.Member.rewind`."""
+        self._state.rewind(next_offsets)
+
+    @property
+    def standing(self) -> Standing:
+        """See :attr:`streamgroups_kafka.member_state.MemberState.standing`."""
+        return self._state.standing
 
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""

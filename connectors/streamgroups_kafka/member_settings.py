@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 
 
@@ -27,6 +28,7 @@ class MemberSettings:
         redact: takes secrets out of what librdkafka says.
         is_surplus: asks the broker whether the member has joined a group that has no partition for it. The client says so of the
             classic protocol only: of an empty assignment under KIP-848 librdkafka says nothing.
+        take_over: decides where partitions that came in are read on, given what the group says. It runs on the member's thread.
     """
 
     group_id: str
@@ -39,3 +41,4 @@ class MemberSettings:
     refresh_ms: int = 5_000
     redact: Callable[[str], str] = str
     is_surplus: Callable[[], bool] = lambda: False
+    take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroups.errors import StreamGroupsError
@@ -20,6 +20,7 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_kafka.member_settings import MemberSettings
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,19 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def _awake_s() -> float:
     return time.clock_gettime(_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a sink has to know of the member whose batch it writes.
+
+    Args:
+        in_flight: the batch, without what has been let go meanwhile; ``None`` between two batches.
+        claim: by which the group knows the member; ``None`` if nobody can be sure that it still does.
+    """
+
+    in_flight: InFlight | None
+    claim: GroupClaim | None
 
 
 class Turn(Enum):
@@ -63,6 +77,7 @@ class MemberState:
         self._closing = False
         self._doubtful = False
         self._last_seen_s = self._clock_s()
+        self._claim: GroupClaim | None = None
         #: What went wrong last, in the words of the client; written by the owner thread only.
         self.last_trouble = ""
 
@@ -103,6 +118,25 @@ class MemberState:
                 self._record(Kind.FINISHED, offsets=to_commit, batch=number)
             self.commit_soon(to_commit)
 
+    @property
+    def standing(self) -> Standing:
+        """What a sink has to know that writes the batch in flight. Asked on any thread.
+
+        What is in flight and by which claim it is held are of one moment: once a partition has been let go, the group has a newer
+        generation, and refuses this claim.
+
+        Raises:
+            StreamGroupsError: if the member has failed.
+        """
+        with self._changed:
+            self._raise_failure()
+            return Standing(self._membership.in_flight, None if self._is_doubtful else self._claim)
+
+    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Positions of owned partitions change, and the group's do not."""
+        with self._changed:
+            self._membership = self._membership.move(next_offsets)
+
     def move(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Positions of owned partitions change without reading, and are due to be committed."""
         with self._changed:
@@ -124,15 +158,30 @@ class MemberState:
     @property
     def _believed(self) -> Membership:
         """What may be relied on: after a silence nothing may be planned on what may no longer be ours."""
-        if self._doubtful or self._clock_s() - self._last_seen_s > _SILENCE_S:
+        if self._is_doubtful:
             return replace(self._membership, releasing=frozenset(self._membership.owned))
         return self._membership
+
+    @property
+    def _is_doubtful(self) -> bool:
+        return self._doubtful or self._clock_s() - self._last_seen_s > _SILENCE_S
 
     def _raise_failure(self) -> None:
         if self._failure:
             raise self._failure
 
     # ---- the owner thread --------------------------------------------------------------------------------------------
+
+    @property
+    def claim(self) -> GroupClaim | None:
+        """Who the member was to the broker when it last asked."""
+        with self._changed:
+            return self._claim
+
+    @claim.setter
+    def claim(self, claim: GroupClaim) -> None:
+        with self._changed:
+            self._claim = claim
 
     def await_turn(self, timeout_s: float) -> Turn:
         """Waits until something is to be committed or the query ends, or the time is up. Says what to do."""

@@ -29,6 +29,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
+from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import MemberState, Turn
 
@@ -115,6 +116,7 @@ class ConsumerOwner:
 
     def _serve(self, consumer: Consumer) -> bool:
         """One turn: commit what is due, answer the group. Returns whether to go on."""
+        self._renew_claim(consumer)
         turn = self._state.await_turn(_POLL_INTERVAL_S)
         if turn is Turn.LEAVE_AT_ONCE:
             return False
@@ -165,7 +167,12 @@ class ConsumerOwner:
             self._subscribed = topics
 
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        positions = self._positions(consumer, _ours(partitions))
+        said = self._positions(consumer, _ours(partitions))
+        positions: Mapping[TopicPartition, Owned] = self._retrying(self._settings.take_over, said)
+        # A sink's ledger is ahead of the group, whose committed offsets follow.
+        self._state.commit_soon(
+            {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
+        )
         theirs = [_theirs(tp, owned.next_offset) for tp, owned in positions.items()]
         if self._settings.assign is None:
             consumer.incremental_assign(theirs)
@@ -182,9 +189,8 @@ class ConsumerOwner:
         metadata = {tp: metadata_of(p) for tp, p in found.items()}
         known = {tp: Owned.committed(p.offset, metadata[tp]) for tp, p in found.items()}
         # The mark of a member of the other kind that has left would refuse those who may join now.
-        stale = [
-            tp for tp, o in known.items() if o.origin is Origin.COMMITTED and not metadata[tp].startswith(self._mark)
-        ]
+        ours = (Origin.COMMITTED, Origin.WRITTEN)
+        stale = [tp for tp, o in known.items() if o.origin in ours and not metadata[tp].startswith(self._mark)]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
         missing = [tp for tp in tps if tp not in known]
         return {**known, **(self._first_positions(missing) if missing else {})}
@@ -215,6 +221,8 @@ class ConsumerOwner:
         """Waits until no batch in flight reads the partitions and what was read is committed."""
         deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * _HAND_OVER_PART
         while not self._state.may_let_go(tps) and time.monotonic() <= deadline_s:
+            # The rebalance is the group's next generation: only with that one a sink can still commit the batch.
+            self._renew_claim(consumer)
             self._state.await_due(_POLL_INTERVAL_S)
             if not self._commit_due(consumer):
                 self._state.await_change(_POLL_INTERVAL_S)
@@ -245,6 +253,11 @@ class ConsumerOwner:
                 ", ".join(map(str, abandoned)),
             )
         consumer.incremental_unassign(partitions)
+
+    def _renew_claim(self, consumer: Consumer) -> None:
+        """Who the member is to the broker now, for sinks that commit its offsets with their output (KIP-447)."""
+        if self._settings.assign is None and (metadata := consumer.consumer_group_metadata()) is not None:
+            self._state.claim = GroupClaim.parse(metadata)
 
     # ---- committing --------------------------------------------------------------------------------------------------
 

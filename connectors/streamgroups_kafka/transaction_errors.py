@@ -18,6 +18,7 @@ class Step(Enum):
     FIND_COORDINATOR = "Finding the coordinator"
     INIT_PRODUCER_ID = "Beginning a transaction"
     ADD_PARTITIONS = "Adding partitions to the transaction"
+    DESCRIBE = "Looking into the transaction"
     PRODUCE = "Writing in the transaction"
     ADD_OFFSETS = "Adding the group's offsets to the transaction"
     COMMIT_OFFSETS = "Committing the group's offsets in the transaction"
@@ -143,14 +144,16 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
+    # Which partitions are in it already: nothing is changed by that.
+    Step.DESCRIBE: {Verdict.RETRY: _PASSING | _COORDINATOR},
     # Unless the member has a newer claim: see Transactions.commit_offsets.
     Step.COMMIT_OFFSETS: {
         Verdict.RETRY: {
             *(_PASSING | _COORDINATOR),
             *(_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNSTABLE_OFFSET_COMMIT),
-            *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+            *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _C.REBALANCE_IN_PROGRESS),
         },
-        Verdict.ABORT: {*(_OVER | _STALE), _C.REBALANCE_IN_PROGRESS, _C.GROUP_ID_NOT_FOUND},
+        Verdict.ABORT: {*(_OVER | _STALE), _C.GROUP_ID_NOT_FOUND},
         Verdict.FENCED: _ZOMBIE,
     },
     Step.COMMIT: {

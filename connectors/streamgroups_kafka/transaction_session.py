@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from streamgroups.errors import StreamGroupsError, TransactionFailed
@@ -40,6 +41,21 @@ class OpenTransaction:
 
     transactional_id: str
     producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Standalone:
+    """Writing without a transaction: each record is visible when the broker has it, and once only however often it is sent.
+
+    Args:
+        producer: the producer id and the epoch, of one writer.
+    """
+
+    producer: ProducerIdentity
+
+
+#: What a writer writes in.
+Writing: TypeAlias = OpenTransaction | Standalone
 
 
 class CoordinatorOf(IntEnum):
@@ -145,9 +161,39 @@ class TransactionSession:
         self._coordinators.clear()
         self._leaders.clear()
 
-    async def send(self, request: Any, node_id: int) -> Any:
-        """Sends one request."""
-        return await self._session.send(request, node_id)
+    def init_standalone(self) -> Standalone:
+        """A producer id of one's own, for writing without a transaction (KIP-98).
+
+        Raises:
+            StreamGroupsError: see :meth:`judge`.
+        """
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, max_version=4)
+
+        def attempt() -> Standalone:
+            answer = self.once(Step.INIT_PRODUCER_ID, self.send, request)
+            self.judge(Step.INIT_PRODUCER_ID, [answer.error_code], "of a writer without a transaction")
+            return Standalone(ProducerIdentity(answer.producer_id, answer.producer_epoch))
+
+        return self.again_while_it_may_pass(attempt)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            UnknownTopic: if it does not exist.
+            StreamGroupsError: see :meth:`judge`.
+        """
+
+        def attempt() -> int:
+            (found,) = self.once(Step.PRODUCE, self._find_leaders, [topic]).topics
+            self.judge(Step.PRODUCE, [found.error_code], f"to topic '{topic}'", topic=topic)
+            return len(found.partitions)
+
+        return self.again_while_it_may_pass(attempt)
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        """Sends one request, to any node if none is named."""
+        return await (self._session.send(request) if node_id is None else self._session.send(request, node_id))
 
     async def send_all(self, requests: Any) -> dict[int, Any]:
         """Sends one request to each of several nodes, at the same time."""

@@ -59,6 +59,37 @@ class CommitLog:
             )
         return None
 
+    def newest(self) -> int | None:
+        """The id of the batch that began last; ``None`` if none has.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        files, path = self._open()
+        ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/offsets")))
+        return ids[-1] if ids else None
+
+    def ends(self, batch_id: int) -> list[Any]:
+        """Where each source of the query ends in a batch, as Spark has logged it; ``None`` for one that has no offset.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+        """
+        files, path = self._open()
+        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
+            lines = log.read().decode().splitlines()[2:]
+        return [None if line == "-" else json.loads(line) for line in lines]
+
+    def has_state(self) -> bool:
+        """Whether the query keeps state.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        files, path = self._open()
+        return bool(files.get_file_info(f"{path}/state").type == FileType.Directory)
+
     def is_done(self, batch_id: int) -> bool:
         """Whether the output of a batch is written."""
         try:

@@ -26,7 +26,7 @@ from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished
 from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
@@ -81,6 +81,10 @@ class MicroBatches:
         self._begun: tuple[int, int] | None = None
         self._member: Member | None = None
         self._batch = BatchOffset(0)
+        #: What Spark runs: the end of it, as Spark has logged it, and what is read.
+        self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        #: The batch whose output, or a part of it, the sink had committed when the query was restarted.
+        self.written = InFlight(0, ())
         self._is_cold = True
         self._resumed = False
         self._until_now = False
@@ -147,6 +151,16 @@ class MicroBatches:
 
         A batch that this process has not planned is one that an earlier run logged and did not finish.
         """
+        tasks = self._tasks(start_json, end_json)
+        self._run = (end_json, tuple(sorted(r for task in tasks for r in task)))
+        return tasks
+
+    def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
+        """The batch that Spark runs, if it ends at ``end_json``: its number, and all that it reads. Asked on any thread."""
+        run = self._run
+        return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
+
+    def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         if start_json == end_json:
             return ()
         end = decode(end_json)
@@ -254,9 +268,13 @@ class MicroBatches:
             batch=checkpoint.number,
             note="; ".join(map(str, resumption.differences)),
         )
-        moved = {tp: n for tp, n in resumption.next_offsets.items() if owned[tp].next_offset != n}
+        self.written = InFlight(checkpoint.number, resumption.written)
+        for written in resumption.written:
+            logger.info("Restart of group '%s': %s is written already", self._group_id, written)
+        moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
         if moved:
             self._member.move(moved, note="")
+        self._member.rewind({tp: n for tp, n in resumption.next_offsets.items() if tp not in resumption.to_commit})
         self._batch = BatchOffset(checkpoint.number, resumption.replay, checkpoint.resting)
         self._resumed = True
 

@@ -5,9 +5,14 @@ Called by users, once per session, as ``sg.register(spark)``.
 
 from __future__ import annotations
 
+import uuid
+
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.source import StreamGroupsDataSource
+
+#: One for each driver: a query that another driver has left behind must not take part.
+SESSION = uuid.uuid4().hex[:12]
 
 
 def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
@@ -32,5 +37,6 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     """
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which do not see the session: what it says travels with the class.
-    source = type("StreamGroupsDataSource", (StreamGroupsDataSource,), {"parallelism": cores})
+    told = {"parallelism": cores, "session": SESSION}
+    source = type("StreamGroupsDataSource", (StreamGroupsDataSource,), told)
     spark.dataSource.register(source)

@@ -11,17 +11,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -35,40 +39,22 @@ from pyspark.sql.types import StructType
 from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.progress import encode_report
 from streamgroups.errors import InvalidOption
-from streamgroups.groups.history import no_history
-from streamgroups.groups.joining import MembershipMode
-from streamgroups.groups.membership import Owned
-from streamgroups.groups.subscription import Partitions, partitions_of
+from streamgroups.groups.subscription import partitions_of
 from streamgroups.lookup import ranges_of, record_bytes
-from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Member, Recorder
-from streamgroups_kafka.board import KafkaBoard
-from streamgroups_kafka.clock import SteadyClock
+from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.fetching import ReadSettings
-from streamgroups_kafka.history import HistoryFile
-from streamgroups_kafka.log import KafkaCluster
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.range_reader import read_ranges
-from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.kafka_sink import KafkaStreamWriter
 from streamgroups_spark.micro_batches import MicroBatches
-from streamgroups_spark.moving import Moving
 from streamgroups_spark.options import SourceOptions, parse
+from streamgroups_spark.running_query import RunningQuery, cluster_of
+from streamgroups_spark.sink_options import check_output_schema, parse_sink
 from streamgroups_spark.worker_socket import acknowledge_at_once
 
 logger = logging.getLogger(__name__)
 
-#: librdkafka's default for ``max.poll.interval.ms``.
-_REBALANCE_TIMEOUT_MS = 300_000
-#: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
-_SESSION_TIMEOUT_MS = 45_000
-_JOIN_SLACK_MS = 15_000
 #: The most rows that Spark's protocol can say.
 _NO_LIMIT = 2**63 - 1
-#: How long a query waits for the board of its group, which it can do without.
-_BOARD_PATIENCE_S = 5.0
-#: How often a running query looks for new topics and partitions, unless ``kafka.metadata.max.age.ms`` says otherwise.
-_REFRESH_MS = 5_000
 _COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -95,6 +81,8 @@ class StreamGroupsDataSource(DataSource):
 
     #: Tasks that can run at once; ``sg.register`` sets it from the session.
     parallelism: ClassVar[int] = os.cpu_count() or 1
+    #: How the processes of a session find each other (``rendezvous``); ``sg.register`` sets it.
+    session: ClassVar[str] = "alone"
 
     @classmethod
     def name(cls) -> str:
@@ -117,7 +105,7 @@ class StreamGroupsDataSource(DataSource):
         """The reader of a streaming query. Made in several processes: it does nothing until it is called."""
         try:
             options = parse(self.options, streaming=True)
-            return StreamReader(options, _checked(schema), _packing(options, self.parallelism))
+            return StreamReader(options, _checked(schema), _packing(options, self.parallelism), self.session)
         except InvalidOption as refusal:
             return RefusedStream(refusal)
 
@@ -125,6 +113,16 @@ class StreamGroupsDataSource(DataSource):
         """The reader of a batch query."""
         options = parse(self.options, streaming=False)
         return BatchReader(options, _checked(schema), _packing(options, self.parallelism))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of a streaming query to Kafka. Made in two processes for each batch.
+
+        Raises:
+            InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
+        """
+        options = parse_sink(self.options)
+        check_output_schema(schema, options)
+        return KafkaStreamWriter(options, self.session, self.parallelism)
 
 
 class RefusedStream(DataSourceStreamReader):
@@ -156,16 +154,16 @@ class RefusedStream(DataSourceStreamReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches as a member of the group."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, packing: Packing) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, packing: Packing, session: str) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
-        self._member_name = ""
-        self._micro_batches: MicroBatches | None = None
+        self._session = session
+        self._query: RunningQuery | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers get the settings; the member stays on the driver."""
-        return {**self.__dict__, "_micro_batches": None}
+        return {**self.__dict__, "_query": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Runs in workers, before they get their partition."""
@@ -196,7 +194,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """See :meth:`MicroBatches.report_latest_offset`, with whose they are: Spark's progress does not say."""
         end_offsets = self._running().report_latest_offset()
-        return None if end_offsets is None else encode_report(self._group_id, self._member_name, end_offsets)
+        if end_offsets is None or self._query is None:
+            return None
+        return encode_report(self._group_id, self._query.name, end_offsets)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
@@ -212,67 +212,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Leaves the group."""
-        if self._micro_batches is not None:
-            self._micro_batches.stop()
+        if self._query is not None:
+            self._query.stop()
 
     def _running(self) -> MicroBatches:
-        if self._micro_batches is None:
-            self._micro_batches = self._make()
-        return self._micro_batches
-
-    def _make(self) -> MicroBatches:
-        _stop_on_sigterm()
-        _tell_ignored(self._options)
-        options, group_id = self._options, self._group_id
-        name = (
-            options.client.get("client.id")
-            or f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
-        )
-        self._member_name = name
-        record: Recorder = (
-            HistoryFile(options.history_dir, group_id=group_id, member=name) if options.history_dir else no_history
-        )
-        cluster = _cluster(options)
-
-        orders = None
-        if not isinstance(options.subscription, Partitions):
-            board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
-            orders = Moving(board, cluster, group_id, name, record, _now_ms, SteadyClock())
-            record = orders.listen(record)
-        rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
-
-        def new_member(
-            *,
-            topics: Callable[[], Collection[str]],
-            first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-        ) -> Member:
-            subscription = options.subscription
-            settings = MemberSettings(
-                group_id=group_id,
-                name=name,
-                consumer=options.client.for_member(group_id, client_id=name),
-                topics=topics,
-                assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
-                exclusive=options.mode is MembershipMode.EXCLUSIVE,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                refresh_ms=int(options.client.get("topic.metadata.refresh.interval.ms") or _REFRESH_MS),
-                redact=options.client.redact,
-                is_surplus=lambda: cluster.describe(group_id).has_nothing_for(name),
-            )
-            return KafkaMember(settings, first_positions, record)
-
-        session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
-        return MicroBatches(
-            options,
-            self._packing,
-            cluster,
-            new_member,
-            _now_ms,
-            record,
-            join_timeout_ms=rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
-            orders=orders,
-        )
+        if self._query is None:
+            _stop_on_sigterm()
+            _tell_ignored(self._options)
+            self._query = RunningQuery(self._options, self._packing, self._session)
+        return self._query.micro_batches
 
 
 class BatchReader(DataSourceReader):
@@ -290,7 +238,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up where to start and to end, and packs what lies between into tasks."""
         options = self._options
-        cluster = _cluster(options)
+        cluster = cluster_of(options)
         _tell_ignored(options)
         cluster.check_reachable()
         partitions = partitions_of(options.subscription, cluster.topics())
@@ -356,15 +304,6 @@ def _tell_ignored(options: SourceOptions) -> None:
         logger.warning("Without effect here: %s", ", ".join(options.ignored))
 
 
-def _cluster(options: SourceOptions) -> KafkaCluster:
-    return KafkaCluster(
-        options.client,
-        read_committed=options.client.isolation_level == "read_committed",
-        attempts=options.attempts,
-        retry_interval_ms=options.retry_interval_ms,
-    )
-
-
 def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
@@ -375,8 +314,3 @@ def _packing(options: SourceOptions, parallelism: int) -> Packing:
 
 def _read_settings(options: SourceOptions, group_id: str) -> ReadSettings:
     return ReadSettings(options.client, group_id, options.fail_on_data_loss, options.poll_timeout_ms)
-
-
-def _now_ms() -> int:
-    # Monotonic: limits measure durations, and a clock that is set back must not stop a query.
-    return time.monotonic_ns() // 1_000_000

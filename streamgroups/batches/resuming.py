@@ -14,6 +14,8 @@ finished              ``to`` or none                           no difference
 finished              ``from``, by a member                    no difference: only the last commit is missing
 finished              anything else                            difference: the policy decides
 not finished          ``from`` or none                         no difference: read ``[from, to)`` again
+not finished          ``to``, by the sink, with the output     no difference: nothing is read again, but under ``checkpoint``,
+                                                               for the state's sake: ``[from, to)``, and the sink drops it
 not finished          anything else                            difference: the policy decides
 ====================  =======================================  ==============================================
 
@@ -66,12 +68,20 @@ class Resumption:
         replay: the ranges of the unfinished batch that this member reads again.
         left: its ranges that are left to others, or that the group has passed.
         differences: where checkpoint and group differed, whatever was decided.
+        written: its ranges whose output the sink has committed already. Where they are read again, the group stays where it is.
     """
 
     next_offsets: Mapping[TopicPartition, int]
     replay: tuple[OffsetRange, ...]
     left: tuple[OffsetRange, ...]
     differences: tuple[Difference, ...]
+    written: tuple[OffsetRange, ...] = ()
+
+    @property
+    def to_commit(self) -> dict[TopicPartition, int]:
+        """The positions that the group is to have, too."""
+        again = {r.topic_partition for r in self.written}
+        return {tp: n for tp, n in self.next_offsets.items() if tp not in again}
 
 
 def resume_finished(last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
@@ -101,15 +111,24 @@ def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned],
     >>> [str(r) for r in resume_unfinished(batch, {p0: Owned(10)}, OnRestart.GROUP).replay]
     ['t-0[10,20)']
     """
-    started_at = {r.topic_partition: r.next_offset for r in batch.ranges}
+    written = tuple(r for r in batch.ranges if _is_written(r, owned.get(r.topic_partition)))
+    others = [r for r in batch.ranges if r not in written]
+    started_at = {r.topic_partition: r.next_offset for r in others}
     next_offsets, differences = _settle({**batch.resting, **started_at}, owned, policy)
-    rests = [(r, _rest_of(r, next_offsets.get(r.topic_partition))) for r in batch.ranges]
+    again = policy is OnRestart.CHECKPOINT
+    next_offsets |= {r.topic_partition: r.next_offset if again else r.end_offset for r in written}
+    rests = [(r, _rest_of(r, next_offsets.get(r.topic_partition))) for r in others]
     return Resumption(
         next_offsets,
-        tuple(rest for _, rest in rests if rest is not None),
+        tuple(sorted([rest for _, rest in rests if rest is not None] + (list(written) if again else []))),
         tuple(r for r, rest in rests if rest is None),
         differences,
+        written,
     )
+
+
+def _is_written(r: OffsetRange, owned: Owned | None) -> bool:
+    return bool(len(r)) and owned is not None and owned.origin is Origin.WRITTEN and owned.next_offset == r.end_offset
 
 
 def _settle(

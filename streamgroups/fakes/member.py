@@ -89,6 +89,11 @@ class FakeMember:
         self._to_commit |= {tp: n for tp, n in next_offsets.items() if tp in self._membership.owned}
         self._commit_due()
 
+    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`streamgroups.ports.Member.rewind`."""
+        self._check_alive()
+        self._membership = self._membership.move(next_offsets)
+
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
         self._check_alive()

@@ -27,6 +27,8 @@ class MembershipMode(Enum):
 #: query tells what a member committed from what a tool did.
 SHARED_MARK = "streamgroups:shared"
 EXCLUSIVE_MARK = "streamgroups:exclusive"
+#: Follows either mark where a sink has committed the offset together with the output of what lies before it.
+WRITTEN = ";written"
 
 #: Ours, and the broker's own of KIP-848 (where the member does not choose).
 _ASSIGNORS_THAT_FIT = ("", "cooperative-sticky", "uniform")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -27,6 +27,8 @@ class Origin(Enum):
 
     #: A member like us had committed it.
     COMMITTED = "committed"
+    #: A sink had committed it, in the transaction that wrote what lies before it (SEMANTICS X2).
+    WRITTEN = "written"
     #: Somebody else had committed it: a tool that moved the group, or another kind of consumer.
     FOREIGN = "foreign"
     #: The group is new: the position is the one the user asked for.
@@ -50,6 +52,8 @@ class Owned:
         <Origin.FOREIGN: 'foreign'>
         """
         # A mark that was restored by a tool may have something behind it: see streamgroups_kafka.commit_metadata.
+        if metadata.startswith((SHARED_MARK + WRITTEN, EXCLUSIVE_MARK + WRITTEN)):
+            return cls(next_offset, Origin.WRITTEN)
         ours = metadata.startswith((SHARED_MARK, EXCLUSIVE_MARK))
         return cls(next_offset, Origin.COMMITTED if ours else Origin.FOREIGN)
 

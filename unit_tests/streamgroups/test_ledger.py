@@ -10,8 +10,8 @@ from hypothesis import given
 
 from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, SinkUnreachable
-from streamgroups.exactly_once.ledger import AlreadyDone, Commit, Fenced, Finding, NothingRead, Standing, judge
 from streamgroups.fakes import FakeLedger, Moment
+from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced, Finding, NothingRead, Standing, judge
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

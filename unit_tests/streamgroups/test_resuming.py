@@ -52,6 +52,7 @@ UNFINISHED = {
     "committed at to": Row(Owned(20), "[10,20)", "20", True),
     "committed further on": Row(Owned(35), "[10,20)", "35", True),
     "committed before": Row(Owned(4), "[10,20)", "4", True),
+    "written further on": Row(Owned(35, Origin.WRITTEN), "[10,20)", "35", True),
     "set to from by a tool": Row(Owned(10, Origin.FOREIGN), "[10,20)", "[10,20)", False),
     "set to the middle by a tool": Row(Owned(15, Origin.FOREIGN), "[10,20)", "[15,20)", True),
 }
@@ -88,6 +89,23 @@ def test_S5_with_an_unfinished_batch(row: Row, policy: OnRestart) -> None:
         assert (resumption.replay, resumption.left) == ((), LAST.ranges)
         assert resumption.next_offsets == {P0: int(expected)}
     assert resumption.differences == ((Difference(P0, 10, row.group.next_offset),) if row.differs else ())
+
+
+@pytest.mark.parametrize("policy", [GROUP, FAIL])
+def test_X2_what_the_sink_has_written_is_not_read_again(policy: OnRestart) -> None:
+    resumption = resume_unfinished(LAST, {P0: Owned(20, Origin.WRITTEN)}, policy)
+    assert (resumption.replay, resumption.left, resumption.differences) == ((), (), ())
+    assert (resumption.written, resumption.next_offsets) == (LAST.ranges, {P0: 20})
+
+
+def test_X2_what_the_sink_has_written_is_read_again_for_the_states_sake() -> None:
+    batch = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)), {P2: 40})
+    owned = {P0: Owned(20, Origin.WRITTEN), P1: Owned(6, Origin.WRITTEN), P2: Owned(40)}
+    resumption = resume_unfinished(batch, owned, CHECKPOINT)
+    assert (resumption.replay, resumption.written, resumption.differences) == (batch.ranges, batch.ranges, ())
+    assert resumption.next_offsets == {P0: 10, P1: 5, P2: 40}
+    # The group is not set back: another crash must find the same.
+    assert resumption.to_commit == {P2: 40}
 
 
 @pytest.mark.parametrize("policy", OnRestart)
@@ -137,7 +155,8 @@ def test_S5_what_is_read_again_lies_within_the_batch_and_follows_the_position(
 ) -> None:
     r = OffsetRange(P0, first, first + length)
     resumption = resume_unfinished(BatchOffset(1, (r,)), {P0: owned} if owned else {}, policy)
-    assert len(resumption.replay) + len(resumption.left) == 1
+    done = () if policy is CHECKPOINT else resumption.written
+    assert len(resumption.replay) + len(resumption.left) + len(done) == 1
     for again in resumption.replay:
         assert r.next_offset <= again.next_offset < again.end_offset == r.end_offset
         assert resumption.next_offsets[P0] == again.next_offset

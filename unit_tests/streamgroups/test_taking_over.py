@@ -13,9 +13,9 @@ from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.committing import take_over_partitions
 from streamgroups.errors import PositionsDiffer
-from streamgroups.exactly_once.taking_over import LedgerDifference, Replay, TakeOver, replay, take_over
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.ledgers.taking_over import LedgerDifference, Replay, TakeOver, replay, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

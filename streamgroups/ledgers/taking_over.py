@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import PositionsDiffer
-from streamgroups.exactly_once.ledger import Finding, Standing
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.ledgers.ledger import Finding, Standing
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 

@@ -1,0 +1,210 @@
+"""``sg.exactly_once(df, sink=...)``: a streaming query whose output and positions change together.
+
+Called by users on the driver. It looks at the query's plan, refuses what cannot be exactly once, gives each output partition to one task,
+shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4, X8; DESIGN "Exactly once".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import DataStreamWriter
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.groups.joining import MembershipMode
+from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.transactions import Transactions
+from streamgroups_spark.batch_facts import LedgerQuestion
+from streamgroups_spark.kafka_sink import transactional_id_of
+from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
+from streamgroups_spark.output_partitions import with_partitions
+from streamgroups_spark.registering import SESSION
+from streamgroups_spark.rendezvous import Answering
+from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
+
+_NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+#: Nodes of Spark's plans that keep state from batch to batch.
+_STATEFUL = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "GlobalLimit",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSink:
+    """Kafka as a sink: the options of ``writeStream.format("streamgroups")``.
+
+    Args:
+        options: ``kafka.bootstrap.servers``, ``topic`` and so on; all of them are in the document on the sinks.
+
+    >>> KafkaSink({"kafka.bootstrap.servers": "broker:9092", "topic": "board", "kafka.sasl.password": "hunter2"})
+    KafkaSink(kafka.bootstrap.servers, kafka.sasl.password, topic)
+    """
+
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({', '.join(sorted(self.options))})"
+
+
+def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
+    """Writes a streaming DataFrame so that output and the group's offsets change together, whatever dies when (SEMANTICS X2).
+
+    Args:
+        df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.
+        sink: :class:`KafkaSink`, ``sg.PostgresSink`` or ``sg.DeltaSink``.
+        checkpoint: the query's checkpoint: a path or a URI that the driver can read.
+
+    Returns:
+        The writer. Set its trigger, output mode and name, and call ``start()``.
+
+    Raises:
+        InvalidOption: if the query cannot be exactly once: it names why, and the way out.
+        StreamGroupsError: if the output cluster does not answer or refuses.
+
+    Example::
+
+        board = sg.KafkaSink({"kafka.bootstrap.servers": "localhost:9092", "topic": "board"})
+        query = sg.exactly_once(flights.select("key", "value"), sink=board, checkpoint="/data/board").start()
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+        )
+    _refuse(df)
+    if isinstance(sink, KafkaSink):
+        return _to_kafka(df, sink, checkpoint)
+    return _to_ledger(df, sink, checkpoint)
+
+
+# ---- what can be exactly once ----------------------------------------------------------------------------------------
+
+
+def _refuse(df: DataFrame) -> None:
+    plan = df._jdf.queryExecution().analyzed()
+    sources = list(_streaming_sources(plan))
+    for name, _ in sources:
+        if name != "streamgroups":
+            raise InvalidOption(
+                f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
+                remedy='Read it with format("streamgroups").',
+            )
+    stateful = sorted(_stateful(plan))
+    if not stateful:
+        return
+    for _, options in sources:
+        if options.get("membership", "shared").strip().lower() != MembershipMode.EXCLUSIVE.value:
+            raise InvalidOption(
+                f"The query keeps state ({', '.join(stateful)}) and shares its group: state does not move with a partition.",
+                remedy="Set membership=exclusive on its source.",
+            )
+    if str(df.sparkSession.conf.get(_NO_DATA, "true")).lower() != "false":
+        raise InvalidOption(
+            f"The query keeps state ({', '.join(stateful)}), and Spark would run batches that read nothing for its output: "
+            "if one were run again, nobody could tell that it is written.",
+            remedy=f"Set {_NO_DATA}=false: such output then comes with the next data.",
+        )
+
+
+def _streaming_sources(plan: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    leaves = plan.collectLeaves()
+    for i in range(leaves.size()):
+        leaf = leaves.apply(i)
+        if not leaf.isStreaming():
+            continue
+        if leaf.nodeName() == "StreamingRelationV2":
+            yield leaf.sourceName(), {name.lower(): value for name, value in dict(leaf.extraOptions()).items()}
+        else:
+            yield leaf.nodeName(), {}
+
+
+def _stateful(plan: Any) -> Iterator[str]:
+    """The nodes that keep state. A limit, an aggregate or a join of what is not streaming keeps none."""
+    name = plan.nodeName()
+    children = [plan.children().apply(i) for i in range(plan.children().size())]
+    if name in _STATEFUL and plan.isStreaming():
+        yield name
+    if name == "Join" and all(child.isStreaming() for child in children):
+        yield name
+    for child in children:
+        yield from _stateful(child)
+
+
+# ---- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+def _to_kafka(df: DataFrame, sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
+    given = {**sink.options, "checkpointLocation": checkpoint}
+    options = parse_sink(given)
+    check_output_schema(df.schema, options)
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        df = _disjoint(df, options)
+        # What a killed run has left open is aborted now: the source would wait for it to time out.
+        transactional_id = options.transactional_id or transactional_id_of(checkpoint)
+        with closing(
+            Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
+        ) as transactions:
+            transactions.abort(transactions.begin())
+    return df.writeStream.format("streamgroups").options(**given)
+
+
+def _disjoint(df: DataFrame, options: SinkOptions) -> DataFrame:
+    """Each output partition to one task: no two tasks may write to one partition in one transaction."""
+    tasks = df.sparkSession.sparkContext.defaultParallelism
+    if not {"key", "partition"} & set(df.columns):
+        # Each task picks partitions of its own.
+        return df.coalesce(tasks)
+    counts = KafkaCluster(options.client, read_committed=True).topics()
+    if options.topic is not None and options.topic not in counts:
+        raise UnknownTopic(f"Topic '{options.topic}' does not exist.", remedy="Create it, or mend the option 'topic'.")
+    chosen = with_partitions(df, counts, topic=options.topic)
+    # What has neither key nor partition may go anywhere, as long as it is one task's; to the same place if it is made again.
+    anywhere = F.hash("value") + F.spark_partition_id()
+    if options.topic is not None:
+        count = F.lit(counts[options.topic])
+    else:
+        count = F.create_map(*(F.lit(x) for pair in counts.items() for x in pair))[F.col("topic")]
+    chosen = chosen.withColumn("partition", F.coalesce("partition", F.pmod(anywhere, count).cast("int")))
+    return chosen.repartition(tasks, *(["topic"] if options.topic is None else []), "partition")
+
+
+# ---- ledgers ---------------------------------------------------------------------------------------------------------
+
+#: The sink of each group that has one with a ledger, by group: its source asks for it when it starts.
+_sinks: dict[str, AnySink] = {}
+_answering: Answering | None = None
+
+
+def _to_ledger(df: DataFrame, sink: AnySink, checkpoint: str) -> DataStreamWriter:
+    global _answering
+    groups = {options["group.id"] for _, options in _streaming_sources(df._jdf.queryExecution().analyzed())}
+    if len(groups) != 1:
+        raise InvalidOption(
+            f"The query reads for {len(groups)} groups ({', '.join(sorted(groups))}); a ledger is one group's.",
+            remedy="Read all topics with one source ('subscribe' takes several).",
+        )
+    (group_id,) = groups
+    _sinks[group_id] = sink
+    if _answering is None:
+        _answering = Answering(SESSION, _answer)
+    name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
+    told = {"format_name": name, "session": SESSION, "sink": sink}
+    df.sparkSession.dataSource.register(type("LedgerDataSource", (LedgerDataSource,), told))
+    return df.writeStream.format(name).option("checkpointLocation", checkpoint)
+
+
+def _answer(question: Any) -> AnySink | None:
+    return _sinks.get(question.group_id) if isinstance(question, LedgerQuestion) else None

@@ -1,0 +1,247 @@
+"""Writing a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
+
+Made by ``source`` (``StreamGroupsDataSource.streamWriter``). Spark makes a writer twice for each batch, in processes that live for that
+batch: in one it is pickled to the tasks, in the other its ``commit`` is called with what they returned. So a transaction
+begins when the writer is pickled, travels with it, and comes back with each task's message::
+
+    driver   __getstate__   what is in flight? ── InitProducerId                         (streamgroups_kafka.transactions)
+    tasks    write          AddPartitionsToTxn, Produce                                  (streamgroups_kafka.output)
+    driver   commit         what is in flight? ── TxnOffsetCommit, EndTxn
+
+Whether a batch that Spark runs again was committed before, its source knows from the group (``batch_seen``). Source: Spark's
+``DataSourceStreamArrowWriter``; KIP-98, KIP-447; SEMANTICS X1-X4; DESIGN "Exactly once".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, StreamGroupsError, TransactionFailed
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN, MembershipMode
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.waiting import comes_true
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.output import OutputSettings, Written, write_records, written_twice
+from streamgroups_kafka.transaction_session import OpenTransaction
+from streamgroups_kafka.transactions import Transactions
+from streamgroups_spark.batch_facts import BatchFacts
+from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.sink_options import Delivery, SinkOptions
+
+logger = logging.getLogger(__name__)
+
+#: For how long a source may take to learn the group's next generation, once the last one was refused.
+_NEXT_GENERATION_S = 30.0
+_AGAIN_S = 0.05
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Args:
+        written: what it has written.
+        transaction: in which; ``None`` if in none.
+    """
+
+    written: Written
+    transaction: OpenTransaction | None
+
+
+class KafkaStreamWriter(DataSourceStreamArrowWriter):
+    """See the module.
+
+    Args:
+        options: the user's.
+        session: where the query's sources are to be found.
+        tasks: how many tasks there usually are.
+    """
+
+    def __init__(self, options: SinkOptions, session: str, tasks: int) -> None:
+        self._options, self._session = options, session
+        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
+        #: What the tasks write in, or that they write nothing; known once the writer has been pickled.
+        self._begun: OpenTransaction | None = None
+        self._is_written: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On the driver, on the way to the tasks: the transaction begins."""
+        if self._is_written is None:
+            self._begin()
+        return self.__dict__
+
+    def _begin(self) -> None:
+        options = self._options
+        if options.delivery is Delivery.AT_LEAST_ONCE:
+            self._is_written = False
+            return
+        assert options.checkpoint_location is not None, "parse_sink demands it"
+        # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
+        batch = batch_seen(options.checkpoint_location, self._session)
+        self._is_written = batch.is_written
+        if not self._is_written:
+            with closing(self._transactions()) as transactions:
+                self._begun = transactions.begin()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """In a task: writes what it has."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in tasks"
+        if self._is_written:
+            # Spark needs the batch again for its state; its output is there.
+            for _ in iterator:
+                pass
+            return TaskWritten(Written(context.partitionId(), frozenset(), 0), None)
+        if self._begun is not None and context.attemptNumber() > 0:
+            raise TransactionFailed(
+                f"Task {context.partitionId()} was tried again, and what its first attempt has written is in the transaction.",
+                remedy="The batch must be written again, in a new one: restart the query (sg.supervise does). "
+                "spark.speculation must be off.",
+            )
+        written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
+        return TaskWritten(written, self._begun)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: output and offsets become visible together."""
+        parts = _parts(messages)
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return
+        transaction = _transaction(parts, batch_id)
+        if transaction is None:
+            # Nothing was written in one: there were no tasks, or all of it is there already. The source commits as always.
+            return
+        with closing(self._transactions()) as transactions:
+            try:
+                self._commit(transactions, transaction, parts, batch_id)
+            except StreamGroupsError:
+                _abort(transactions, transaction)
+                raise
+
+    def _commit(
+        self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskWritten], batch_id: int
+    ) -> None:
+        _refuse_if_shared(parts)
+        assert self._options.checkpoint_location is not None, "parse_sink demands it"
+        batch = batch_seen(self._options.checkpoint_location, self._session, batch_id)
+        records = sum(part.written.records for part in parts)
+        if not records:
+            transactions.abort(transaction)
+            return
+        _refuse_if_nothing_read(batch, records)
+        for i, source in enumerate(batch.sources):
+            if source.ranges:
+                self._commit_offsets(transactions, transaction, source, batch_id, i)
+        transactions.commit(transaction)
+        logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
+
+    def _commit_offsets(
+        self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
+    ) -> None:
+        """Adds a source's offsets. A rebalance may have given the group a newer generation in which all is still the member's."""
+        assert self._options.checkpoint_location is not None, "parse_sink demands it"
+        offsets, claim = _offsets(source), source.claim
+        while True:
+            assert claim is not None, "batch_seen waits for it"
+            try:
+                return transactions.commit_offsets(transaction, offsets, claim)
+            except FencedMember:
+                newer = self._next_claim(claim, batch_id, i)
+                if newer is None:
+                    raise
+                claim = newer
+
+    def _next_claim(self, refused: GroupClaim, batch_id: int, i: int) -> GroupClaim | None:
+        assert self._options.checkpoint_location is not None, "parse_sink demands it"
+        checkpoint, newest = self._options.checkpoint_location, refused
+
+        def is_newer() -> bool:
+            nonlocal newest
+            claim = batch_seen(checkpoint, self._session, batch_id).sources[i].claim
+            assert claim is not None, "batch_seen waits for it"
+            newest = claim
+            return newest != refused
+
+        return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: the batch has failed, and readers need not wait until its transaction times out."""
+        begun = next((part.transaction for part in _parts(messages) if part.transaction is not None), None)
+        if begun is not None:
+            with closing(self._transactions()) as transactions:
+                _abort(transactions, begun)
+
+    def _transactions(self) -> Transactions:
+        options = self._options
+        assert options.checkpoint_location is not None, "parse_sink demands it"
+        return Transactions(
+            options.client,
+            options.transactional_id or transactional_id_of(options.checkpoint_location),
+            timeout_ms=options.transaction_timeout_ms,
+        )
+
+
+def transactional_id_of(checkpoint: str) -> str:
+    """The transactional id of a query that has not been given one: the same after each restart, and no other query's.
+
+    >>> transactional_id_of("/checkpoints/board")
+    'streamgroups-cc4ee7bb1ac0f6a4'
+    """
+    return f"streamgroups-{hashlib.sha256(checkpoint.rstrip('/').encode()).hexdigest()[:16]}"
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [message for message in messages if isinstance(message, TaskWritten)]
+
+
+def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction | None:
+    begun = {part.transaction for part in parts if part.transaction is not None}
+    if len(begun) > 1:
+        raise TransactionFailed(
+            f"The tasks of batch {batch_id} wrote in {len(begun)} transactions.",
+            remedy="This is a bug in streamgroups; nothing of the batch is visible. Restarting the query is safe.",
+        )
+    return next(iter(begun), None)
+
+
+def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
+    shared = written_twice(part.written for part in parts)
+    if shared:
+        named = ", ".join(map(str, sorted(shared)[:5])) + (", ..." if len(shared) > 5 else "")
+        raise InvalidOption(
+            f"Several tasks have written to {named}; in one transaction only one may.",
+            remedy="Use sg.exactly_once(df, ...), which gives each output partition to one task; "
+            "or repartition by the column 'partition', or have fewer tasks (coalesce), or set delivery=at-least-once.",
+        )
+
+
+def _refuse_if_nothing_read(batch: SeenBatch, records: int) -> None:
+    if not batch.ranges:
+        raise FencedBatch(
+            f"Batch {batch.batch_id} has {records} records of output and has read nothing: "
+            "if it were run again, nobody could tell that they are written.",
+            remedy="Set spark.sql.streaming.noDataMicroBatches.enabled=false: then such output comes with the next data. "
+            "Or set delivery=at-least-once.",
+        )
+
+
+def _offsets(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
+    mark = EXCLUSIVE_MARK if source.mode is MembershipMode.EXCLUSIVE else SHARED_MARK
+    # confluent-kafka takes the text for one that ends with a NUL.
+    return {r.topic_partition: Committed(r.end_offset, f"{mark}{WRITTEN}\0") for r in source.ranges}
+
+
+def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:
+    try:
+        transactions.abort(transaction)
+    except StreamGroupsError as e:
+        logger.warning("A transaction stays open until the next begins, or it times out: %s", e)

@@ -1,0 +1,161 @@
+"""Writing a micro-batch to a sink that keeps a ledger of its own: PostgreSQL, Delta.
+
+Registered with the session by ``exactly_once``, once for each sink, so that the sink travels with the class and its login reaches no option
+and no plan. As with ``kafka_sink`` Spark makes a writer twice for each batch, in processes that live for that batch: the stage is made when the
+writer is pickled to the tasks, and comes back with their messages. Source: Spark's ``DataSourceStreamArrowWriter``;
+:class:`streamgroups.staging.StagingSink`; SEMANTICS X2-X4.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+
+from streamgroups.committing import commit_batch
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.staging import StagingSink
+from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+
+logger = logging.getLogger(__name__)
+
+AnySink = StagingSink[pa.Schema, pa.RecordBatch, Any, Any]
+
+#: For how long a commit is tried again that others have crossed, or of which nobody knows whether it was done.
+_PATIENCE_S = 60.0
+
+
+@dataclass
+class TaskStaged(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Args:
+        stage: where it has put its output; ``None`` if there is no need to.
+        staged: what the sink wants to know of it.
+        records: how many.
+    """
+
+    stage: Any
+    staged: Any
+    records: int
+
+
+class LedgerDataSource(DataSource):
+    """A format of one sink; ``exactly_once`` makes a class for each."""
+
+    format_name: ClassVar[str] = "streamgroups-ledger"
+    session: ClassVar[str] = "alone"
+    sink: ClassVar[AnySink]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return cls.format_name
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of a streaming query. Made in two processes for each batch."""
+        checkpoint = self.options.get("checkpointLocation")
+        if not checkpoint:
+            raise InvalidOption(
+                "The sink cannot see the query's checkpoint, which says what a batch has read.",
+                remedy="Set the option 'checkpointLocation' on writeStream: sg.exactly_once(..., checkpoint=...) does.",
+            )
+        return LedgerStreamWriter(self.sink, to_arrow_schema(schema, timezone="UTC"), checkpoint, self.session)
+
+
+class LedgerStreamWriter(DataSourceStreamArrowWriter):
+    """See the module.
+
+    Args:
+        sink: where to.
+        schema: of the records.
+        checkpoint: the query's.
+        session: where its source is to be found.
+    """
+
+    def __init__(self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str) -> None:
+        self._sink, self._schema, self._checkpoint, self._session = sink, schema, checkpoint, session
+        #: Known once the writer has been pickled.
+        self._stage: Any = None
+        self._is_written: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On the driver, on the way to the tasks: the stage is made."""
+        if self._is_written is None:
+            self._is_written = batch_seen(self._checkpoint, self._session).is_written
+            if not self._is_written:
+                self._stage = self._sink.begin(self._schema, uuid.uuid4().hex)
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """In a task: stages what it has."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in tasks"
+        if self._is_written:
+            # Spark needs the batch again for its state; its output is there.
+            for _ in iterator:
+                pass
+            return TaskStaged(None, None, 0)
+        counted = _Counted(iterator)
+        return TaskStaged(self._stage, self._sink.write(self._stage, counted, context.taskAttemptId()), counted.records)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: output and positions change together."""
+        parts = [message for message in messages if isinstance(message, TaskStaged) and message.stage is not None]
+        if not parts:
+            # There were no tasks, or all of it is there already.
+            return
+        batch = batch_seen(self._checkpoint, self._session, batch_id)
+        group_id = _group_of(batch)
+        staged = [part.staged for part in parts] if sum(part.records for part in parts) else None
+        patient = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        patient(self._commit, batch, staged, group_id)
+        self._sink.discard(parts[0].stage)
+
+    def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None, group_id: str) -> None:
+        with self._sink.open(group_id) as ledger:
+            verdict = commit_batch(ledger, batch.ranges, staged, group_id=group_id)
+        logger.info("Batch %d of group '%s': %s", batch.batch_id, group_id, type(verdict).__name__)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: the batch has failed; nobody has seen anything of it."""
+        for message in messages:
+            if isinstance(message, TaskStaged) and message.stage is not None:
+                return self._sink.discard(message.stage)
+        return None
+
+
+class _Counted(Iterator[pa.RecordBatch]):
+    """The records of a task, counted on the way."""
+
+    def __init__(self, records: Iterator[pa.RecordBatch]) -> None:
+        self._of, self.records = records, 0
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._of)
+        self.records += batch.num_rows
+        return batch
+
+
+def _group_of(batch: SeenBatch) -> str:
+    groups = sorted({source.group_id for source in batch.sources})
+    if len(groups) != 1:
+        raise InvalidOption(
+            f"The query reads for {len(groups)} groups ({', '.join(groups)}); a ledger is one group's.",
+            remedy="Read all topics with one source ('subscribe' takes several).",
+        )
+    return groups[0]

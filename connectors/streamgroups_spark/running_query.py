@@ -1,0 +1,156 @@
+"""What runs on the driver for as long as a query of the source ``streamgroups`` does, put together.
+
+Made by ``source`` when Spark first asks its reader for something. Here is what becomes of the options: the cluster, the board, the
+member and ``micro_batches``; and what a sink of the query is told of the batch that it writes (``rendezvous``).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from streamgroups.batches.packing import Packing
+from streamgroups.groups.history import no_history
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import Partitions
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Member, Recorder
+from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.clock import SteadyClock
+from streamgroups_kafka.history import HistoryFile
+from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.member import KafkaMember
+from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, LedgerQuestion
+from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.ledger_member import LedgerMember, TakingOver
+from streamgroups_spark.micro_batches import MicroBatches
+from streamgroups_spark.moving import Moving
+from streamgroups_spark.options import SourceOptions
+from streamgroups_spark.rendezvous import Answering, ask
+
+#: librdkafka's default for ``max.poll.interval.ms``.
+_REBALANCE_TIMEOUT_MS = 300_000
+#: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
+_SESSION_TIMEOUT_MS = 45_000
+_JOIN_SLACK_MS = 15_000
+#: How long a query waits for the board of its group, which it can do without.
+_BOARD_PATIENCE_S = 5.0
+#: How often a running query looks for new topics and partitions, unless ``kafka.metadata.max.age.ms`` says otherwise.
+_REFRESH_MS = 5_000
+
+
+class RunningQuery:
+    """One query, from its first question to the end.
+
+    Args:
+        options: the user's.
+        packing: how to make tasks.
+        session: where sinks look for who can tell them of their batch.
+    """
+
+    def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
+        assert options.group_id is not None, "parse(streaming=True) demands it"
+        self._options, self._group_id, self._session = options, options.group_id, session
+        #: Of the member, as lists show it.
+        self.name = options.client.get("client.id") or (
+            f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        )
+        record: Recorder = (
+            HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
+            if options.history_dir
+            else no_history
+        )
+        self._cluster = cluster_of(options)
+        self._member: KafkaMember | None = None
+        orders = None
+        if not isinstance(options.subscription, Partitions):
+            board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
+            orders = Moving(board, self._cluster, self._group_id, self.name, record, _now_ms, SteadyClock())
+            record = orders.listen(record)
+        self._record = record
+        self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
+        session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
+        self.micro_batches = MicroBatches(
+            options,
+            packing,
+            self._cluster,
+            self._new_member,
+            _now_ms,
+            record,
+            join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
+            commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
+            orders=orders,
+        )
+        self._answering = Answering(session, self._answer)
+
+    def stop(self) -> None:
+        """Leaves the group. Idempotent."""
+        self.micro_batches.stop()
+        self._answering.close()
+
+    def _new_member(
+        self,
+        *,
+        topics: Callable[[], Collection[str]],
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+    ) -> Member:
+        options, subscription = self._options, self._options.subscription
+        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id))), None)
+        settings = MemberSettings(
+            group_id=self._group_id,
+            name=self.name,
+            consumer=options.client.for_member(self._group_id, client_id=self.name),
+            topics=topics,
+            assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
+            exclusive=options.mode is MembershipMode.EXCLUSIVE,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            refresh_ms=int(options.client.get("topic.metadata.refresh.interval.ms") or _REFRESH_MS),
+            redact=options.client.redact,
+            is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
+            take_over=dict if sink is None else TakingOver(sink, self._group_id, options.on_restart),
+        )
+        self._member = KafkaMember(settings, first_positions, self._record)
+        return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
+
+    def _answer(self, question: Any) -> BatchFacts | None:
+        if not isinstance(question, BatchQuestion) or self._member is None:
+            return None
+        run = self.micro_batches.run(question.end)
+        if run is None:
+            return None
+        standing = self._member.standing
+        # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
+        planned = run.ranges if standing.in_flight is not None and standing.in_flight.number == run.number else ()
+        written = self.micro_batches.written
+        return BatchFacts(
+            group_id=self._group_id,
+            member=self.name,
+            ranges=planned,
+            held=standing.in_flight.ranges if standing.in_flight is not None and planned else (),
+            written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
+            claim=standing.claim,
+            mode=self._options.mode,
+            joins=not isinstance(self._options.subscription, Partitions),
+            client=self._options.client,
+        )
+
+
+def cluster_of(options: SourceOptions) -> KafkaCluster:
+    """The cluster that the options name."""
+    return KafkaCluster(
+        options.client,
+        read_committed=options.client.isolation_level == "read_committed",
+        attempts=options.attempts,
+        retry_interval_ms=options.retry_interval_ms,
+    )
+
+
+def _now_ms() -> int:
+    # Monotonic: limits measure durations, and a clock that is set back must not stop a query.
+    return time.monotonic_ns() // 1_000_000

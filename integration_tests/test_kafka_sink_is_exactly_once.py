@@ -1,0 +1,222 @@
+"""X1, X2, X4: what a query writes to Kafka and what it has read are committed together: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import DataStreamWriter
+
+import streamgroups as sg
+from integration_tests.harness import committed, produce, read_committed
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups_kafka.partitioning import partitions_of_keys
+
+N = 400
+
+
+@pytest.fixture
+def flights(bootstrap: str, new_topic: Callable[..., str]) -> str:
+    """A topic of keyed records."""
+    topic = new_topic(4)
+    produce(bootstrap, topic, N, partitions=4)
+    return topic
+
+
+class Query:
+    """A query from one topic to another, run until it has read all there is."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
+        self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
+        self.checkpoint = str(checkpoint)
+
+    def source(self, **options: str) -> DataFrame:
+        usual = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.topic,
+            "group.id": self.group,
+            "startingPosition": "TRIM_HORIZON",
+            "maxOffsetsPerTrigger": "150",
+            "kafka.session.timeout.ms": "6000",
+        }
+        return self.spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
+
+    def to(self, topic: str | None, **options: str) -> sg.KafkaSink:
+        named = {} if topic is None else {"topic": topic}
+        return sg.KafkaSink({"kafka.bootstrap.servers": self.bootstrap, **named, **options})
+
+    def exactly_once(self, df: DataFrame, topic: str | None, **options: str) -> DataStreamWriter:
+        return sg.exactly_once(df, sink=self.to(topic, **options), checkpoint=self.checkpoint)
+
+    def plain(self, df: DataFrame, topic: str, **options: str) -> DataStreamWriter:
+        settings = {**self.to(topic, **options).options, "checkpointLocation": self.checkpoint}
+        return df.writeStream.format("streamgroups").options(**settings)
+
+
+def run(writer: DataStreamWriter) -> int:
+    """Runs a query until it has read all there is; how many batches read something."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+        return sum(p.numInputRows > 0 for p in query.recentProgress)
+    finally:
+        query.stop()
+
+
+@pytest.fixture
+def query(spark: SparkSession, bootstrap: str, flights: str, group: str, tmp_path: Path) -> Query:
+    """See `Query`."""
+    return Query(spark, bootstrap, flights, group, tmp_path / "checkpoint")
+
+
+def values(bootstrap: str, topic: str) -> Counter[str]:
+    return Counter(m.value.decode().rstrip(".") for m in read_committed(bootstrap, topic))
+
+
+def forget_last_commit(query: Query) -> None:
+    """What a driver leaves that dies between the sink's commit and Spark's note of it."""
+    newest = max((Path(query.checkpoint) / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    (newest.parent / f".{newest.name}.crc").unlink()
+
+
+ALL = Counter(map(str, range(N)))
+
+
+def test_X2_output_and_offsets_of_several_batches(query: Query, new_topic: Callable[..., str]) -> None:
+    board = new_topic(3)
+    assert run(query.exactly_once(query.source().select("key", "value"), board)) >= 3
+    assert values(query.bootstrap, board) == ALL
+    assert committed(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
+
+
+def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
+    query: Query, new_topic: Callable[..., str]
+) -> None:
+    board = new_topic(3)
+    run(query.exactly_once(query.source().select("key", "value"), board))
+    found = read_committed(query.bootstrap, board)
+    where = partitions_of_keys(pa.array([m.key for m in found]), 3).to_pylist()
+    assert [m.partition for m in found] == where
+    assert len(set(where)) == 3
+
+
+@pytest.mark.parametrize("columns", [["value"], ["value", "partition"], ["value", "headers", "timestamp"]])
+def test_records_without_a_key(query: Query, new_topic: Callable[..., str], columns: list[str]) -> None:
+    board = new_topic(4)
+    run(query.exactly_once(query.source(includeHeaders="true").select(*columns), board))
+    found = read_committed(query.bootstrap, board)
+    assert Counter(m.value.decode().rstrip(".") for m in found) == ALL
+    if "partition" in columns:
+        assert all(int(m.value.rstrip(b".")) % 4 == m.partition for m in found)
+
+
+def test_several_topics_by_the_column(query: Query, new_topic: Callable[..., str]) -> None:
+    even, odd = new_topic(2), new_topic(3)
+    number = F.col("key").cast("string").cast("int")
+    to = F.when(number % 2 == 0, even).otherwise(odd).alias("topic")
+    run(query.exactly_once(query.source().select("key", "value", to), None))
+    assert values(query.bootstrap, even) + values(query.bootstrap, odd) == ALL
+    assert all(int(v) % 2 == 0 for v in values(query.bootstrap, even))
+
+
+def test_X1_at_least_once_and_the_plain_format(query: Query, new_topic: Callable[..., str]) -> None:
+    board = new_topic(3)
+    run(query.plain(query.source().select("key", "value"), board, delivery="at-least-once"))
+    assert values(query.bootstrap, board) == ALL
+    query.checkpoint, query.group = f"{query.checkpoint}-2", f"{query.group}-2"
+    again = new_topic(4)
+    run(query.plain(query.source().select("value"), again, **{"kafka.compression.type": "zstd"}))
+    assert values(query.bootstrap, again) == ALL
+
+
+def test_X4_a_new_checkpoint_and_a_lost_one_repeat_nothing(query: Query, new_topic: Callable[..., str]) -> None:
+    board = new_topic(3)
+    first = query.source().select("key", "value")
+    run(query.exactly_once(first, board))
+    for _ in range(2):
+        produce(query.bootstrap, query.topic, 10, partitions=4, first=N)
+        query.checkpoint = f"{query.checkpoint}-again"
+        run(query.exactly_once(first, board))
+    assert values(query.bootstrap, board) == ALL + Counter({str(n): 2 for n in range(N, N + 10)})
+
+
+def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
+    query: Query, new_topic: Callable[..., str]
+) -> None:
+    """Spark has lost its note that the last batch is done; the output and the group's offsets are there."""
+    board = new_topic(3)
+    stateless = query.source().select("key", "value")
+    run(query.exactly_once(stateless, board))
+    forget_last_commit(query)
+    produce(query.bootstrap, query.topic, 10, partitions=4, first=N)
+    run(query.exactly_once(stateless, board))
+    assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
+
+
+def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str], spark: SparkSession) -> None:
+    """A batch that is run again is read again, for the state's sake, and its output is not written again."""
+    board = new_topic(2)
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    try:
+        seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
+        run(query.exactly_once(seen_first, board))
+        forget_last_commit(query)
+        run(query.exactly_once(seen_first, board))
+        assert values(query.bootstrap, board) == ALL
+        # The state knows all records, those of the batch that was read twice included.
+        produce(query.bootstrap, query.topic, N + 10, partitions=4)
+        run(query.exactly_once(seen_first, board))
+        assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+
+
+class TestRefusals:
+    """What cannot be exactly once is refused before anything is written, with the way out."""
+
+    def test_sources_of_others(self, query: Query, spark: SparkSession) -> None:
+        rate = spark.readStream.format("rate").load().select(F.col("value").cast("string"))
+        with pytest.raises(InvalidOption, match=r"reads a stream from '.*rate.*'.*Read it with format"):
+            query.exactly_once(rate, "out")
+
+    def test_state_in_a_shared_group(self, query: Query) -> None:
+        counted = query.source().groupBy("value").count().select("value")
+        with pytest.raises(InvalidOption, match=r"keeps state \(Aggregate\).*membership=exclusive"):
+            query.exactly_once(counted, "out")
+
+    def test_output_of_batches_that_read_nothing(self, query: Query) -> None:
+        counted = query.source(membership="exclusive").groupBy("value").count().select("value")
+        with pytest.raises(InvalidOption, match=r"Set spark\.sql\.streaming\.noDataMicroBatches\.enabled=false"):
+            query.exactly_once(counted, "out")
+
+    def test_a_topic_that_is_not_there(self, query: Query) -> None:
+        with pytest.raises(UnknownTopic, match=r"Topic 'nowhere' does not exist"):
+            query.exactly_once(query.source().select("key", "value"), "nowhere")
+
+    def test_a_batch(self, query: Query, spark: SparkSession) -> None:
+        with pytest.raises(InvalidOption, match="not a streaming one"):
+            query.exactly_once(spark.range(1).select(F.col("id").cast("string").alias("value")), "out")
+
+    def test_tasks_that_share_a_partition(self, query: Query, new_topic: Callable[..., str]) -> None:
+        keyed = query.source(minPartitions="4").select("key", "value")
+        with pytest.raises(StreamingQueryException, match=r"Another task.*sg\.exactly_once|Several tasks"):
+            run(query.plain(keyed, new_topic(1)))
+
+    def test_assign(self, query: Query, new_topic: Callable[..., str]) -> None:
+        assigned = query.spark.readStream.format("streamgroups").options(
+            **{
+                "kafka.bootstrap.servers": query.bootstrap,
+                "assign": f'{{"{query.topic}":[0]}}',
+                "group.id": f"{query.group}-{uuid.uuid4().hex[:4]}",
+            }
+        )
+        with pytest.raises(StreamingQueryException, match=r"uses 'assign' and so is no member"):
+            run(query.plain(assigned.load().select("value"), new_topic(2)))

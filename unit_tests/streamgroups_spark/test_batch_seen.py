@@ -1,0 +1,136 @@
+"""X1, X2: what a sink finds out about its batch, and which queries it refuses."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.batches.offset_json import BatchOffset, encode
+from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_spark import batch_seen as module
+from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion
+from streamgroups_spark.batch_seen import batch_seen
+from streamgroups_spark.rendezvous import Answering
+
+RANGES = tuple(OffsetRange(TopicPartition("flights", p), 10, 20) for p in range(2))
+END = encode(BatchOffset(3, RANGES))
+FACTS = BatchFacts(
+    group_id="board",
+    member="one",
+    ranges=RANGES,
+    held=RANGES,
+    written=(),
+    claim=GroupClaim("board", 7, "one-1"),
+    mode=MembershipMode.SHARED,
+    joins=True,
+    client=ClientConfig(()),
+)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A session in a directory of its own, whose sources have no time."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[..., str]:
+    """Makes a checkpoint whose batches end so."""
+
+    def make(*ends: Any, state: bool = False) -> str:
+        directory = tmp_path / uuid.uuid4().hex
+        (directory / "offsets").mkdir(parents=True)
+        for i, end in enumerate(ends):
+            lines = ["v1", "{}", *("-" if e is None else json.dumps(e) for e in end)]
+            (directory / "offsets" / str(i)).write_text("\n".join(lines))
+        if state:
+            (directory / "state").mkdir()
+        return str(directory)
+
+    return make
+
+
+@contextmanager
+def source(session: str, facts: BatchFacts, end: Any = END) -> Iterator[None]:
+    answering = Answering(session, lambda q: facts if isinstance(q, BatchQuestion) and q.end == end else None)
+    with closing(answering):
+        yield
+
+
+def test_the_newest_batch_and_one_by_its_number(session: str, checkpoint: Callable[..., str]) -> None:
+    location = checkpoint([{"version": 1, "n": 2, "ranges": {}, "resting": {}}], [END])
+    with source(session, FACTS):
+        for seen in (batch_seen(location, session), batch_seen(location, session, 1)):
+            assert (seen.sources, seen.batch_id, seen.ranges, seen.is_written) == ((FACTS,), 1, RANGES, False)
+        with pytest.raises(FencedMember, match=r"Nobody in this session runs batch 0"):
+            batch_seen(location, session, 0)
+
+
+def test_a_query_that_has_not_begun_reads_nothing(session: str, checkpoint: Callable[..., str]) -> None:
+    assert batch_seen(checkpoint(), session).sources == ()
+
+
+def test_several_sources_and_one_that_has_nothing_yet(session: str, checkpoint: Callable[..., str]) -> None:
+    other = encode(BatchOffset(9, (OffsetRange(TopicPartition("gates", 0), 0, 1),)))
+    gates = replace(FACTS, group_id="gates", ranges=(OffsetRange(TopicPartition("gates", 0), 0, 1),), held=())
+    gates = replace(gates, held=gates.ranges)
+    with source(session, FACTS), source(session, gates, other):
+        seen = batch_seen(checkpoint([END, None, other]), session)
+    assert seen.ranges == (*RANGES, *gates.ranges)
+
+
+def test_X2_what_is_written_already(session: str, checkpoint: Callable[..., str]) -> None:
+    with source(session, replace(FACTS, written=RANGES)):
+        assert batch_seen(checkpoint([END]), session).is_written
+    with source(session, replace(FACTS, written=RANGES[:1])):
+        seen = batch_seen(checkpoint([END]), session)
+    with pytest.raises(FencedBatch, match=r"written in part: flights-0\[10,20\), but not flights-1\[10,20\)"):
+        _ = seen.is_written
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "error", "says"),
+    [
+        (replace(FACTS, claim=None), False, FencedMember, r"has not confirmed 'one'.*not written"),
+        (replace(FACTS, joins=False, claim=None), False, InvalidOption, r"uses 'assign'.*Use 'subscribe'"),
+        (FACTS, True, InvalidOption, r"keeps state.*membership=exclusive"),
+        (replace(FACTS, held=RANGES[:1]), False, FencedBatch, r"has taken flights-1\[10,20\) from 'one'"),
+    ],
+)
+def test_X1_what_cannot_be_exactly_once(
+    session: str, checkpoint: Callable[..., str], facts: BatchFacts, state: bool, error: type[Exception], says: str
+) -> None:
+    with source(session, facts), pytest.raises(error, match=says):
+        batch_seen(checkpoint([END], state=state), session)
+
+
+def test_X1_state_goes_with_a_group_of_ones_own(session: str, checkpoint: Callable[..., str]) -> None:
+    with source(session, replace(FACTS, mode=MembershipMode.EXCLUSIVE)):
+        assert batch_seen(checkpoint([END], state=True), session).ranges == RANGES
+
+
+def test_X1_a_source_that_is_not_ours_is_named(session: str, checkpoint: Callable[..., str]) -> None:
+    with source(session, FACTS), pytest.raises(InvalidOption, match=r"not streamgroups \(it ends at \{'flights'"):
+        batch_seen(checkpoint([END, {"flights": {"0": 5}}]), session)
+
+
+def test_a_checkpoint_that_cannot_be_read(session: str, tmp_path: Path, checkpoint: Callable[..., str]) -> None:
+    with pytest.raises(SinkUnreachable, match=r"cannot be read"):
+        batch_seen(str(tmp_path / "nowhere"), session)
+    location = checkpoint([END])
+    (Path(location) / "offsets" / "0").write_text("v1\n{}\nnot json")
+    with pytest.raises(SinkUnreachable, match=r"cannot be read"):
+        batch_seen(location, session)

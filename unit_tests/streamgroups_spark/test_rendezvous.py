@@ -1,0 +1,92 @@
+"""Processes of a session find each other, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_spark import rendezvous
+from streamgroups_spark.rendezvous import Answering, ask, directory_of
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A session of its own, in a directory of its own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return uuid.uuid4().hex[:12]
+
+
+def test_all_who_have_an_answer_are_heard(session: str) -> None:
+    def echo(name: str) -> Any:
+        return lambda question: (name, question) if name != "c" else None
+
+    with (
+        closing(Answering(session, echo("a"))),
+        closing(Answering(session, echo("b"))),
+        closing(Answering(session, echo("c"))),
+    ):
+        assert sorted(ask(session, {"n": 1})) == [("a", {"n": 1}), ("b", {"n": 1})]
+        assert ask("another", {"n": 1}) == []
+    assert ask(session, {"n": 1}) == []
+
+
+def test_a_refusal_is_raised_where_it_was_asked(session: str) -> None:
+    def refuse(_: object) -> None:
+        raise FencedMember("Gone.", remedy="Restart.")
+
+    with closing(Answering(session, refuse)):
+        for _ in range(2):
+            with pytest.raises(FencedMember, match=r"Gone\. Restart\."):
+                ask(session, 0)
+
+
+def test_a_killed_one_is_forgotten(session: str, tmp_path: Path) -> None:
+    listen = (
+        "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from streamgroups_spark.rendezvous import Answering\n"
+        "listening = Answering(sys.argv[2], lambda question: question); print(flush=True); sys.stdin.read()"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", listen, str(tmp_path), session], stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=paths
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert ask(session, "hello") == ["hello"]
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        assert ask(session, "hello") == []
+        assert list(directory_of(session).iterdir()) == []
+
+
+def test_a_directory_that_others_may_enter_is_refused(session: str) -> None:
+    directory_of(session).chmod(0o755)
+    with pytest.raises(StreamGroupsError, match="others may enter it"):
+        ask(session, 0)
+
+
+def test_one_who_asks_nothing_stops_nobody(session: str) -> None:
+    with closing(Answering(session, lambda question: question)):
+        (path,) = directory_of(session).iterdir()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+        assert ask(session, 1) == [1]
+
+
+def test_one_who_does_not_answer_is_as_good_as_gone(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "_PATIENCE_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(directory_of(session) / "stopped"))
+        stopped.listen()
+        assert ask(session, 1) == []

@@ -1,0 +1,130 @@
+"""X1: the sink's options, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.sink_options import Delivery, check_output_schema, parse_sink
+
+LEAST = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "/checkpoints/board"}
+
+
+def test_what_is_left_out() -> None:
+    options = parse_sink(LEAST)
+    assert (options.topic, options.delivery, options.checkpoint_location) == (
+        "board",
+        Delivery.EXACTLY_ONCE,
+        "/checkpoints/board",
+    )
+    assert (options.with_headers, options.transactional_id, options.transaction_timeout_ms) == (True, None, 60_000)
+    assert (options.batches.compression.name, options.batches.max_message_bytes, options.ignored) == (
+        "none",
+        1_048_588,
+        (),
+    )
+
+
+def test_names_in_any_case_and_the_settings_of_kafkas_producer() -> None:
+    given = {
+        "KAFKA.Bootstrap.Servers": "broker:9092",
+        "TOPIC": " board ",
+        "CheckpointLocation": "/c",
+        "includeheaders": "FALSE",
+        "kafka.compression.type": "ZSTD",
+        "kafka.compression.zstd.level": "5",
+        "kafka.max.request.size": "5000000",
+        "kafka.transactional.id": "mine",
+        "kafka.transaction.timeout.ms": "120000",
+        "kafka.acks": "-1",
+        "kafka.enable.idempotence": "true",
+        "kafka.linger.ms": "5",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+    options = parse_sink(given)
+    assert (options.topic, options.with_headers, options.transactional_id) == ("board", False, "mine")
+    assert (options.batches.compression.name, options.batches.compression.level) == ("zstd", 5)
+    assert (options.batches.max_message_bytes, options.transaction_timeout_ms) == (5_000_000, 120_000)
+    assert options.ignored == ("kafka.linger.ms",)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tpic": "x"}, r"'tpic' is unknown to the sink\. Did you mean 'topic'"),
+        ({"path": "/out"}, r"names a path, but topics have none"),
+        ({"topic": "  "}, r"'topic' is empty"),
+        ({"delivery": "at-most-once"}, r"'delivery' is 'at-most-once'\. Allowed are exactly-once, at-least-once"),
+        ({"kafka.acks": "1"}, r"'kafka\.acks' is '1', with which records can be lost"),
+        ({"kafka.enable.idempotence": "false"}, r"'kafka\.enable\.idempotence' is 'false'"),
+        ({"kafka.compression.type": "brotli"}, r"Compression 'brotli' is unknown"),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "high"}, r"level' is 'high'"),
+        ({"kafka.max.request.size": "0"}, r"'kafka\.max\.request\.size' is '0'"),
+        ({"kafka.transaction.timeout.ms": "soon"}, r"must be a whole number above 0"),
+        ({"includeHeaders": "perhaps"}, r"Allowed are true and false"),
+        ({"kafka.bootstrap.server": "b:1"}, r"kafka\.bootstrap\.server' is unknown"),
+        ({"checkpointLocation": ""}, r"cannot see the query's checkpoint.*delivery=at-least-once"),
+    ],
+)
+def test_what_is_refused(given: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidOption, match=says):
+        parse_sink({**LEAST, **given})
+
+
+def test_a_cluster_must_be_named() -> None:
+    with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers' is missing"):
+        parse_sink({"topic": "board", "checkpointLocation": "/c"})
+
+
+def test_at_least_once_needs_no_checkpoint() -> None:
+    given = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "delivery": "At-Least-Once"}
+    assert parse_sink(given).delivery is Delivery.AT_LEAST_ONCE
+
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+
+def schema(**types: DataType) -> StructType:
+    return StructType([StructField(name, of) for name, of in types.items()])
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "says"),
+    [
+        ({"value": StringType(), "price": DoubleType()}, "board", r"'price' is unknown to the Kafka sink.*to_json"),
+        ({"value": DoubleType()}, "board", r"'value' is double\. Cast it to binary or string"),
+        ({"value": StringType(), "partition": LongType()}, "board", r"'partition' is bigint\. Cast it to int"),
+        ({"key": StringType()}, "board", r"no column 'value'"),
+        ({"value": StringType()}, None, r"Nothing says which topic"),
+        ({"value": StringType(), "headers": MapType(StringType(), BinaryType())}, "board", r"'headers' is map"),
+    ],
+)
+def test_columns_that_are_refused(columns: dict[str, DataType], topic: str | None, says: str) -> None:
+    options = parse_sink({k: v for k, v in {**LEAST, "topic": topic}.items() if v is not None})
+    with pytest.raises(InvalidOption, match=says):
+        check_output_schema(schema(**columns), options)
+
+
+def test_columns_of_sparks_kafka_sink() -> None:
+    columns = schema(
+        key=BinaryType(),
+        value=StringType(),
+        topic=StringType(),
+        partition=IntegerType(),
+        headers=HEADERS,
+        timestamp=TimestampType(),
+    )
+    check_output_schema(columns, parse_sink({k: v for k, v in LEAST.items() if k != "topic"}))
