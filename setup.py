@@ -10,7 +10,7 @@ _OWN_PACKAGES = find_packages(".", include=["streamgroups", "streamgroups.*"])
 _CONNECTOR_PACKAGES = find_packages("connectors")
 _NATIVE = "connectors/streamgroups_kafka/csrc"
 _READER = ("client", "arrow_batch", "utf8", "rdkafka_api")
-_ENCODER = ("encoder", "record_batch", "arrow_records", "crc32c")
+_ENCODER = ("encoder", "record_batch", "arrow_records", "crc32c", "murmur2")
 
 setup(
     packages=_OWN_PACKAGES + _CONNECTOR_PACKAGES,

@@ -1,15 +1,17 @@
 """What both encoders do, and what they are told.
 
 Implemented by :mod:`streamgroups_kafka.native_encoder` and :mod:`streamgroups_kafka.plain_encoder`, used by
-:mod:`streamgroups_kafka.record_batches`. Source: KIP-98 (message format 2, producer ids, epochs and sequences).
+:mod:`streamgroups_kafka.record_batches` and :mod:`streamgroups_kafka.partitioning`. Source: KIP-98 (message format 2, producer ids, epochs and sequences).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
@@ -18,6 +20,9 @@ from streamgroups.errors import InvalidOption
 SEQUENCES = 1 << 31
 #: Of a batch, before its records.
 HEADER_BYTES = 61
+
+#: Of keys, one for each row.
+Hashes: TypeAlias = npt.NDArray[np.uint32]
 
 _MOST_EPOCH = (1 << 15) - 1
 
@@ -89,3 +94,9 @@ class Encoder(Protocol):
 
     def with_compressed(self, batch: bytes, codec: int, records: bytes) -> bytes:
         """The batch with its records replaced by compressed ones, and the codec's number in its header."""
+
+    def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
+        """The hashes of binary or string keys that pyarrow has validated, as Kafka's clients have them; 0 for one that is null.
+
+        Raises ValueError for offsets that are not in order.
+        """

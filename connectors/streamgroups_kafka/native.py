@@ -88,7 +88,7 @@ def encoder_status() -> NativeStatus:
         native = _module()
     except ImportError as e:
         return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
-    if not hasattr(native, "encode"):
+    if not hasattr(native, "murmur2_of_keys"):
         return NativeStatus(False, "The extension is of an older version.", _BUILD)
     return NativeStatus(True)
 

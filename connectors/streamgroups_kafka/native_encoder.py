@@ -9,9 +9,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.encoding import EncodedBatch, Hashes, ProducerIdentity
 
 _NOBODY = (-1, -1, False)
 
@@ -45,3 +46,7 @@ class NativeEncoder:
         """See :meth:`Encoder.with_compressed`."""
         made: bytes = self._native.with_compressed(batch, codec, records)
         return made
+
+    def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
+        """See :meth:`Encoder.murmur2_of_keys`."""
+        return np.frombuffer(self._native.murmur2_of_keys(*keys.__arrow_c_array__()), np.uint32)

@@ -14,7 +14,8 @@ import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from streamgroups_kafka.encoding import HEADER_BYTES, EncodedBatch, ProducerIdentity
+from streamgroups_kafka.encoding import HEADER_BYTES, EncodedBatch, Hashes, ProducerIdentity
+from streamgroups_kafka.plain_murmur2 import murmur2_of_keys
 
 _MAGIC = 2
 _CODEC_MASK = 0x07
@@ -58,6 +59,10 @@ class PlainEncoder:
         struct.pack_into(">i", made, _AT_LENGTH, len(made) - _AT_LENGTH - 4)
         struct.pack_into(">I", made, _AT_CRC, calc_crc32c(memoryview(made)[_AT_ATTRIBUTES:]))
         return bytes(made)
+
+    def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
+        """See :meth:`Encoder.murmur2_of_keys`."""
+        return murmur2_of_keys(keys)
 
 
 def _records(columns: pa.RecordBatch, now_ms: int) -> list[_Record]:

@@ -154,3 +154,9 @@ int records_from(const struct ArrowSchema *schema, const struct ArrowArray *arra
         return refuse(refusal, -1, "no column 'partition'");
     return 0;
 }
+
+int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Refusal *refusal) {
+    if (array->length > INT32_MAX)
+        return refuse(refusal, -1, "too many rows at once");
+    return bytes_from(schema, array, 0, 0, array->length, keys, refusal);
+}

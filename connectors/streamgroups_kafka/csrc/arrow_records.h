@@ -94,4 +94,7 @@ static inline Span span_at(const Spans *spans, int64_t row) {
  */
 int records_from(const struct ArrowSchema *schema, const struct ArrowArray *array, Records *records, Refusal *refusal);
 
+/* The same for an array of keys alone, of any name. */
+int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Refusal *refusal);
+
 #endif

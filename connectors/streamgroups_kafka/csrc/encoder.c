@@ -2,6 +2,7 @@
 #include "encoder.h"
 
 #include "crc32c.h"
+#include "murmur2.h"
 #include "record_batch.h"
 
 /* Kafka's sequence numbers begin again at 0 after the largest int32. */
@@ -114,9 +115,25 @@ static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArra
     return list;
 }
 
+/* What two capsules hold. Returns 0, or -1 with an exception. */
+static int arrow_from(PyObject *schema_capsule, PyObject *array_capsule, struct ArrowSchema **schema,
+                      struct ArrowArray **array) {
+    *schema = PyCapsule_GetPointer(schema_capsule, "arrow_schema");
+    *array = *schema ? PyCapsule_GetPointer(array_capsule, "arrow_array") : NULL;
+    if (*array == NULL)
+        return -1;
+    if ((*schema)->release == NULL || (*array)->release == NULL) {
+        PyErr_SetString(PyExc_ValueError, "Arrow data that was given away");
+        return -1;
+    }
+    return 0;
+}
+
 PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *schema_capsule, *array_capsule, *sequences;
+    struct ArrowSchema *schema;
+    struct ArrowArray *array;
     Py_ssize_t most_bytes;
     long long time_ms, id;
     short epoch;
@@ -124,14 +141,8 @@ PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OOnLLhpO!:encode", &schema_capsule, &array_capsule, &most_bytes, &time_ms, &id,
                           &epoch, &transactional, &PyDict_Type, &sequences))
         return NULL;
-    struct ArrowSchema *schema = PyCapsule_GetPointer(schema_capsule, "arrow_schema");
-    struct ArrowArray *array = schema ? PyCapsule_GetPointer(array_capsule, "arrow_array") : NULL;
-    if (array == NULL)
+    if (arrow_from(schema_capsule, array_capsule, &schema, &array))
         return NULL;
-    if (schema->release == NULL || array->release == NULL) {
-        PyErr_SetString(PyExc_ValueError, "an Arrow batch that was given away");
-        return NULL;
-    }
     if (most_bytes < 0 || most_bytes > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "batches are of 0 to 2,147,483,647 bytes");
         return NULL;
@@ -167,6 +178,34 @@ PyObject *encoder_with_compressed(PyObject *module, PyObject *arguments) {
     batch_write_compressed((const uint8_t *)header, codec, (const uint8_t *)records, (size_t)size, out);
     Py_END_ALLOW_THREADS
     return made;
+}
+
+/* ---- hashes of keys ------------------------------------------------------------------------------------------------ */
+
+PyObject *encoder_murmur2_of_keys(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *schema_capsule, *array_capsule;
+    struct ArrowSchema *schema;
+    struct ArrowArray *array;
+    BytesColumn keys;
+    Refusal refusal;
+    int refused;
+    if (!PyArg_ParseTuple(arguments, "OO:murmur2_of_keys", &schema_capsule, &array_capsule) ||
+        arrow_from(schema_capsule, array_capsule, &schema, &array))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    refused = keys_from(schema, array, &keys, &refusal);
+    Py_END_ALLOW_THREADS
+    if (refused)
+        return raise_refusal(refusal);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)array->length * (Py_ssize_t)sizeof(uint32_t));
+    if (bytes == NULL)
+        return NULL;
+    uint32_t *hashes = (uint32_t *)(void *)PyBytes_AsString(bytes);
+    Py_BEGIN_ALLOW_THREADS
+    murmur2_of_keys(&keys, array->length, hashes);
+    Py_END_ALLOW_THREADS
+    return bytes;
 }
 
 /* ---- checksums ---------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,69 @@
+"""X2: Spark's rows get the partition of their key before they are written; what has a partition keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups_kafka.partitioning import partitions_of_keys
+from streamgroups_spark.output_partitions import with_partitions
+
+COUNTS = {"departures": 12, "arrivals": 3}
+KEYS = [b"kafka", b"", None, *(str(i).encode() for i in range(50))]
+
+
+def chosen(key: bytes | None, n_partitions: int) -> int | None:
+    """By the function that is tested against Kafka's clients."""
+    found: int | None = partitions_of_keys(pa.array([key], pa.binary()), n_partitions)[0].as_py()
+    return found
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    assert frame.schema["partition"].dataType.simpleString() == "int"
+    return [tuple(row) for row in frame.collect()]
+
+
+def test_rows_of_one_topic(spark: SparkSession) -> None:
+    rows = [(i, key) for i, key in enumerate(KEYS)]
+    frame = spark.createDataFrame(rows, "number int, key binary")
+    found = rows_of(with_partitions(frame, COUNTS, topic="departures"))
+    assert sorted(found) == [(i, key, chosen(key, 12)) for i, key in rows]
+    as_text = frame.selectExpr("number", "cast(key as string) key", "'arrivals' topic")
+    found = rows_of(with_partitions(as_text, COUNTS, topic="departures").select("number", "partition"))
+    assert sorted(found) == [(i, chosen(key, 12)) for i, key in rows]
+
+
+def test_rows_of_several_topics_some_with_a_partition(spark: SparkSession) -> None:
+    topics = ["departures", "arrivals"]
+    rows = [(i, key, topics[i % 2], 7 if i % 5 == 0 else None) for i, key in enumerate(KEYS)]
+    # What has a partition, or no key, may go to a topic that nobody counted.
+    rows += [(100, b"key", "elsewhere", 99), (101, None, "elsewhere", None)]
+    frame = spark.createDataFrame(rows, "number int, key binary, topic string, partition long")
+    assert sorted(rows_of(with_partitions(frame, COUNTS))) == [
+        (i, key, topic, given if given is not None else chosen(key, COUNTS.get(topic, 1)))
+        for i, key, topic, given in rows
+    ]
+
+
+def test_rows_without_a_column_of_keys(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("a",)], "value string")
+    assert rows_of(with_partitions(frame, COUNTS, topic="arrivals")) == [("a", None)]
+
+
+def test_what_cannot_be_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(b"a", "elsewhere")], "key binary, topic string")
+    with pytest.raises(UnknownTopic, match="'elsewhere'"):
+        with_partitions(frame, COUNTS, topic="elsewhere")
+    with pytest.raises(PythonException, match="How many partitions topic 'elsewhere' has is not known"):
+        with_partitions(frame, COUNTS).collect()
+    with pytest.raises(InvalidOption, match="no column 'topic'"):
+        with_partitions(frame.drop("topic"), COUNTS)
+    with pytest.raises(InvalidOption, match="A topic cannot have 0 partitions"):
+        with_partitions(frame, {"elsewhere": 0})
+    with pytest.raises(InvalidOption, match="Column 'key' is int"):
+        with_partitions(spark.createDataFrame([(1,)], "key int"), COUNTS, topic="arrivals")
