@@ -21,6 +21,7 @@ from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
+from streamgroups.times import parse_duration_ms
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
@@ -290,18 +291,9 @@ def _number(known: Mapping[str, str], name: str, default: int) -> int:
     return default if found is None else found
 
 
-_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 def _duration_ms(known: Mapping[str, str], name: str, default_ms: int) -> int:
-    def duration(text: str) -> int:
-        match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
-        if match is None or match[2] not in _UNITS_MS:
-            raise ValueError
-        return int(match[1]) * _UNITS_MS[match[2]]
-
-    found = _parsed(known, name, duration, "Write it like 500ms, 30s, 15m, 1h or 1d.")
-    return default_ms if found is None else found
+    value = known.get(name)
+    return default_ms if value is None else parse_duration_ms(value, option=name)
 
 
 def _flag(known: Mapping[str, str], name: str, default: bool) -> bool:

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from streamgroups.cli.output import Output
-from streamgroups.cli.words import utc
 from streamgroups.partitions import TopicPartition
+from streamgroups.times import utc
 
 _COLUMNS = ("time", "topic", "partition", "offset", "key", "value")
 _CHARACTERS_SHOWN = 200

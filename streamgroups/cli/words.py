@@ -1,4 +1,4 @@
-"""Durations and times as people read them, and as they write them.
+"""Durations as people read them, and as they write them.
 
 Used by the commands about groups. Source: ISO 8601, which ``kafka-consumer-groups.sh --by-duration`` reads.
 """
@@ -6,7 +6,6 @@ Used by the commands about groups. Source: ISO 8601, which ``kafka-consumer-grou
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
 
 from streamgroups.errors import InvalidOption
 
@@ -16,7 +15,6 @@ _ISO_DURATION = re.compile(
     re.IGNORECASE,
 )
 _SHORT_DURATION = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+)s)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def duration(ms: int | None) -> str | None:
@@ -36,21 +34,6 @@ def duration(ms: int | None) -> str | None:
         if count:
             parts.append(f"{count}{unit}")
     return sign + (" ".join(parts[:2]) or "0s")
-
-
-def utc(timestamp_ms: int | None) -> str | None:
-    """A point in time in ISO 8601, UTC; ``None`` stays unknown.
-
-    >>> utc(1_357_016_400_000), utc(None)
-    ('2013-01-01T05:00:00.000Z', None)
-    """
-    if timestamp_ms is None:
-        return None
-    try:
-        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return f"{timestamp_ms}ms"
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_duration_ms(text: str, *, option: str) -> int:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.cli.words import duration, parse_duration_ms, utc
+from streamgroups.cli.words import duration, parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.positions import parse_time_ms
+from streamgroups.times import utc
 
 
 @given(st.integers(0, 10**7), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))

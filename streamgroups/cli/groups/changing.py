@@ -21,12 +21,12 @@ from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.groups.live import cancel_orders, move_live
 from streamgroups.cli.groups.plans import GroupPlan, emit_plans
 from streamgroups.cli.output import Output, say
-from streamgroups.cli.words import utc
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.groups.offset_files import FiledOffset, to_json
 from streamgroups.groups.resets import names
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.times import utc
 
 #: So many partitions in one commit: far below what a broker takes as one (about 1 MB), and a step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000

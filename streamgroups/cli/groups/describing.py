@@ -10,12 +10,13 @@ import typer
 from streamgroups.cli.connecting import Connect, with_cluster
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
-from streamgroups.cli.words import duration, utc
+from streamgroups.cli.words import duration
 from streamgroups.errors import UnknownGroup
 from streamgroups.groups.lag import PartitionLag, Trouble, Unread
 from streamgroups.groups.overview import GroupMember
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.survey import READS_UNASKED, GroupSnapshot, list_all, survey
+from streamgroups.times import utc
 
 _PARTITIONS = (
     Column("topic"),

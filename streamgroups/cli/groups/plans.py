@@ -11,7 +11,7 @@ from typing import Any
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.output import Cell, Column, Output, Table, emit, say
-from streamgroups.cli.words import duration, utc
+from streamgroups.cli.words import duration
 from streamgroups.errors import GroupRefused
 from streamgroups.groups.lag import Unread
 from streamgroups.groups.overview import GroupDescription
@@ -19,6 +19,7 @@ from streamgroups.groups.resets import Move, out_of_range
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.survey import READS_UNASKED
+from streamgroups.times import utc
 
 _COLUMNS = (
     Column("group"),

@@ -14,10 +14,10 @@ from streamgroups.cli.groups.planning import plan_from_file, read_offsets_file
 from streamgroups.cli.groups.plans import warn_of_clamping
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups.cli.output import Output, OutputOption, say
-from streamgroups.cli.words import utc
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
 from streamgroups.groups.resets import parse_scope
+from streamgroups.times import utc
 
 
 class FileFormat(str, Enum):

@@ -8,9 +8,10 @@ from typing import Any
 
 from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style
 from streamgroups.cli.output import Cell, Column, Table, rich_table
-from streamgroups.cli.words import duration, utc
+from streamgroups.cli.words import duration
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import WatchedGroup, WatchedPartition
+from streamgroups.times import utc
 
 _SPARKS = 20
 #: Lines of the screen that are not rows: the head, two tables' titles and rules.

@@ -9,12 +9,12 @@ import typer
 
 from streamgroups.cli.connecting import Cluster, Connect, with_cluster
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit
-from streamgroups.cli.words import utc
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import Trouble
 from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset
 from streamgroups.survey import list_all
+from streamgroups.times import utc
 
 _PARTITIONS = (
     Column("topic"),
