@@ -1,0 +1,113 @@
+"""Event time as JSON: what a partition's next owner is told, and what a query remembers when it is started again.
+
+Called by whoever keeps it: a partition's time is a note beside its committed offset, which a broker limits to 4,096 bytes for all
+notes together. Source: SEMANTICS W3 and the takeover of partitions. What cannot be read, or is of a newer version, is as good as not there: the
+partition then holds the watermark back until its records tell the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamgroups.event_time.generation import Progress
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import At, AtEnd, NotYet, Watermark
+from streamgroups.partitions import TopicPartition
+
+_VERSION = 1
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def encode_watermark(watermark: Watermark) -> int | str | None:
+    """A watermark as a JSON value.
+
+    >>> encode_watermark(At(5)), encode_watermark(NotYet()), encode_watermark(AtEnd())
+    (5, None, 'end')
+    """
+    if isinstance(watermark, At):
+        return watermark.time_ms
+    return "end" if isinstance(watermark, AtEnd) else None
+
+
+def decode_watermark(value: Any) -> Watermark:
+    """Reads it back.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if value is None:
+        return NotYet()
+    return AtEnd() if value == "end" else At(int(value))
+
+
+def encode_partition(time: PartitionTime) -> dict[str, Any]:
+    """A partition's time as JSON.
+
+    >>> decode_partition(encode_partition(PartitionTime(600, At(600), next_offset=9, seen_ms=1_000))).watermark
+    At(time_ms=600)
+    """
+    return {
+        "v": _VERSION,
+        "event": time.event_time_ms,
+        "watermark": encode_watermark(time.watermark),
+        "records": time.progress.records,
+        "period": time.progress.period_from_ms,
+        "next": time.next_offset,
+        "quiet": time.quiet_since_ms,
+        "seen": time.seen_ms,
+    }
+
+
+def decode_partition(raw: Any) -> PartitionTime | None:
+    """Reads it back; ``None`` if it is none, or one of a newer version.
+
+    >>> decode_partition({"v": 99}) is None
+    True
+    """
+    try:
+        if raw["v"] != _VERSION:
+            return None
+        return PartitionTime(
+            event_time_ms=_optional(raw["event"]),
+            watermark=decode_watermark(raw["watermark"]),
+            progress=Progress(int(raw["records"]), _optional(raw["period"])),
+            next_offset=_optional(raw["next"]),
+            quiet_since_ms=_optional(raw["quiet"]),
+            seen_ms=_optional(raw["seen"]),
+        )
+    except _UNREADABLE:
+        return None
+
+
+def encode_source(state: SourceTime) -> dict[str, Any]:
+    """A source's time as JSON.
+
+    >>> p0 = TopicPartition("flights", 0)
+    >>> state = SourceTime(At(5), {p0: PartitionTime(7)})
+    >>> decode_source(encode_source(state)) == state
+    True
+    """
+    topics: dict[str, dict[str, Any]] = {}
+    for tp, time in sorted(state.partitions.items()):
+        topics.setdefault(tp.topic, {})[str(tp.partition)] = encode_partition(time)
+    return {"v": _VERSION, "watermark": encode_watermark(state.watermark), "partitions": topics}
+
+
+def decode_source(raw: Any) -> SourceTime | None:
+    """Reads it back; ``None`` if it is none, or one of a newer version."""
+    try:
+        if raw["v"] != _VERSION:
+            return None
+        times = {
+            TopicPartition(topic, int(p)): decode_partition(time) or PartitionTime()
+            for topic, by_partition in raw["partitions"].items()
+            for p, time in by_partition.items()
+        }
+        return SourceTime(decode_watermark(raw["watermark"]), times)
+    except _UNREADABLE:
+        return None
+
+
+def _optional(value: Any) -> int | None:
+    return None if value is None else int(value)

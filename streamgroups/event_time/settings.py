@@ -1,0 +1,218 @@
+"""The settings of event time and of windows: read from options, merged, and checked as a whole before anything happens.
+
+Called when a source is made and when a query uses it. Source: SEMANTICS W4-W6, W8-W11; StreamInsight, where the adapter's
+settings are defaults and those of the query's binding win.
+
+Time of a source:
+
+========================  ============================================================  ====================================
+option                    means                                                         without it
+========================  ============================================================  ====================================
+``every``                 how often time is asserted: ``10 records``, ``5s``            ``1 record``, if there is a ``delay``
+``delay``                 how far behind the latest record; may be negative             ``0ms``, if there is an ``every``
+``flush``                 whether a stop asserts the end of time                        ``false``
+``importFrom``            the stream whose time drives this one                         none
+``onViolation``           ``keep``, ``drop`` or ``adjust``                              ``keep``
+``partitionIdleTimeout``  how long a partition with nothing unread holds time back      for ever
+========================  ============================================================  ====================================
+
+Windows: ``size``; ``size`` and ``hop``; or ``gap``. With ``boundary``, ``allowedLateness`` and ``idleTimeout``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.generation import Every, Generation, Period, Records
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.windows import (
+    Boundary,
+    EventTime,
+    Hopping,
+    ProcessingTime,
+    Session,
+    Shape,
+    Windowing,
+    tumbling,
+)
+from streamgroups.times import parse_duration_ms
+
+_TIME = ("every", "delay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
+_WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
+_RECORDS = re.compile(r"(\d+)\s*records?")
+_NONE = "none"
+
+_E = TypeVar("_E", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSettings:
+    """How the time of a source is made.
+
+    Args:
+        generation: how it asserts time of its own; ``None`` if it does not.
+        import_from: the stream whose time it follows; ``None`` if it follows none.
+        on_violation: what is done with records before the time asserted.
+        partition_idle_timeout_ms: how long a partition with nothing unread holds time back; ``None``: for ever.
+
+    Raises:
+        InvalidOption: if no time would ever be asserted, or the timeout is not above 0.
+    """
+
+    generation: Generation | None = None
+    import_from: str | None = None
+    on_violation: OnViolation = OnViolation.KEEP
+    partition_idle_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.generation is None and self.import_from is None:
+            raise InvalidOption(
+                "Nothing says how event time moves on.",
+                remedy="Give 'every' or 'delay' to generate it from records, or 'importFrom' to take it from another stream.",
+            )
+        if self.partition_idle_timeout_ms is not None and self.partition_idle_timeout_ms <= 0:
+            raise InvalidOption(
+                f"Option 'partitionIdleTimeout' is {self.partition_idle_timeout_ms}ms.",
+                remedy="It must be longer than 0; leave it out if no partition is ever idle.",
+            )
+
+
+class _BoundaryName(Enum):
+    EVENT_TIME = "eventTime"
+    PROCESSING_TIME = "processingTime"
+
+
+def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSettings:
+    """How the time of a source is made, by the options of the source and of the query that reads it (SEMANTICS W11).
+
+    Args:
+        source: defaults, given with the source; names in any case.
+        query: given with the query. They win, one by one; the value ``none`` takes a default back.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+
+    >>> time_settings({"every": "10 records", "delay": "5s"}, {"delay": "0s"}).generation
+    Generation(every=Records(count=10), delay_ms=0, flush=False)
+    >>> time_settings({"every": "10 records"}, {"every": "none"})
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'every' or 'delay' to generate it from records, \
+or 'importFrom' to take it from another stream.
+    """
+    merged = {**_known(source, _TIME), **_known(query, _TIME)}
+    given = {name: value for name, value in merged.items() if value.lower() != _NONE}
+    generation = None
+    if "every" in given or "delay" in given:
+        every = _every(given["every"]) if "every" in given else Records(1)
+        delay_ms = parse_duration_ms(given["delay"], option="delay", signed=True) if "delay" in given else 0
+        generation = Generation(every, delay_ms, _flag(given, "flush"))
+    elif _flag(given, "flush"):
+        raise InvalidOption(
+            "Option 'flush' is 'true', but the stream generates no time.", remedy="Give 'every' or 'delay' too."
+        )
+    return TimeSettings(
+        generation,
+        given.get("importFrom"),
+        _choice(given, "onViolation", OnViolation, OnViolation.KEEP),
+        _duration_ms(given, "partitionIdleTimeout"),
+    )
+
+
+def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Windowing:
+    """How records are put into windows.
+
+    Args:
+        options: the options of the windows; names in any case.
+        time: how time is made; ``None`` if nobody has said.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong; for windows by event time without a watermark; and for a timeout or lateness
+            with processing time (SEMANTICS W6).
+
+    >>> window_settings({"size": "5m", "allowedLateness": "2m"}, TimeSettings(Generation())).boundary
+    EventTime(allowed_lateness_ms=120000, idle_timeout_ms=None)
+    >>> window_settings({"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"}, None)
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'idleTimeout' has no meaning with boundary=processingTime. Leave one of them out.
+    """
+    given = _known(options, _WINDOWS)
+    return Windowing(_shape(given), _boundary(given, time))
+
+
+def _shape(given: Mapping[str, str]) -> Shape:
+    if "gap" in given:
+        for name in ("size", "hop"):
+            if name in given:
+                raise InvalidOption(
+                    f"Options 'gap' and '{name}' exclude each other.",
+                    remedy="Give 'gap' for sessions, 'size' for tumbling windows, 'size' and 'hop' for hopping ones.",
+                )
+        return Session(parse_duration_ms(given["gap"], option="gap"))
+    if "size" not in given:
+        raise InvalidOption("Nothing says how long a window is.", remedy="Give 'size', or 'gap' for sessions.")
+    size_ms = parse_duration_ms(given["size"], option="size")
+    return Hopping(size_ms, parse_duration_ms(given["hop"], option="hop")) if "hop" in given else tumbling(size_ms)
+
+
+def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
+    if _choice(given, "boundary", _BoundaryName, _BoundaryName.EVENT_TIME) is _BoundaryName.PROCESSING_TIME:
+        for name in ("allowedLateness", "idleTimeout"):
+            if name in given:
+                raise InvalidOption(
+                    f"Option '{name}' has no meaning with boundary=processingTime.", remedy="Leave one of them out."
+                )
+        return ProcessingTime()
+    if time is None:
+        raise InvalidOption(
+            "The windows are by event time, but the stream has no watermark: they would never close.",
+            remedy="Say how event time moves on with 'every', 'delay' or 'importFrom', or use boundary=processingTime.",
+        )
+    return EventTime(_duration_ms(given, "allowedLateness") or 0, _duration_ms(given, "idleTimeout"))
+
+
+def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Options under their canonical names."""
+    canonical = {name.lower(): name for name in names}
+    for name in options:
+        if name.lower() not in canonical:
+            close = difflib.get_close_matches(name.lower(), canonical, n=1)
+            hint = f"Did you mean '{canonical[close[0]]}'?" if close else f"Known are {', '.join(names)}."
+            raise InvalidOption(f"Option '{name}' is unknown.", remedy=hint)
+    return {canonical[name.lower()]: value.strip() for name, value in options.items()}
+
+
+def _every(value: str) -> Every:
+    if value.isdigit():
+        raise InvalidOption(
+            f"Option 'every' is '{value}', which could be records or a duration.",
+            remedy=f"Write '{value} records' or '{value}s'.",
+        )
+    match = _RECORDS.fullmatch(value.lower())
+    return Records(int(match[1])) if match else Period(parse_duration_ms(value, option="every"))
+
+
+def _duration_ms(given: Mapping[str, str], name: str) -> int | None:
+    return parse_duration_ms(given[name], option=name) if name in given else None
+
+
+def _choice(given: Mapping[str, str], name: str, of: type[_E], default: _E) -> _E:
+    if name not in given:
+        return default
+    for choice in of:
+        if choice.value.lower() == given[name].lower():
+            return choice
+    allowed = ", ".join(str(choice.value) for choice in of)
+    raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy=f"Allowed are {allowed}.")
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    value = given.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy="Allowed are true and false.")
+    return value == "true"

@@ -1,0 +1,185 @@
+"""The watermark of a source: the minimum over its partitions, which come and go.
+
+Called by whoever drives a query's time, with each look at the partitions a member owns; what it returns is the time by which windows
+close and records are late. Source: SEMANTICS W1-W3, W5, W8, W10, W13.
+
+========================================  ==================================================================================
+partitions                                the source asserts
+========================================  ==================================================================================
+some are not idle                         the minimum over those
+all are idle                              the maximum over all: none has anything unread, and none holds another back
+there are none                            nothing
+it imports time                           what the other stream asserts, if that is more
+========================================  ==================================================================================
+
+The watermark never goes back. When a partition wakes up, or comes in, with older records, the watermark stays until the partition has caught
+up. (Flink leaves such a partition out meanwhile, and goes on without it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.partition_time import PartitionTime, look
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.watermark import NOT_YET, AtEnd, Watermark, latest, oldest
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """How far the event time of a source has come.
+
+    Args:
+        watermark: what is asserted for the whole source.
+        partitions: the time of each partition that the member owns.
+    """
+
+    watermark: Watermark = NOT_YET
+    partitions: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
+
+    @property
+    def quiet_since_ms(self) -> int | None:
+        """Since when the whole source has nothing unread and no new record, as of the last look; ``None`` if it has, or was never seen."""
+        quiet_ms = [partition.quiet_since_ms for partition in self.partitions.values()]
+        known_ms = [since_ms for since_ms in quiet_ms if since_ms is not None]
+        return max(known_ms) if known_ms and len(known_ms) == len(quiet_ms) else None
+
+
+def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:
+    """What partitions assert together (SEMANTICS W2, W3); it may be less than what was asserted before.
+
+    Args:
+        partitions: their times.
+        idle_timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
+
+    >>> from streamgroups.event_time.watermark import At
+    >>> fast, slow = PartitionTime(watermark=At(900)), PartitionTime(watermark=At(300), quiet_since_ms=0, seen_ms=60)
+    >>> generated([fast, slow], None), generated([fast, slow], 60)
+    (At(time_ms=300), At(time_ms=900))
+    """
+    every = tuple(partitions)
+    active = [p.watermark for p in every if not p.is_idle(idle_timeout_ms)]
+    return oldest(*active) if active else latest(*(p.watermark for p in every))
+
+
+def observe(
+    state: SourceTime,
+    sightings: Mapping[TopicPartition, Sighting],
+    settings: TimeSettings,
+    now_ms: int,
+    *,
+    imported: Watermark = NOT_YET,
+) -> SourceTime:
+    """The source after a look at its partitions.
+
+    Args:
+        state: what was known.
+        sightings: what is seen now. A partition that is not owned (any more) is left out; one that is not looked at stays as it was.
+        settings: how time is made.
+        now_ms: when it is, in milliseconds since the epoch.
+        imported: the watermark of the stream that time is imported from.
+
+    >>> from streamgroups.event_time.generation import Generation
+    >>> settings = TimeSettings(Generation())
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> state = take(SourceTime(), {p0: None, p1: None})
+    >>> state = observe(state, {p0: Sighting(5, 5, 5, event_time_ms=900)}, settings, 1_000)
+    >>> state.watermark
+    NotYet()
+    >>> observe(state, {p1: Sighting(3, 8, 3, event_time_ms=300)}, settings, 1_000).watermark
+    At(time_ms=300)
+    """
+    seen = {
+        tp: look(state.partitions[tp], sighting, settings.generation, now_ms)
+        for tp, sighting in sightings.items()
+        if tp in state.partitions
+    }
+    after = replace(state, partitions={**state.partitions, **seen})
+    followed = NOT_YET if settings.import_from is None else imported
+    return advance_to(after, latest(_generated(after, settings), followed))
+
+
+def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:
+    """Partitions come in, with their times: ``None`` where nobody knows. The watermark stays; their records are judged by it.
+
+    Args:
+        state: what was known.
+        partitions: what comes in.
+    """
+    fresh = {tp: time or PartitionTime() for tp, time in partitions.items()}
+    return replace(state, partitions={**state.partitions, **fresh})
+
+
+def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTime:
+    """Partitions leave; their times, which are in ``state.partitions``, go with them. The watermark is that of the next look.
+
+    Args:
+        state: what was known.
+        partitions: what leaves.
+    """
+    return replace(state, partitions={tp: time for tp, time in state.partitions.items() if tp not in partitions})
+
+
+def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
+    """Several members' partitions as if they were one member's.
+
+    It asserts no more than each of them did, or than all partitions together do.
+
+    Args:
+        states: what each member knows, of partitions of its own.
+        settings: how time is made.
+
+    >>> from streamgroups.event_time.generation import Generation
+    >>> from streamgroups.event_time.watermark import At
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> alice = SourceTime(At(900), {p0: PartitionTime(watermark=At(900))})
+    >>> bob = SourceTime(At(300), {p1: PartitionTime(watermark=At(300))})
+    >>> merge([alice, bob], TimeSettings(Generation())).watermark
+    At(time_ms=300)
+    """
+    together = SourceTime(
+        oldest(*(state.watermark for state in states if state.partitions)),
+        {tp: time for state in states for tp, time in state.partitions.items()},
+    )
+    return advance_to(together, _generated(together, settings))
+
+
+def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
+    """Time moves without a record: a window has closed because the source is idle (SEMANTICS W5).
+
+    Args:
+        state: what was known.
+        watermark: where time is now; if it is further already, it stays.
+
+    >>> from streamgroups.event_time.watermark import At
+    >>> advance_to(SourceTime(At(5)), At(6)).watermark, advance_to(SourceTime(At(5)), At(4)).watermark
+    (At(time_ms=6), At(time_ms=5))
+    """
+    return replace(state, watermark=latest(state.watermark, watermark))
+
+
+def stop(state: SourceTime, settings: TimeSettings) -> Watermark:
+    """The last watermark, when the stream is stopped: the end of time if it flushes (SEMANTICS W8).
+
+    It is no part of the state, for a stream that is started again goes on where it was.
+
+    Args:
+        state: what was known.
+        settings: how time is made.
+
+    >>> from streamgroups.event_time.generation import Generation
+    >>> from streamgroups.event_time.watermark import At
+    >>> stop(SourceTime(At(5)), TimeSettings(Generation(flush=True))), stop(SourceTime(At(5)), TimeSettings(Generation()))
+    (AtEnd(), At(time_ms=5))
+    """
+    flushes = settings.generation is not None and settings.generation.flush
+    return AtEnd() if flushes else state.watermark
+
+
+def _generated(state: SourceTime, settings: TimeSettings) -> Watermark:
+    if settings.generation is None:
+        return NOT_YET
+    return generated(state.partitions.values(), settings.partition_idle_timeout_ms)

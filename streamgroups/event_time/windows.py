@@ -1,0 +1,157 @@
+"""Windows: their shapes, which ones a record belongs to, and by which clock.
+
+Used by :mod:`streamgroups.event_time.window_states`. Source: SEMANTICS W4-W6, W13; Atlas's tumbling, hopping and session windows. All
+times are UTC; windows begin at multiples of their hop since the epoch, as Spark's do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from streamgroups.errors import InvalidOption
+from streamgroups.times import utc
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """The time ``[start_ms, end_ms)``, in milliseconds since the epoch.
+
+    >>> print(Window(0, 300_000))
+    [1970-01-01T00:00:00.000Z, 1970-01-01T00:05:00.000Z)
+    """
+
+    start_ms: int
+    end_ms: int
+
+    def __str__(self) -> str:
+        return f"[{utc(self.start_ms)}, {utc(self.end_ms)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Windows of one size that begin every ``hop_ms``; a record is in each one that its time is in.
+
+    Raises:
+        InvalidOption: if the size or the hop is not above 0, or windows leave gaps between them.
+    """
+
+    size_ms: int
+    hop_ms: int
+
+    def __post_init__(self) -> None:
+        _refuse_nothing(size=self.size_ms, hop=self.hop_ms)
+        if self.hop_ms > self.size_ms:
+            raise InvalidOption(
+                f"Option 'hop' is {self.hop_ms}ms, longer than 'size', which is {self.size_ms}ms: records would be in no window.",
+                remedy="Give the shorter one to hop.",
+            )
+
+
+def tumbling(size_ms: int) -> Hopping:
+    """Windows of one size, one after the other.
+
+    >>> tumbling(300_000)
+    Hopping(size_ms=300000, hop_ms=300000)
+    """
+    return Hopping(size_ms, size_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A window lasts as long as records come, and ends ``gap_ms`` after the last one. Sessions are kept for each key by itself.
+
+    Raises:
+        InvalidOption: if the gap is not above 0.
+    """
+
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        _refuse_nothing(gap=self.gap_ms)
+
+
+Shape: TypeAlias = Hopping | Session
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Windows by event time: they close by the watermark (SEMANTICS W4, W5).
+
+    Args:
+        allowed_lateness_ms: how long a window stays open after the watermark has reached its end.
+        idle_timeout_ms: how long the source must be idle, after a window's end has passed by the clock, for the window to close without
+            a record; ``None`` if it never does.
+
+    Raises:
+        InvalidOption: if the lateness is negative, or the timeout not above 0.
+    """
+
+    allowed_lateness_ms: int = 0
+    idle_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.allowed_lateness_ms < 0:
+            raise InvalidOption(
+                f"Option 'allowedLateness' is {self.allowed_lateness_ms}ms.", remedy="It must not be negative."
+            )
+        if self.idle_timeout_ms is not None:
+            _refuse_nothing(idleTimeout=self.idle_timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingTime:
+    """Windows by the clock: a record is in the window in which it is processed, and nothing is ever late (SEMANTICS W6)."""
+
+
+Boundary: TypeAlias = EventTime | ProcessingTime
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """How records are put into windows.
+
+    Args:
+        shape: what the windows are like.
+        boundary: by which time.
+
+    Raises:
+        InvalidOption: for sessions by processing time.
+    """
+
+    shape: Shape
+    boundary: Boundary = EventTime()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shape, Session) and isinstance(self.boundary, ProcessingTime):
+            raise InvalidOption(
+                "Option 'boundary' is 'processingTime' for session windows.",
+                remedy="Only tumbling and hopping windows have it; leave it out.",
+            )
+
+
+def windows_of(shape: Shape, time_ms: int) -> tuple[Window, ...]:
+    """The windows a time is in, the earliest first. A session is what one record alone makes of it.
+
+    Args:
+        shape: what the windows are like.
+        time_ms: milliseconds since the epoch.
+
+    >>> windows_of(tumbling(5), 13)
+    (Window(start_ms=10, end_ms=15),)
+    >>> windows_of(Hopping(10, 5), 13)
+    (Window(start_ms=5, end_ms=15), Window(start_ms=10, end_ms=20))
+    >>> windows_of(Session(5), 13)
+    (Window(start_ms=13, end_ms=18),)
+    """
+    if isinstance(shape, Session):
+        return (Window(time_ms, time_ms + shape.gap_ms),)
+    newest_ms = time_ms - time_ms % shape.hop_ms
+    starts = range(newest_ms, time_ms - shape.size_ms, -shape.hop_ms)
+    return tuple(Window(start_ms, start_ms + shape.size_ms) for start_ms in reversed(starts))
+
+
+def _refuse_nothing(**durations_ms: int) -> None:
+    for name, duration_ms in durations_ms.items():
+        if duration_ms <= 0:
+            raise InvalidOption(f"Option '{name}' is {duration_ms}ms.", remedy="It must be longer than 0.")
