@@ -1,0 +1,228 @@
+"""W6, W9-W11: what can be set, who wins, and what is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.generation import Generation, Period, Records
+from streamgroups.event_time.importing import check_imports, with_imports
+from streamgroups.event_time.settings import TimeSettings, time_settings, window_settings
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.watermark import NOT_YET, At, latest
+from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Windowing, tumbling
+from streamgroups.times import parse_duration_ms
+
+MINUTE_MS = 60_000
+TIME = TimeSettings(Generation())
+EVERY_RECORD = Generation(Records(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({"every": "10 records", "delay": "5s"}, TimeSettings(Generation(Records(10), 5_000))),
+        ({"every": "1 record"}, TimeSettings(EVERY_RECORD)),
+        ({"every": "5s"}, TimeSettings(Generation(Period(5_000)))),
+        ({"delay": "10 minutes"}, TimeSettings(Generation(Records(1), 10 * MINUTE_MS))),
+        ({"delay": "-1ms", "flush": "true"}, TimeSettings(Generation(Records(1), -1, flush=True))),
+        ({"importFrom": "trades"}, TimeSettings(import_from="trades")),
+        ({"importFrom": "Trades", "every": "5s"}, TimeSettings(Generation(Period(5_000)), "Trades")),
+        ({"DELAY": "0", "onviolation": "Adjust"}, TimeSettings(EVERY_RECORD, on_violation=OnViolation.ADJUST)),
+        ({"delay": "0s", "partitionIdleTimeout": "30s"}, TimeSettings(EVERY_RECORD, partition_idle_timeout_ms=30_000)),
+    ],
+)
+def test_time(options: dict[str, str], settings: TimeSettings) -> None:
+    assert time_settings(options, {}) == time_settings({}, options) == settings
+
+
+@pytest.mark.parametrize(
+    ("source", "query", "settings"),
+    [
+        ({"every": "10 records", "delay": "5s"}, {"delay": "1s"}, TimeSettings(Generation(Records(10), 1_000))),
+        ({"delay": "5s"}, {"importFrom": "trades"}, TimeSettings(Generation(Records(1), 5_000), "trades")),
+        ({"delay": "5s"}, {"delay": "none", "importFrom": "trades"}, TimeSettings(import_from="trades")),
+        ({"delay": "0s", "onViolation": "drop"}, {"ONVIOLATION": "keep"}, TimeSettings(EVERY_RECORD)),
+        ({"delay": "0s", "partitionIdleTimeout": "1m"}, {"partitionIdleTimeout": "none"}, TimeSettings(EVERY_RECORD)),
+    ],
+)
+def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, str], settings: TimeSettings) -> None:
+    assert time_settings(source, query) == settings
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "Nothing says how event time moves on. Give 'every' or 'delay'"),
+        ({"partitionIdleTimeout": "1m", "onViolation": "drop"}, "Nothing says how event time moves on"),
+        ({"every": "none"}, "Nothing says how event time moves on"),
+        ({"flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
+        ({"importFrom": "trades", "flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
+        ({"delay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed are true and false."),
+        ({"every": "10"}, "Option 'every' is '10', which could be records or a duration. Write '10 records' or '10s'."),
+        ({"every": "0 records"}, "Option 'every' is 0."),
+        ({"every": "0s"}, "Option 'every' is 0."),
+        ({"every": "-5s"}, "Option 'every' is '-5s', which is negative."),
+        ({"every": "often"}, "Option 'every' is 'often'. Write it like"),
+        ({"delay": "soon"}, "Option 'delay' is 'soon'. Write it like"),
+        ({"delay": "1s", "partitionIdleTimeout": "-1s"}, "Option 'partitionIdleTimeout' is '-1s', which is negative."),
+        ({"delay": "1s", "partitionIdleTimeout": "0s"}, "Option 'partitionIdleTimeout' is 0ms."),
+        ({"delay": "1s", "onViolation": "ignore"}, "Option 'onViolation' is 'ignore'. Allowed are keep, drop, adjust."),
+        ({"delay": "1s", "idleTimeout": "1s"}, "Option 'idleTimeout' is unknown. Did you mean 'partitionIdleTimeout'?"),
+        ({"delay": "1s", "x": "1"}, "Option 'x' is unknown. Known are every, delay,"),
+    ],
+)
+def test_time_that_makes_no_sense_is_refused_by_name(options: dict[str, str], named: str) -> None:
+    for source, query in ((options, {}), ({}, options)):
+        with pytest.raises(InvalidOption) as refused:
+            time_settings(source, query)
+        assert str(refused.value).startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("options", "windowing"),
+    [
+        ({"size": "5m"}, Windowing(tumbling(5 * MINUTE_MS))),
+        ({"size": "5m", "hop": "1m"}, Windowing(Hopping(5 * MINUTE_MS, MINUTE_MS))),
+        ({"gap": "5m"}, Windowing(Session(5 * MINUTE_MS))),
+        ({"SIZE": "5m", "boundary": "EVENTTIME"}, Windowing(tumbling(5 * MINUTE_MS))),
+        ({"size": "5m", "boundary": "processingTime"}, Windowing(tumbling(5 * MINUTE_MS), ProcessingTime())),
+        (
+            {"gap": "5m", "allowedLateness": "2m", "idleTimeout": "1m"},
+            Windowing(Session(5 * MINUTE_MS), EventTime(2 * MINUTE_MS, MINUTE_MS)),
+        ),
+        ({"size": "5m", "allowedLateness": "0s"}, Windowing(tumbling(5 * MINUTE_MS))),
+    ],
+)
+def test_windows(options: dict[str, str], windowing: Windowing) -> None:
+    assert window_settings(options, TIME) == windowing
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "Nothing says how long a window is."),
+        ({"hop": "1m"}, "Nothing says how long a window is."),
+        ({"size": "1m", "hop": "5m"}, "Option 'hop' is 300000ms, longer than 'size'"),
+        ({"size": "0s"}, "Option 'size' is 0ms."),
+        ({"size": "5m", "hop": "0s"}, "Option 'hop' is 0ms."),
+        ({"gap": "0s"}, "Option 'gap' is 0ms."),
+        ({"size": "-5m"}, "Option 'size' is '-5m', which is negative."),
+        ({"gap": "-5m"}, "Option 'gap' is '-5m', which is negative."),
+        ({"size": "5m", "gap": "1m"}, "Options 'gap' and 'size' exclude each other."),
+        ({"hop": "5m", "gap": "1m"}, "Options 'gap' and 'hop' exclude each other."),
+        ({"size": "5m", "allowedLateness": "-2m"}, "Option 'allowedLateness' is '-2m', which is negative."),
+        ({"size": "5m", "idleTimeout": "-2m"}, "Option 'idleTimeout' is '-2m', which is negative."),
+        ({"size": "5m", "idleTimeout": "0s"}, "Option 'idleTimeout' is 0ms."),
+        (
+            {"size": "5m", "boundary": "systemTime"},
+            "Option 'boundary' is 'systemTime'. Allowed are eventTime, processing",
+        ),
+        (
+            {"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"},
+            "Option 'idleTimeout' has no meaning with boundary=processingTime.",
+        ),
+        (
+            {"size": "5m", "boundary": "processingTime", "allowedLateness": "0s"},
+            "Option 'allowedLateness' has no meaning with boundary=processingTime.",
+        ),
+        ({"gap": "5m", "boundary": "processingTime"}, "Option 'boundary' is 'processingTime' for session windows."),
+        ({"size": "5m", "allowedLatness": "1m"}, "Option 'allowedLatness' is unknown. Did you mean 'allowedLateness'?"),
+    ],
+)
+def test_windows_that_make_no_sense_are_refused_by_name(options: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        window_settings(options, TIME)
+    assert str(refused.value).startswith(named)
+
+
+def test_windows_by_event_time_need_a_watermark_and_those_by_the_clock_do_not() -> None:
+    with pytest.raises(InvalidOption, match="by event time, but the stream has no watermark"):
+        window_settings({"size": "5m"}, None)
+    assert window_settings({"size": "5m", "boundary": "processingTime"}, None).boundary == ProcessingTime()
+
+
+def test_settings_made_without_options_are_held_to_the_same() -> None:
+    for wrong in (
+        lambda: TimeSettings(),
+        lambda: TimeSettings(Generation(), partition_idle_timeout_ms=0),
+        lambda: Generation(Records(0)),
+        lambda: Generation(Period(-1)),
+        lambda: EventTime(allowed_lateness_ms=-1),
+        lambda: EventTime(idle_timeout_ms=0),
+        lambda: Session(0),
+        lambda: Windowing(Session(1), ProcessingTime()),
+    ):
+        with pytest.raises(InvalidOption):
+            wrong()
+
+
+# ---- imports ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("import_from", "generating", "named"),
+    [
+        (
+            {"prices": "trade", "trades": None},
+            {"trades"},
+            "'importFrom' of stream 'prices' is 'trade', which is no stream",
+        ),
+        ({"prices": "prices"}, {"prices"}, "'importFrom' of stream 'prices' names the stream itself"),
+        ({"a": "b", "b": "c", "c": "a"}, set(), "No time reaches stream 'a': it imports along a <- b <- c, and none"),
+        ({"a": "b", "b": None}, set(), "No time reaches stream 'a': it imports along a <- b, and none"),
+    ],
+)
+def test_w10_imports_that_bring_no_time_are_refused(
+    import_from: dict[str, str | None], generating: set[str], named: str
+) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        check_imports(import_from, {name: name in generating for name in import_from})
+    assert named in str(refused.value)
+
+
+def test_w10_a_reference_stream_follows_the_fast_one_along_the_way() -> None:
+    import_from = {"prices": "rates", "rates": "trades", "trades": None, "orders": None}
+    check_imports(import_from, {"prices": False, "rates": True, "trades": True, "orders": True})
+    generated = {"prices": NOT_YET, "rates": At(5), "trades": At(9), "orders": At(50)}
+    assert with_imports(generated, import_from) == {**generated, "prices": At(9), "rates": At(9)}
+
+
+def test_w10_streams_that_import_each_other_share_the_time() -> None:
+    import_from: dict[str, str | None] = {"a": "b", "b": "a"}
+    check_imports(import_from, {"a": True, "b": False})
+    assert with_imports({"a": At(5), "b": NOT_YET}, import_from) == {"a": At(5), "b": At(5)}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"), st.tuples(st.integers(0, 9), st.one_of(st.none(), st.sampled_from("abcd"))), min_size=4
+    )
+)
+def test_w10_an_import_never_takes_time_back(streams: dict[str, tuple[int, str | None]]) -> None:
+    generated = {name: At(ms) for name, (ms, _) in streams.items()}
+    resolved = with_imports(generated, {name: source for name, (_, source) in streams.items()})
+    for name, (_, source) in streams.items():
+        assert latest(resolved[name], generated[name]) == resolved[name]
+        if source is not None:
+            assert latest(resolved[name], resolved[source]) == resolved[name]
+
+
+# ---- durations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["", "ms", "s", "m", "min", "h", "d", " seconds", " Minute", " hours", " days"])
+def test_a_duration_and_its_negative(unit: str) -> None:
+    ms = parse_duration_ms(f" 3{unit} ", option="x")
+    assert ms % 3 == 0
+    assert parse_duration_ms(f"-3{unit}", option="x", signed=True) == -ms
+    with pytest.raises(InvalidOption, match=f"Option 'x' is '-3{unit}', which is negative"):
+        parse_duration_ms(f"-3{unit}", option="x")
+
+
+@pytest.mark.parametrize("text", ["", "s", "1.5s", "1 fortnight", "--1s", "1h30m", "1s 1s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="Write it like 500ms, 30s, 15m, 1h or 1d"):
+        parse_duration_ms(text, option="x", signed=True)

@@ -1,0 +1,352 @@
+"""W1-W3, W8, W10: what holds for the time of a source, whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.event_time.encoding import decode_partition, decode_source, encode_partition, encode_source
+from streamgroups.event_time.generation import Generation, Progress, Records
+from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.partition_time import PartitionTime, look
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, merge, observe, take
+from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, latest, oldest
+from streamgroups.partitions import TopicPartition
+from unit_tests.streamgroups.event_time.strategies import (
+    EVERY,
+    PARTITIONS,
+    PLAIN,
+    SETTINGS,
+    STEPS,
+    Look,
+    Steps,
+    looks,
+)
+from unit_tests.streamgroups.event_time.tables import P0, P1
+
+MOST_BYTES = 4_096
+
+
+def start(*partitions: TopicPartition) -> SourceTime:
+    return take(SourceTime(), dict.fromkeys(partitions))
+
+
+def follow(state: SourceTime, steps: Steps, settings: TimeSettings) -> list[SourceTime]:
+    states = [state]
+    for seen in looks(steps):
+        states.append(observe(states[-1], seen.sightings, settings, seen.now_ms))
+    return states
+
+
+@given(STEPS, SETTINGS)
+def test_the_watermark_never_goes_back(steps: Steps, settings: TimeSettings) -> None:
+    states = follow(start(*PARTITIONS), steps, settings)
+    for before, after in pairwise(states):
+        assert latest(before.watermark, after.watermark) == after.watermark
+
+
+@given(STEPS, SETTINGS)
+def test_it_moves_no_further_than_the_slowest_partition_that_is_not_idle(steps: Steps, settings: TimeSettings) -> None:
+    assert settings.generation is not None
+    states = follow(start(*PARTITIONS), steps, settings)
+    for before, after in pairwise(states):
+        if after.watermark == before.watermark:
+            continue
+        active = [p for p in after.partitions.values() if not p.is_idle(settings.partition_idle_timeout_ms)]
+        known = [p.event_time_ms for p in active or after.partitions.values()]
+        times_ms = [ms - settings.generation.delay_ms for ms in known if ms is not None]
+        assert isinstance(after.watermark, At)
+        if active:
+            assert len(times_ms) == len(active), "a partition that nobody has read from holds all back"
+            assert after.watermark.time_ms <= min(times_ms)
+        else:
+            assert after.watermark.time_ms <= max(times_ms)
+
+
+@given(STEPS)
+def test_without_settings_it_is_the_minimum_of_the_maxima(steps: Steps) -> None:
+    state = follow(start(*PARTITIONS), steps, PLAIN)[-1]
+    maxima = [
+        max((t for _, happenings in steps if tp in happenings for t in happenings[tp].times_ms), default=None)
+        for tp in PARTITIONS
+    ]
+    known = [ms for ms in maxima if ms is not None]
+    assert state.watermark == (At(min(known)) if len(known) == len(PARTITIONS) else NOT_YET)
+
+
+# ---- idleness -----------------------------------------------------------------------------------------------------
+
+
+@given(STEPS, SETTINGS)
+def test_a_partition_with_unread_records_is_never_idle(steps: Steps, settings: TimeSettings) -> None:
+    state, last = start(*PARTITIONS), dict[TopicPartition, Sighting]()
+    for seen in looks(steps):
+        before, state = state, observe(state, seen.sightings, settings, seen.now_ms)
+        last.update(seen.sightings)
+        slow = [state.partitions[tp] for tp, sighting in last.items() if sighting.unread]
+        assert not any(p.is_idle(1) for p in slow)
+        if state.watermark != before.watermark:
+            assert oldest(state.watermark, *(p.watermark for p in slow)) == state.watermark
+
+
+@given(STEPS, st.integers(1, 40))
+def test_a_partition_is_idle_if_nothing_was_unread_or_new_in_any_look_for_so_long(
+    steps: Steps, timeout_ms: int
+) -> None:
+    """The definition, on the whole history, against what is kept of it."""
+    settings = replace(PLAIN, partition_idle_timeout_ms=timeout_ms)
+    history: dict[TopicPartition, list[tuple[int, Sighting]]] = {tp: [] for tp in PARTITIONS}
+    for state, seen in zip(follow(start(*PARTITIONS), steps, settings)[1:], looks(steps), strict=True):
+        for tp, sighting in seen.sightings.items():
+            history[tp].append((seen.now_ms, sighting))
+        for tp, sightings in history.items():
+            assert state.partitions[tp].is_idle(timeout_ms) == _idle(sightings, timeout_ms)
+
+
+def _idle(history: list[tuple[int, Sighting]], timeout_ms: int) -> bool:
+    if not history or history[-1][1].unread:
+        return False
+    quiet_ms = history[-1][0]
+    for (now_ms, sighting), (_, before) in zip(history[::-1], history[-2::-1], strict=False):
+        quiet_ms = now_ms
+        if before.unread or sighting.records:
+            break
+    else:
+        quiet_ms = history[0][0]
+    return history[-1][0] - quiet_ms >= timeout_ms
+
+
+def test_time_that_passes_without_a_look_proves_nothing() -> None:
+    settings = replace(PLAIN, partition_idle_timeout_ms=10)
+    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(1, 1, 1, 40)}, settings, 0)
+    state = observe(state, {P0: Sighting(2, 2, 1, 60)}, settings, 1_000)
+    assert state.watermark == At(40), "a batch took long; nobody has looked whether the other has something to read"
+    state = observe(state, {P1: Sighting(1, 9)}, settings, 1_001)
+    assert state.watermark == At(40), "and it has"
+
+
+def test_a_partition_under_backpressure_holds_the_watermark_for_as_long_as_it_takes() -> None:
+    settings = replace(PLAIN, partition_idle_timeout_ms=10)
+    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(0, 9)}, settings, 0)
+    for now_ms in range(0, 10_000, 100):
+        state = observe(state, {P0: Sighting(now_ms, now_ms, 1, now_ms), P1: Sighting(0, 9)}, settings, now_ms)
+        assert state.watermark == NOT_YET
+
+
+def test_a_clock_that_was_ahead_holds_a_partition_for_no_longer_than_one_timeout() -> None:
+    noted_ahead = PartitionTime(50, At(50), next_offset=1, quiet_since_ms=99_000, seen_ms=99_000)
+    first = look(noted_ahead, Sighting(1, 1), Generation(), now_ms=1_000)
+    assert not first.is_idle(10)
+    assert look(first, Sighting(1, 1), Generation(), now_ms=1_010).is_idle(10)
+
+
+# ---- partitions come and go ---------------------------------------------------------------------------------------
+
+
+@given(STEPS, SETTINGS, st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 2)))
+def test_members_together_assert_what_one_would(
+    steps: Steps, settings: TimeSettings, member_of: Mapping[TopicPartition, int]
+) -> None:
+    alone = follow(start(*PARTITIONS), steps, settings)[-1]
+    shares = [[tp for tp in PARTITIONS if member_of.get(tp, 0) == member] for member in range(3)]
+    members = [follow(start(*share), steps, settings)[-1] for share in shares]
+    together = merge(members, settings)
+    assert together.partitions == alone.partitions
+    assert generated(together.partitions.values(), settings.partition_idle_timeout_ms) == generated(
+        alone.partitions.values(), settings.partition_idle_timeout_ms
+    )
+    assert latest(together.watermark, alone.watermark) == alone.watermark, "never more than one member would"
+    if settings.partition_idle_timeout_ms is None:
+        assert together.watermark == alone.watermark
+
+
+@given(STEPS, SETTINGS, st.data())
+def test_a_partition_that_changes_hands_takes_its_time_along(
+    steps: Steps, settings: TimeSettings, data: st.DataObject
+) -> None:
+    """Two members; between any two looks partitions move from one to the other, as notes of text."""
+    alone = start(*PARTITIONS)
+    members = [start(*PARTITIONS), start()]
+    for seen in looks(steps):
+        for tp in data.draw(st.sets(st.sampled_from(PARTITIONS))):
+            old, new = (0, 1) if tp in members[0].partitions else (1, 0)
+            note = json.dumps(encode_partition(members[old].partitions[tp]))
+            members[old] = give(members[old], [tp])
+            members[new] = take(members[new], {tp: decode_partition(json.loads(note))})
+        alone = observe(alone, seen.sightings, settings, seen.now_ms)
+        members = [observe(member, seen.sightings, settings, seen.now_ms) for member in members]
+        assert {**members[0].partitions, **members[1].partitions} == alone.partitions
+
+
+def test_a_partition_that_comes_in_moves_nothing_and_holds_the_watermark() -> None:
+    state = observe(start(P0), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0)
+    state = take(state, {P1: PartitionTime(20, At(20), next_offset=5)})
+    for time_ms in (60, 70):
+        state = observe(state, {P0: Sighting(time_ms, time_ms, 1, time_ms)}, PLAIN, time_ms)
+        assert state.watermark == At(50), "it neither goes back nor on"
+    state = observe(state, {P1: Sighting(9, 9, 1, 65)}, PLAIN, 80)
+    assert state.watermark == At(65)
+
+
+def test_a_partition_of_which_nobody_knows_holds_the_watermark_until_it_is_read() -> None:
+    state = take(observe(start(P0), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
+    state = observe(state, {P0: Sighting(2, 2, 1, 60), P1: Sighting(0, 3)}, PLAIN, 1)
+    assert state.watermark == At(50)
+
+
+def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> None:
+    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(1, 1, 1, 20)}, PLAIN, 0)
+    state = observe(give(state, [P1]), {P1: Sighting(2, 2, 1, 30)}, PLAIN, 1)
+    assert state.watermark == At(50)
+    assert list(state.partitions) == [P0]
+
+
+def test_a_member_without_partitions_asserts_nothing() -> None:
+    assert observe(start(), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
+    assert start().quiet_since_ms is None
+    assert merge([start(), SourceTime(At(5), {P0: PartitionTime(5, At(5))})], PLAIN).watermark == At(5)
+
+
+# ---- restarts -----------------------------------------------------------------------------------------------------
+
+
+@given(STEPS, SETTINGS, st.sets(st.integers(0, 15)))
+def test_a_restart_at_any_point_changes_nothing(steps: Steps, settings: TimeSettings, restarts: set[int]) -> None:
+    undisturbed = follow(start(*PARTITIONS), steps, settings)
+    state = start(*PARTITIONS)
+    for number, seen in enumerate(looks(steps)):
+        if number in restarts:
+            restored = decode_source(json.loads(json.dumps(encode_source(state))))
+            assert restored is not None
+            state = restored
+        state = observe(state, seen.sightings, settings, seen.now_ms)
+        assert state == undisturbed[number + 1]
+
+
+@given(STEPS, SETTINGS)
+def test_a_look_that_is_repeated_changes_nothing(steps: Steps, settings: TimeSettings) -> None:
+    """A batch that was reported is run again after a crash, and reported again."""
+    state = start(*PARTITIONS)
+    for seen in looks(steps):
+        state = observe(state, seen.sightings, settings, seen.now_ms)
+        assert observe(state, seen.sightings, settings, seen.now_ms) == state
+
+
+@given(STEPS, SETTINGS)
+def test_a_note_fits_beside_an_offset(steps: Steps, settings: TimeSettings) -> None:
+    for time in follow(start(*PARTITIONS), steps, settings)[-1].partitions.values():
+        assert decode_partition(json.loads(json.dumps(encode_partition(time)))) == time
+
+
+def test_the_largest_note_leaves_room_for_others() -> None:
+    most = -(2**63)
+    note = PartitionTime(most, At(most), Progress(2**63, most), 2**63, most, most)
+    assert len(json.dumps(encode_partition(note)).encode()) < MOST_BYTES / 10
+
+
+@pytest.mark.parametrize("raw", [None, "", [], {}, {"v": 2}, {"v": 1}, {"v": 1, "event": "soon"}])
+def test_what_is_no_note_is_as_good_as_none(raw: object) -> None:
+    assert decode_partition(raw) is None
+    assert decode_source(raw) is None
+
+
+def test_a_source_with_a_note_that_cannot_be_read_waits_for_that_partition() -> None:
+    state = SourceTime(AtEnd(), {P0: PartitionTime(5, At(5))})
+    raw = encode_source(state)
+    assert decode_source(raw) == state
+    raw["partitions"]["flights"]["0"] = {"v": 2}
+    assert decode_source(raw) == SourceTime(AtEnd(), {P0: PartitionTime()})
+
+
+# ---- how time is generated, imported, moved -----------------------------------------------------------------------
+
+
+@given(EVERY, st.lists(st.integers(0, 100), min_size=1), st.lists(st.integers(1, 5), min_size=1), st.integers(-3, 20))
+def test_it_makes_no_difference_in_which_portions_records_are_read(
+    every: Records, times_ms: list[int], portions: list[int], delay_ms: int
+) -> None:
+    """Where both have read as much, one record at a time or in portions, both have counted the same."""
+    times_ms = sorted(times_ms)
+    generation = Generation(every, delay_ms)
+    single = [PartitionTime()]
+    for number, time_ms in enumerate(times_ms, 1):
+        single.append(look(single[-1], Sighting(number, number, 1, time_ms), generation, 0))
+    # In portions the first event time is that of the first portion's latest record, so periods begin with one record here.
+    time, at = single[1], 1
+    for size in portions:
+        portion = times_ms[at : at + size]
+        if portion:
+            at += len(portion)
+            time = look(time, Sighting(at, at, len(portion), portion[-1]), generation, 0)
+        assert time.progress == single[at].progress
+        assert latest(time.watermark, single[at].watermark) == time.watermark, "portions never hold time back"
+
+
+@given(st.lists(st.integers(0, 100)), st.integers(1, 5), st.integers(0, 20))
+def test_every_so_many_records(times_ms: list[int], n: int, delay_ms: int) -> None:
+    time = PartitionTime()
+    for number, time_ms in enumerate(times_ms, 1):
+        time = look(time, Sighting(number, number, 1, time_ms), Generation(Records(n), delay_ms), 0)
+        whole = number // n * n
+        assert time.watermark == (At(max(times_ms[:whole]) - delay_ms) if whole else NOT_YET)
+
+
+@given(STEPS, st.lists(st.integers(0, 100), min_size=15, max_size=15))
+def test_an_import_drives_a_stream_with_its_own_time_or_without(steps: Steps, imports: list[int]) -> None:
+    only, both, own = (
+        TimeSettings(import_from="fast"),
+        TimeSettings(Generation(), import_from="fast"),
+        PLAIN,
+    )
+    states = {settings: start(*PARTITIONS) for settings in (only, both, own)}
+    for number, seen in enumerate(looks(steps)):
+        imported = At(imports[number])
+        for settings in states:
+            states[settings] = observe(states[settings], seen.sightings, settings, seen.now_ms, imported=imported)
+        assert states[only].watermark == At(max(imports[: number + 1]))
+        assert states[both].watermark == latest(states[only].watermark, states[own].watermark)
+
+
+@given(st.lists(st.integers(0, 100)))
+def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]) -> None:
+    state = start(P0)
+    for number, time_ms in enumerate(times_ms):
+        state = advance_to(state, At(time_ms))
+        assert state.watermark == At(max(times_ms[: number + 1]))
+
+
+def test_a_source_is_quiet_when_all_of_it_is() -> None:
+    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 5)}, PLAIN, 100)
+    assert state.quiet_since_ms is None, "nobody has looked at the other one"
+    state = observe(state, {P1: Sighting(0, 1)}, PLAIN, 200)
+    assert state.quiet_since_ms is None
+    state = observe(state, {P1: Sighting(1, 1, 1, 5)}, PLAIN, 300)
+    assert state.quiet_since_ms == 300
+    state = observe(state, {P0: Sighting(1, 1), P1: Sighting(1, 1)}, PLAIN, 400)
+    assert state.quiet_since_ms == 300
+
+
+def test_a_position_that_others_have_moved_is_activity_of_unknown_time() -> None:
+    noted = PartitionTime(50, At(50), next_offset=100, quiet_since_ms=0, seen_ms=0)
+    taken = look(noted, Sighting(500, 500), Generation(), now_ms=1_000)
+    assert taken.quiet_since_ms == 1_000
+    assert (taken.event_time_ms, taken.watermark) == (50, At(50)), "too low is safe: time only waits longer"
+
+
+def test_a_maximum_that_is_reported_late_counts_all_the_same() -> None:
+    early = look(PartitionTime(), Sighting(10, 10, 0, None), Generation(), now_ms=0)
+    late = look(early, Sighting(10, 10, 10, 50), Generation(), now_ms=1)
+    assert late.event_time_ms == 50
+    assert look(late, Sighting(11, 11, 1, 20), Generation(), now_ms=2).watermark == At(50)
+
+
+def test_looks_are_what_happens() -> None:
+    """The strategy itself: positions add up, and ends are ahead of them."""
+    assert list(looks([(5, {})])) == [Look(5, {})]
