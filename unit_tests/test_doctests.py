@@ -1,13 +1,17 @@
-"""Every example in a docstring is true."""
+"""Every example in a docstring is true, and every one in a document that can be tried in a Python shell."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
+DOCUMENTS = [
+    p for p in (Path(__file__).parent.parent / "docs").glob("*.rst") if ">>> " in p.read_text(encoding="utf-8")
+]
 PACKAGES = ("streamgroups", "streamgroups_kafka", "streamgroups_spark", "streamgroups_broker")
 
 
@@ -23,4 +27,10 @@ def _modules() -> list[str]:
 def test_examples(name: str) -> None:
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert not failed
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_in_documents(document: Path) -> None:
+    failed, _ = doctest.testfile(str(document), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert not failed
