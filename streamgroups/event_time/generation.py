@@ -95,7 +95,7 @@ def progress(every: Every, before: Progress, records: int, event_time_ms: int) -
         total = before.records + records
         return Progress(records=total % every.count), total >= every.count
     began_ms = event_time_ms if before.period_from_ms is None else before.period_from_ms
-    periods = max(0, event_time_ms - began_ms) // every.duration_ms
+    periods = (event_time_ms - began_ms) // every.duration_ms
     return Progress(period_from_ms=began_ms + periods * every.duration_ms), periods > 0
 
 
