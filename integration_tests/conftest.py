@@ -21,6 +21,7 @@ import streamgroups as sg
 from integration_tests.cursors import SETTINGS
 from integration_tests.harness import Broker
 from integration_tests.spark_kafka import spark_kafka_jars
+from integration_tests.spark_sessions import session_builder
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 
@@ -118,10 +119,7 @@ def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.GroupCursors]]:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run, with the data source registered, and Spark's own where it can be had."""
     session = (
-        SparkSession.builder.master("local[2]")
-        .appName("streamgroups-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        session_builder("streamgroups-tests")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", spark_kafka_jars().option)
         .getOrCreate()

@@ -11,20 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import streamgroups as sg
+from integration_tests.spark_sessions import session_builder
 
 
 def main(config: dict[str, Any]) -> int:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName(config["name"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "512m")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    spark = session_builder(config["name"]).config("spark.driver.memory", "512m").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     sg.register(spark)
     output = Path(config["output"])
