@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
 from benchmarks.bench import Bench

@@ -118,6 +118,10 @@ class KafkaMember:
         """See :meth:`streamgroups.ports.Member.rewind`."""
         self._state.rewind(next_offsets)
 
+    def written(self, number: int) -> None:
+        """See :meth:`streamgroups_kafka.member_state.MemberState.written`."""
+        self._state.written(number)
+
     @property
     def standing(self) -> Standing:
         """See :attr:`streamgroups_kafka.member_state.MemberState.standing`."""

@@ -78,6 +78,7 @@ class MemberState:
         self._doubtful = False
         self._last_seen_s = self._clock_s()
         self._claim: GroupClaim | None = None
+        self._written: int | None = None
         #: What went wrong last, in the words of the client; written by the owner thread only.
         self.last_trouble = ""
 
@@ -116,7 +117,16 @@ class MemberState:
             self._membership, to_commit = self._membership.finish(number)
             if had is not self._membership.in_flight:
                 self._record(Kind.FINISHED, offsets=to_commit, batch=number)
-            self.commit_soon(to_commit)
+            if self._written == number:
+                # The mark that the sink has left beside the offsets stays.
+                self._record(Kind.COMMITTED, offsets=to_commit)
+            else:
+                self.commit_soon(to_commit)
+
+    def written(self, number: int) -> None:
+        """A sink has committed what batch ``number`` read, together with its output. Told on any thread."""
+        with self._changed:
+            self._written = number
 
     @property
     def standing(self) -> Standing:

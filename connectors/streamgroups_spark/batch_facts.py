@@ -28,6 +28,17 @@ class BatchQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchWritten:
+    """The batch that ends here is written, and its offsets are committed with it. Nobody answers.
+
+    Args:
+        end: the offset as Spark has logged it for the source.
+    """
+
+    end: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerQuestion:
     """Which sink keeps the ledger of a group? Asked by the source, answered by the user's own process (``exactly_once``).
 
@@ -43,6 +54,7 @@ class BatchFacts:
     """A batch as its source knows it now.
 
     Args:
+        end: the offset at which it ends.
         group_id: the group that the source reads for.
         member: the source's name in it.
         ranges: what the batch reads; nothing if Spark runs it only to move its watermark.
@@ -54,6 +66,7 @@ class BatchFacts:
         client: how the source reaches its cluster.
     """
 
+    end: Mapping[str, Any]
     group_id: str
     member: str
     ranges: tuple[OffsetRange, ...]

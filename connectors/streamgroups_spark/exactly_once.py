@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.joining import MembershipMode

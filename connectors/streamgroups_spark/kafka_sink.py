@@ -34,8 +34,9 @@ from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_kafka.output import OutputSettings, Written, write_records, written_twice
 from streamgroups_kafka.transaction_session import OpenTransaction
 from streamgroups_kafka.transactions import Transactions
-from streamgroups_spark.batch_facts import BatchFacts
+from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.rendezvous import ask
 from streamgroups_spark.sink_options import Delivery, SinkOptions
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             if source.ranges:
                 self._commit_offsets(transactions, transaction, source, batch_id, i)
         transactions.commit(transaction)
+        for source in batch.sources:
+            ask(self._session, BatchWritten(source.end))
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
 
     def _commit_offsets(

@@ -26,6 +26,7 @@ from streamgroups_spark.rendezvous import Answering
 RANGES = tuple(OffsetRange(TopicPartition("flights", p), 10, 20) for p in range(2))
 END = encode(BatchOffset(3, RANGES))
 FACTS = BatchFacts(
+    end=END,
     group_id="board",
     member="one",
     ranges=RANGES,
