@@ -45,7 +45,7 @@ def partitions_by_key(bootstrap: str, topic: str, count: int) -> dict[bytes, int
             messages = consumer.consume(count, 30)
             assert messages, f"{n_read} of {count} records came"
             n_read += len(messages)
-            found |= {message.key() or b"": message.partition() for message in messages}
+            found |= {message.key() or b"": message.partition() or 0 for message in messages}
     finally:
         consumer.close()
     return found

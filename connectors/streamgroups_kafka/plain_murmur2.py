@@ -50,7 +50,7 @@ def murmur2_of_keys(keys: pa.Array) -> Hashes:
 
 
 def _of_one_size(data: npt.NDArray[np.uint8], starts: _Places, size: int) -> Hashes:
-    hashes = np.full(len(starts), (_SEED ^ size) & 0xFFFFFFFF, np.uint32)
+    hashes: Hashes = np.full(len(starts), (_SEED ^ size) & 0xFFFFFFFF, np.uint32)
     n_in_words = size & ~3
     for at in range(0, n_in_words, 4):
         mixed = _word(data, starts + at, 4) * _FACTOR
@@ -60,12 +60,13 @@ def _of_one_size(data: npt.NDArray[np.uint8], starts: _Places, size: int) -> Has
         hashes = (hashes ^ _word(data, starts + n_in_words, size & 3)) * _FACTOR
     hashes ^= hashes >> np.uint32(13)
     hashes *= _FACTOR
-    return hashes ^ hashes >> np.uint32(15)
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
 
 
 def _word(data: npt.NDArray[np.uint8], places: _Places, size: int) -> Hashes:
     """Up to four bytes from each place on as a number, the first one lowest."""
-    number = np.zeros(len(places), np.uint32)
+    number: Hashes = np.zeros(len(places), np.uint32)
     for i in range(size):
         number |= data[places + i].astype(np.uint32) << np.uint32(8 * i)
     return number

@@ -6,12 +6,13 @@ columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly once".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType
 
 from streamgroups.errors import InvalidOption, RecordRefused, UnknownTopic
@@ -57,12 +58,13 @@ def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, 
 
 def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str | None) -> Column:
     for n_partitions in counts.values():
+        # Refused here, if it cannot be, and not in the first task.
         partitions_of_keys(pa.array([], pa.binary()), n_partitions)
     if topic is not None:
-        n_partitions = counts.get(topic)
-        if n_partitions is None:
+        if topic not in counts:
             raise _unknown(topic)
-        return sf.arrow_udf(lambda keys: partitions_of_keys(keys, n_partitions), "int")(key)
+        of_topic = counts[topic]
+        return _int_udf(lambda keys: partitions_of_keys(keys, of_topic))(key)
     if "topic" not in records.columns:
         raise InvalidOption(
             "The rows have no column 'topic'.", remedy="Say where they go: a column, or the option 'topic'."
@@ -71,7 +73,13 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
     def partitions(keys: pa.Array, topics: pa.Array) -> pa.Array:
         return partitions_of_keys(keys, counts_of_rows(keys, topics, counts))
 
-    return sf.arrow_udf(partitions, "int")(key, sf.col("topic"))
+    return _int_udf(partitions)(key, sf.col("topic"))
+
+
+def _int_udf(function: Callable[..., pa.Array]) -> Callable[..., Column]:
+    # Its annotations demand the type of function that it warns against naming.
+    udf: Callable[..., Column] = arrow_udf(function, "int")  # type: ignore[call-overload]
+    return udf
 
 
 def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> pa.Array:
