@@ -13,6 +13,7 @@ from streamgroups._version import __version__
 if TYPE_CHECKING:
     from streamgroups.groups.cursors.message import Message
     from streamgroups.groups.cursors.starting import CursorType
+    from streamgroups_delta.sink import DeltaSink
     from streamgroups_kafka.group_cursors import GroupCursors
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
     from streamgroups_spark.metrics_listener import MetricsListener
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     AFTER_OFFSET = CursorType.AFTER_OFFSET
 
 _WHERE = {
+    "DeltaSink": "streamgroups_delta.sink",
     "GroupCursors": "streamgroups_kafka.group_cursors",
     "KafkaSink": "streamgroups_spark.exactly_once",
     "Message": "streamgroups.groups.cursors.message",
@@ -40,6 +42,7 @@ __all__ = [
     "AT_TIME",
     "LATEST",
     "TRIM_HORIZON",
+    "DeltaSink",
     "GroupCursors",
     "KafkaSink",
     "Message",

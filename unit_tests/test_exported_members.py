@@ -10,7 +10,17 @@ import pytest
 import streamgroups as sg
 
 CURSOR_TYPES = {"TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET"}
-OFFERED = {"__version__", "register", "GroupCursors", "Message", "MetricsListener", *CURSOR_TYPES}
+OFFERED = {
+    "__version__",
+    "register",
+    "exactly_once",
+    "DeltaSink",
+    "KafkaSink",
+    "GroupCursors",
+    "Message",
+    "MetricsListener",
+    *CURSOR_TYPES,
+}
 
 
 def test_everything_offered_is_there() -> None:
@@ -29,8 +39,8 @@ def test_importing_it_and_its_fakes_imports_neither_spark_nor_a_client() -> None
 import sys
 import streamgroups, streamgroups.ports, streamgroups.fakes, streamgroups.lookup
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
-    "pyspark", "pyarrow", "pandas", "confluent_kafka", "typer", "rich", "tenacity",
-    "streamgroups_kafka", "streamgroups_spark", "streamgroups_broker"}))
+    "pyspark", "pyarrow", "pandas", "confluent_kafka", "deltalake", "typer", "rich", "tenacity",
+    "streamgroups_kafka", "streamgroups_delta", "streamgroups_spark", "streamgroups_broker"}))
 """
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert imported.stdout.split() == []

@@ -1,0 +1,98 @@
+"""What a failure of deltalake or of the store means, and how it is told without secrets. Pure functions.
+
+Called by all modules here that touch a table. deltalake raises few classes and says the rest in its texts, so the table below goes by both.
+Source: deltalake's mapping of its errors to Python's (``python/src/error.rs``), operating systems' error numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
+
+from streamgroups.errors import InvalidOption, NotAuthorized, SinkRefused, SinkUnreachable, StreamGroupsError
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_FULL = re.compile(r"no space left|quota exceeded|file too large|os error (27|28|122)\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"permission ?denied|lacked the necessary privileges|access ?denied|forbidden|unauthori[sz]ed|\b40[13]\b"
+    r"|os error (1|13|30)\b|read-only file system",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(r"unknown scheme|unable to recognise url|invalid table location", re.IGNORECASE)
+_CONFIG = re.compile(
+    r"generic config error|config(uration)? (value|key|error)|failed to parse|missing (region|bucket|cred)",
+    re.IGNORECASE,
+)
+_STORE = re.compile(r"object ?store|https? error|error sending request|connect|timed? ?out|os error \d+", re.IGNORECASE)
+#: A secret this short would blank out half of a text.
+_SHORTEST_SECRET = 4
+
+
+def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> str:
+    """What an error says, in one line and without secrets.
+
+    >>> readable(OSError("Generic S3 error\\n  with key hunter2"), ("hunter2",))
+    'Generic S3 error with key ***'
+    """
+    text = _COLOURS.sub("", str(error)).replace("↳", "")
+    for secret in secrets:
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return " ".join(text.split()) or type(error).__name__
+
+
+def translated(
+    error: BaseException, doing: str, *, uri: str, secrets: tuple[str, ...], committing: bool = False
+) -> StreamGroupsError:
+    """What a failure means to the sink.
+
+    Args:
+        error: what deltalake, pyarrow or the store raised.
+        doing: what was being done: "reading", "writing to".
+        uri: the table's.
+        secrets: what must not be in the text.
+        committing: whether it may have been done all the same.
+    """
+    said = readable(error, secrets)
+    what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
+    if _SCHEME.search(said):
+        return InvalidOption(what, remedy="Give a local path, or a URL of a store that deltalake knows, such as s3://.")
+    if _FULL.search(said):
+        return SinkUnreachable(
+            what, remedy="Make room on the disk; then the query goes on where the table's ledger stands."
+        )
+    if _DENIED.search(said):
+        return NotAuthorized(
+            what, remedy="Give this user the right to read and write there, or set it in storage_options."
+        )
+    if isinstance(error, TableNotFoundError):
+        return SinkRefused(
+            f"There is no Delta table at {uri}: {said}", remedy="Check the address, or set create_table=True."
+        )
+    if _CONFIG.search(said):
+        return InvalidOption(what, remedy="Correct storage_options.")
+    if isinstance(error, OSError) or _STORE.search(said):
+        maybe = " It is not known whether the batch was committed." if committing else ""
+        return SinkUnreachable(what + maybe, remedy="Try again: the table's ledger tells what is written.")
+    if isinstance(error, SchemaMismatchError | DeltaError):
+        return SinkRefused(what, remedy="Check the table's properties and constraints.")
+    return SinkRefused(what)
+
+
+@contextmanager
+def telling(doing: str, uri: str, secrets: Callable[[], tuple[str, ...]]) -> Iterator[None]:
+    """Raises what a failure of the block means.
+
+    Raises:
+        StreamGroupsError: for what deltalake, pyarrow or the store raise.
+    """
+    try:
+        yield
+    except StreamGroupsError:
+        raise
+    except Exception as e:
+        # The cause is not chained: its text may hold secrets.
+        raise translated(e, doing, uri=uri, secrets=secrets()) from None

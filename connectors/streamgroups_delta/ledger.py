@@ -1,0 +1,224 @@
+"""The ledger in the table's own log: one transaction identifier per source partition, in the commit that adds the output.
+
+Made by ``sink``; called by ``streamgroups.committing``. Implements :class:`streamgroups.ports.Ledger`. Source: Delta's protocol, "Transaction
+Identifiers": a commit may hold actions ``txn`` with an application's id and version, which checkpoints of the log keep and every reader sees.
+Here the id names the group and a source partition, and the version is the next offset.
+
+Compare and swap: a commit is version n + 1 of the table or nothing, n being the version in which the positions were read. If others were faster
+the positions are read again: if they are as they were the same files are committed on top, otherwise this transaction is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from streamgroups.errors import LedgerConflict, SinkRefused, SinkUnreachable, StageLost
+from streamgroups.partitions import TopicPartition
+from streamgroups_delta.failures import readable, translated
+from streamgroups_delta.merging import merge
+from streamgroups_delta.replacing import removals
+from streamgroups_delta.stages import Stage, Staged
+from streamgroups_delta.store import Store
+from streamgroups_delta.tables import EXACTLY, Mode, Overtaken, Target, table_id
+
+
+def application_id(group_id: str, partition: TopicPartition) -> str:
+    """The name under which the log keeps a position.
+
+    >>> application_id("billing", TopicPartition("flights", 3)), application_id("a/b", TopicPartition("c", 0))
+    ('streamgroups/billing/flights/3', 'streamgroups/a%2Fb/c/0')
+    """
+    return f"streamgroups/{quote(group_id, safe='')}/{quote(partition.topic, safe='')}/{partition.partition}"
+
+
+class DeltaLedger:
+    """The positions of one group in one table.
+
+    Args:
+        target: the table, which exists.
+        group_id: the group.
+        patience_s: for how long a commit is tried again because others commit too, in seconds.
+    """
+
+    def __init__(self, target: Target, group_id: str, *, patience_s: float = 60.0) -> None:
+        self._target, self._group_id, self._patience_s = target, group_id, patience_s
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Ledger.positions`."""
+        return self._positions(self._target.open(), partitions)
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Transaction]:
+        """See :meth:`streamgroups.ports.Ledger.transaction`."""
+        transaction = _Transaction(self, self._target.open())
+        yield transaction
+        patient = Retrying(
+            retry=retry_if_exception_type(Overtaken),
+            stop=stop_after_delay(self._patience_s),
+            wait=wait_random_exponential(multiplier=0.02, max=2),
+        )
+        try:
+            patient(transaction.commit)
+        except RetryError:
+            raise LedgerConflict(
+                f"Table {self._target.uri} is committed to by others faster than by group '{self._group_id}'; nothing was written.",
+                remedy="Try again; if it lasts, let the batches of its writers be larger and fewer.",
+            ) from None
+
+    def _positions(self, table: DeltaTable, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        with self._target.telling("reading"):
+            found = {tp: table.transaction_version(application_id(self._group_id, tp)) for tp in partitions}
+        return {tp: version for tp, version in found.items() if version is not None}
+
+
+class _Transaction:
+    """See :class:`streamgroups.ports.LedgerTransaction`."""
+
+    def __init__(self, ledger: DeltaLedger, table: DeltaTable) -> None:
+        self._ledger, self._target, self._group_id = ledger, ledger._target, ledger._group_id
+        self._table: DeltaTable | None = table
+        self._snapshot = table
+        self._expected: dict[TopicPartition, int | None] = {}
+        self._staged: list[Staged] = []
+        self._next_offsets: dict[TopicPartition, int] = {}
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._ledger._positions(self._snapshot, partitions)
+        self._expected |= {tp: found.get(tp) for tp in partitions}
+        return found
+
+    def write(self, output: Sequence[Staged]) -> None:
+        self._staged += output
+
+    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        self.positions([tp for tp in next_offsets if tp not in self._expected])
+        self._next_offsets |= next_offsets
+
+    def commit(self) -> None:
+        """Commits on top of the version that was read; called again on top of a newer one if others were faster.
+
+        Raises:
+            Overtaken: if there is a newer version; nothing was written, or it was and the positions tell.
+            StreamGroupsError: see :meth:`streamgroups.ports.Ledger.transaction`.
+        """
+        table, self._table = self._table or self._look_again(), None
+        if not self._next_offsets:
+            # Without a position nothing would tell whether output was written.
+            if self._staged:
+                raise ValueError("output is written with the positions it reaches")
+            return
+        self._check(table)
+        version = table.version()
+        try:
+            self._write(table)
+        except (SinkRefused, StageLost):
+            raise
+        except Exception as e:
+            self._judge(e, version)
+
+    def _look_again(self) -> DeltaTable:
+        table = self._target.open()
+        found = self._ledger._positions(table, self._expected.keys())
+        if changed := sorted(tp for tp, n in self._expected.items() if found.get(tp) != n):
+            raise LedgerConflict(
+                f"The positions of group '{self._group_id}' in table {self._target.uri} have changed meanwhile: "
+                f"{', '.join(map(str, changed))}.",
+                remedy="Try again: the batch is judged anew.",
+            )
+        return table
+
+    def _check(self, table: DeltaTable) -> None:
+        """What held when the stages were begun must hold still: others may have changed the table since."""
+        stages = {staged.stage.token: staged.stage for staged in self._staged}
+        for stage in stages.values():
+            if table_id(table) != stage.table_id:
+                raise SinkRefused(
+                    f"Table {self._target.uri} was made anew since the batch began.", remedy="Restart the query."
+                )
+            fit = self._target.fits(table, _stored(stage, self._target))
+            if fit.new or not (fit.required & set(stage.schema.names)) <= stage.required:
+                raise SinkRefused(
+                    f"The columns of table {self._target.uri} were changed since the batch began.",
+                    remedy="Restart the query: its next batch begins with the new columns.",
+                )
+
+    def _write(self, table: DeltaTable) -> None:
+        target = self._target
+        store = Store(target.uri, target.storage_options)
+        files = [file for staged in self._staged for file in staged.files]
+        self._check_files(store)
+        properties = CommitProperties(max_commit_retries=EXACTLY, app_transactions=self._identifiers())
+        actions: list[AddAction | RemoveAction] = []
+        if target.mode is Mode.MERGE:
+            version = table.version()
+            if files:
+                merge(table, store, self._staged, properties, key=target.key, delete_marker=target.delete_marker)
+            # It commits nothing if nothing changes.
+            if table.version() > version:
+                return
+        else:
+            actions += self._additions()
+            if target.mode is Mode.OVERWRITE_PARTITIONS:
+                actions += removals(table, {file.values for file in files}, uri=target.uri)
+        columns = list(table.metadata().partition_columns)
+        table.create_write_transaction(actions, "append", table.schema(), columns, commit_properties=properties)
+
+    def _additions(self) -> list[AddAction]:
+        return [
+            AddAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values=dict(zip(staged.stage.partition_by, file.values, strict=True)),
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=file.statistics,
+            )
+            for staged in self._staged
+            for file in staged.files
+        ]
+
+    def _check_files(self, store: Store) -> None:
+        """Nobody but :meth:`DeltaSink.discard` and VACUUM removes staged files, and then the log must not name them."""
+        there: dict[str, int] = {}
+        for directory in {staged.stage.directory for staged in self._staged if staged.files}:
+            there |= store.sizes(directory)
+        for staged in self._staged:
+            for file in staged.files:
+                if there.get(file.path) != file.size_bytes:
+                    raise StageLost(
+                        f"The file {file.path} of table {self._target.uri} was staged, and now is not there or of another size.",
+                        remedy="Run VACUUM with a retention longer than a batch takes; then restart the query.",
+                    )
+
+    def _identifiers(self) -> list[Transaction]:
+        now_ms = time.time_ns() // 1_000_000
+        return [Transaction(application_id(self._group_id, tp), n, now_ms) for tp, n in self._next_offsets.items()]
+
+    def _judge(self, error: Exception, version: int) -> None:
+        """What a failed commit means. If there is a newer version it was overtaken, or it is that version: positions tell."""
+        try:
+            newest = self._target.open().version()
+        except Exception:
+            said = readable(error, self._target.secrets())
+            raise SinkUnreachable(
+                f"It is not known whether a batch of group '{self._group_id}' was committed to table {self._target.uri}: {said}",
+                remedy="Try again: the table's ledger tells what is written.",
+            ) from None
+        if newest > version:
+            raise Overtaken from None
+        raise translated(
+            error, "committing to", uri=self._target.uri, secrets=self._target.secrets(), committing=True
+        ) from None
+
+
+def _stored(stage: Stage, target: Target) -> pa.Schema:
+    """The columns of a stage that the table keeps."""
+    return pa.schema([field for field in stage.schema if field.name != target.delete_marker])

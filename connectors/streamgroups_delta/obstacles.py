@@ -1,0 +1,104 @@
+"""What a table demands of its writers and this sink does not do: then it must not write there. Pure functions.
+
+Called by ``tables``. Source: Delta's protocol, "Table Features" and "Requirements for Writers". deltalake refuses the features that it does not
+know itself; here are those that it leaves to whoever writes the data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from streamgroups.errors import SinkRefused
+
+_HARMLESS = frozenset(
+    {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+#: In a column's metadata: the values are not the writer's to choose.
+_MADE_BY_THE_TABLE = ("delta.generationExpression", "delta.identity.start")
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a table's log says to writers.
+
+    Args:
+        features: names of writer features.
+        settings: the table's properties.
+        columns: the metadata of each column, by its name.
+        invariants: names of columns with an invariant.
+    """
+
+    features: Sequence[str]
+    settings: Mapping[str, str]
+    columns: Mapping[str, Mapping[str, object]]
+    invariants: Sequence[str] = ()
+
+
+def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
+    """Refuses a table that forgets transaction identifiers: the ledger is made of them.
+
+    Raises:
+        SinkRefused: if it does.
+    """
+    if settings.get(_RETENTION):
+        raise SinkRefused(
+            f"Table {uri} has the property {_RETENTION}: a partition that is silent for so long would lose its position.",
+            remedy=f"Remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
+        )
+
+
+def check_files_may_be_added(demands: Demands, *, uri: str, replaces: bool) -> None:
+    """Refuses a table in which data files may not simply be added, or replaced.
+
+    Args:
+        demands: the table's.
+        uri: the table's.
+        replaces: whether files are removed, too.
+
+    Raises:
+        SinkRefused: naming what stands in the way.
+
+    >>> check_files_may_be_added(Demands(["checkConstraints"], {}, {}), uri="/flights", replaces=False)
+    """
+    for what in _obstacles(demands, replaces=replaces):
+        raise SinkRefused(
+            f"Table {uri} has {what}, which this mode of the sink does not keep to.",
+            remedy="Write to a table without it, or with Spark's own Delta sink at least once.",
+        )
+    if replaces and demands.settings.get("delta.appendOnly", "").lower() == "true":
+        raise SinkRefused(
+            f"Table {uri} is append-only (delta.appendOnly), and this mode replaces files.", remedy="Use mode='append'."
+        )
+
+
+def _obstacles(demands: Demands, *, replaces: bool) -> Iterable[str]:
+    yield from (f"the feature '{name}'" for name in demands.features if name not in _HARMLESS)
+    yield from (
+        f"the constraint '{key.removeprefix('delta.constraints.')}'"
+        for key in demands.settings
+        if key.startswith("delta.constraints.")
+    )
+    yield from (f"an invariant on column '{name}'" for name in demands.invariants)
+    for name, metadata in demands.columns.items():
+        if any(key in metadata for key in _MADE_BY_THE_TABLE):
+            yield f"the generated column '{name}'"
+    if demands.settings.get("delta.columnMapping.mode", "none") != "none":
+        yield "column mapping"
+    # A file with a deletion vector is removed by its path and its vector, and deltalake takes the path only.
+    if replaces and demands.settings.get("delta.enableDeletionVectors", "").lower() == "true":
+        yield "deletion vectors"

@@ -1,0 +1,208 @@
+"""The Delta Lake sink: how a micro-batch is appended to a table, replaces its partitions, or is merged into it, exactly once.
+
+Made by users; its methods are called by ``streamgroups_spark``. Implements :class:`streamgroups.staging.StagingSink`: tasks write data files
+into the table's directory that no version of the table names, the driver names them in one commit together with the source's positions.
+Source: SEMANTICS X2-X4; Delta's protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from streamgroups.errors import InvalidOption, SinkRefused
+from streamgroups.ports import Ledger
+from streamgroups_delta.data_files import write_files
+from streamgroups_delta.failures import readable
+from streamgroups_delta.ledger import DeltaLedger
+from streamgroups_delta.leftovers import remove_leftovers
+from streamgroups_delta.schemas import as_delta, check_columns, check_simple
+from streamgroups_delta.stages import Stage, Staged
+from streamgroups_delta.store import Store
+from streamgroups_delta.tables import Mode, Target, table_id
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSink:
+    """A Delta table that a query writes to exactly once.
+
+    Args:
+        uri: the table's directory: a local path, or a URL of an object store (``s3://bucket/flights``).
+        storage_options: how to reach the store, as deltalake has it. Its values are never shown.
+        mode: ``append``; ``overwrite_partitions``: a batch replaces those partitions that it has rows of; ``merge``: rows replace those
+            with the same key.
+        key: columns that name a row, for ``merge``. Of rows with the same key in a batch the last one counts.
+        delete_marker: for ``merge``: a boolean column; where it is true the row is deleted. The table does not have it.
+        partition_by: columns that the table is partitioned by. Empty: as the table is, or not at all if it is made.
+        create_table: whether the table is made if it is missing.
+        schema_evolution: whether columns that the table does not have are added to it.
+
+    Raises:
+        InvalidOption: if the settings contradict each other.
+
+    >>> DeltaSink(uri="/data/flights", mode="merge", key=("id",)).key
+    ('id',)
+    >>> DeltaSink(uri="s3://bucket/flights", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"})
+    DeltaSink(uri='s3://bucket/flights', mode='append', key=(), delete_marker=None, partition_by=(), create_table=True, schema_evolution=False)
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mode: str = "append"
+    key: tuple[str, ...] = ()
+    delete_marker: str | None = None
+    partition_by: tuple[str, ...] = ()
+    create_table: bool = True
+    schema_evolution: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("key", "partition_by"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        object.__setattr__(self, "uri", _absolute(self.uri))
+        _check_options(self.storage_options)
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        modes = [mode.value for mode in Mode]
+        if self.mode not in modes:
+            raise InvalidOption(f"mode='{self.mode}' is unknown.", remedy=f"Use one of {', '.join(modes)}.")
+        merges = self.mode == Mode.MERGE.value
+        if merges and not self.key:
+            raise InvalidOption(
+                "mode='merge' needs a key.", remedy="Name the columns that tell rows apart: key=('id',)."
+            )
+        if not merges and (self.key or self.delete_marker):
+            what = "key" if self.key else "delete_marker"
+            raise InvalidOption(
+                f"{what} has no meaning with mode='{self.mode}'.", remedy="Use mode='merge', or leave it out."
+            )
+        if self.mode == Mode.OVERWRITE_PARTITIONS.value and not self.partition_by:
+            raise InvalidOption(
+                "mode='overwrite_partitions' needs partition_by.",
+                remedy="Name the columns that the table is partitioned by.",
+            )
+        if self.delete_marker in (*self.key, *self.partition_by):
+            raise InvalidOption(
+                f"delete_marker='{self.delete_marker}' is a column of the key or of partition_by, and is not stored.",
+                remedy="Use a column of its own.",
+            )
+
+    @property
+    def _target(self) -> Target:
+        return Target(
+            self.uri,
+            self.storage_options,
+            self.partition_by,
+            self.create_table,
+            self.schema_evolution,
+            Mode(self.mode),
+            self.key,
+            self.delete_marker,
+        )
+
+    def begin(self, schema: pa.Schema, token: str) -> Stage:
+        """See :meth:`streamgroups.staging.StagingSink.begin`.
+
+        Raises:
+            SinkRefused: if the table is missing, does not fit the records, or may not be written.
+            SinkUnreachable: if the store does not answer.
+            LedgerConflict: if others change the table all the time; call it again.
+        """
+        staged = as_delta(schema)
+        self._check_columns(staged)
+        stored = pa.schema([column for column in staged if column.name != self.delete_marker])
+        table, fit = self._target.prepare(stored)
+        partition_by = () if self.mode == Mode.MERGE.value else tuple(table.metadata().partition_columns)
+        check_simple(staged, partition_by, "the table's partitioning")
+        return Stage(token, table_id(table), table.version(), staged, partition_by, fit.required | set(self.key))
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        for argument, names in (("key", self.key), ("partition_by", self.partition_by)):
+            check_columns(schema, names, argument)
+            check_simple(schema, names, argument)
+        if not set(schema.names) - set(self.partition_by) - {self.delete_marker}:
+            raise SinkRefused(
+                "The records have no column but those of partition_by.", remedy="A Delta table needs at least one more."
+            )
+        if self.delete_marker is not None:
+            check_columns(schema, [self.delete_marker], "delete_marker")
+            if not pa.types.is_boolean(of := schema.field(self.delete_marker).type):
+                raise SinkRefused(
+                    f"Column '{self.delete_marker}' is {of}, and marks what is deleted.", remedy="Make it a boolean."
+                )
+
+    def write(self, stage: Stage, records: Iterator[pa.RecordBatch], attempt: int) -> Staged:
+        """See :meth:`streamgroups.staging.StagingSink.write`.
+
+        Raises:
+            RecordRefused: if a value is null that may not be, or does not fit its column.
+            SinkRefused: if this user may not write there.
+            SinkUnreachable: if the store does not answer, or is full.
+        """
+        target = self._target
+        with target.telling("writing to"):
+            store = Store(target.uri, target.storage_options)
+        return write_files(store, stage, records, attempt, target.telling)
+
+    def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
+        """See :meth:`streamgroups.staging.StagingSink.open`. A table that is missing is made; its columns come with the first batch.
+
+        Raises:
+            SinkRefused: if the table is missing and ``create_table`` is off, or it may not be used.
+            SinkUnreachable: if the store does not answer.
+        """
+        self._target.open_or_create(None)
+        return nullcontext(DeltaLedger(self._target, group_id))
+
+    def discard(self, stage: Stage) -> None:
+        """See :meth:`streamgroups.staging.StagingSink.discard`. What it leaves, VACUUM removes."""
+        try:
+            remove_leftovers(self._target, stage)
+        except Exception as e:
+            said = readable(e, self._target.secrets())
+            logger.warning("Files of %s were left in table %s for VACUUM: %s", stage.directory, self.uri, said)
+
+
+def _names(argument: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise InvalidOption(
+            f"{argument}={value!r} is not a tuple of column names.", remedy=f"Write {argument}=('a', 'b')."
+        )
+    if len(set(value)) < len(value):
+        raise InvalidOption(f"{argument}={value!r} names a column twice.", remedy="Name each once.")
+    return tuple(value)
+
+
+def _absolute(uri: object) -> str:
+    """Tasks run in other directories than the driver, so a path must not depend on one."""
+    if not isinstance(uri, str | os.PathLike) or not os.fspath(uri):
+        raise InvalidOption(
+            "uri is no path and no URL.", remedy="Give a local path, or a URL such as s3://bucket/table."
+        )
+    text = str(os.fspath(uri))
+    if "://" not in text:
+        return os.path.abspath(text)
+    parts = urlsplit(text)
+    # In Azure's URLs a container stands before the @, elsewhere a user and a password.
+    if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
+        raise InvalidOption(
+            "uri holds credentials, and it is shown in errors.", remedy="Put them into storage_options."
+        )
+    return text
+
+
+def _check_options(options: object) -> None:
+    if not isinstance(options, Mapping) or not all(
+        isinstance(part, str) for option in options.items() for part in option
+    ):
+        raise InvalidOption(
+            "storage_options must be text, names and values.", remedy="Write numbers as text, too: '30'."
+        )

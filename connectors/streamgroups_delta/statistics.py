@@ -1,0 +1,92 @@
+"""What the log says of a data file, so that readers can leave it out: the number of rows, and of columns minima, maxima, nulls.
+
+Called by ``data_files``. Pure functions. Source: Delta's protocol, "Per-file Statistics". Readers trust bounds, so there is none where readers could
+see it otherwise: of floats with a NaN (Spark has it above all, Arrow leaves it out) or an infinity (JSON has none), of times before the
+year 1 or after 9999. Then the file has no bounds at all: deltalake takes a bound that is missing beside others for null, and its
+pyarrow reader would leave rows out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: As many columns as Delta's writers look at unless a table says otherwise.
+_MOST_COLUMNS = 32
+#: Longer bounds would make the log large: they are cut, the upper one with the highest character behind it.
+_LONGEST_STRING = 64
+_HIGHEST = "\U0010ffff"
+
+
+def statistics(rows: pa.Table) -> str:
+    """The statistics of one data file, as JSON.
+
+    Args:
+        rows: what is in the file, in Delta's types.
+
+    >>> statistics(pa.table({"n": [3, None, 1], "name": ["a", "b", "c"]}))
+    '{"numRecords":3,"minValues":{"n":1,"name":"a"},"maxValues":{"n":3,"name":"c"},"nullCount":{"n":1,"name":0}}'
+    """
+    columns = {name: rows.column(name) for name in rows.column_names[:_MOST_COLUMNS]}
+    nulls = {name: str(column.null_count) for name, column in columns.items() if not pa.types.is_struct(column.type)}
+    bounded = {name: column for name, column in columns.items() if _has_bounds(column)}
+    low, high = ({name: _bound(column, of) for name, column in bounded.items()} for of in ("min", "max"))
+    told = {"numRecords": str(rows.num_rows)}
+    if None not in low.values() and None not in high.values():
+        told |= {"minValues": _object(low), "maxValues": _object(high)}
+    return _object(told | {"nullCount": _object(nulls)})
+
+
+def _object(values: dict[str, Any]) -> str:
+    """A JSON object of values that are JSON already: numbers keep all their digits."""
+    return "{" + ",".join(f"{_text(name)}:{value}" for name, value in values.items()) + "}"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _has_bounds(column: pa.ChunkedArray) -> bool:
+    of = column.type
+    return not (pa.types.is_nested(of) or pa.types.is_binary(of)) and column.null_count < len(column)
+
+
+def _bound(column: pa.ChunkedArray, end: str) -> str | None:
+    """One of a column's bounds as JSON; ``None`` if it has none that every reader sees alike."""
+    of = column.type
+    if pa.types.is_floating(of) and pc.any(pc.is_nan(column)).as_py():
+        return None
+    value = pc.min_max(column)[end]
+    if pa.types.is_timestamp(of):
+        return _instant(value.value, "Z" if of.tz else "")
+    if pa.types.is_date(of):
+        at = _instant(value.value * 86_400_000_000, "")
+        return at and at[: len('"9999-12-31')] + '"'
+    plain = value.as_py()
+    if pa.types.is_decimal(of):
+        return format(plain, "f")
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return None
+    if isinstance(plain, str):
+        return _text(_cut(plain, upper=end == "max"))
+    return json.dumps(plain)
+
+
+def _cut(value: str, *, upper: bool) -> str:
+    if len(value) <= _LONGEST_STRING or (upper and value[_LONGEST_STRING] == _HIGHEST):
+        return value
+    return value[:_LONGEST_STRING] + (_HIGHEST if upper else "")
+
+
+def _instant(us: int, zone: str) -> str | None:
+    """A time in microseconds since 1970; ``None`` if it is in no year of four digits."""
+    try:
+        at = datetime(1970, 1, 1) + timedelta(microseconds=us)
+    except OverflowError:
+        return None
+    return f'"{at.isoformat(timespec="microseconds")}{zone}"'

@@ -1,0 +1,260 @@
+"""The table itself: opening it, making it, and making sure that the records may be written to it.
+
+Called by ``sink`` when a batch begins and by ``ledger`` when it is committed. Whatever changes the table does so against exactly the version that
+was read (``max_commit_retries=0``), so that two members who make or change it at once do not undo each other's work. Source: Delta's
+protocol, "Delta Log Entries" (a version is written once) and "Change Metadata".
+
+The ledger may be opened before the first batch has told what the columns are. The table then begins with one column that says so, and the
+first batch puts its own in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from streamgroups.errors import LedgerConflict, SinkRefused
+from streamgroups_delta.failures import telling, translated
+from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
+from streamgroups_delta.schemas import Fit, as_delta, fit, nullable
+
+#: The column of a table that has a ledger and no output yet.
+NO_OUTPUT_YET = "streamgroups_no_output_yet"
+#: Commit against the version that was read, or not at all.
+EXACTLY = 0
+_PATIENCE_S = 30.0
+_NTZ = "timestampNtz"
+
+
+class Mode(Enum):
+    """What a batch does to the table; the value is what users write."""
+
+    APPEND = "append"
+    OVERWRITE_PARTITIONS = "overwrite_partitions"
+    MERGE = "merge"
+
+
+class Overtaken(Exception):
+    """The table has another version than the one that was read: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a table is and how it is written.
+
+    Args:
+        uri: an absolute path or a URL.
+        storage_options: how to reach the store.
+        partition_by: what the table is partitioned by; empty for "as it is".
+        create_table: whether it is made if it is missing.
+        schema_evolution: whether columns that it lacks are added.
+        mode: what a batch does to it.
+        key: the columns by which rows are merged.
+        delete_marker: the column that is true in rows that are to be deleted; it is not stored.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    partition_by: tuple[str, ...]
+    create_table: bool
+    schema_evolution: bool
+    mode: Mode = Mode.APPEND
+    key: tuple[str, ...] = ()
+    delete_marker: str | None = None
+
+    def secrets(self) -> tuple[str, ...]:
+        """What no text may show."""
+        return tuple(self.storage_options.values())
+
+    def telling(self, doing: str) -> AbstractContextManager[None]:
+        """See :func:`streamgroups_delta.failures.telling`."""
+        return telling(doing, self.uri, self.secrets)
+
+    def open(self) -> DeltaTable:
+        """The table as it is now.
+
+        Raises:
+            SinkRefused: if it is missing, may not be read, or forgets ledgers.
+            SinkUnreachable: if the store does not answer.
+        """
+        with self.telling("reading"):
+            table = DeltaTable(self.uri, storage_options=dict(self.storage_options))
+            check_ledger(table.metadata().configuration, uri=self.uri)
+            return table
+
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        with self.telling("reading"):
+            return bool(DeltaTable.is_deltatable(self.uri, dict(self.storage_options)))
+
+    def open_or_create(self, records: pa.Schema | None) -> DeltaTable:
+        """The table; if it is missing and may be made, made for these records, or without columns of its own yet.
+
+        Raises:
+            StreamGroupsError: as :meth:`open` does.
+        """
+        if self.exists() or not self.create_table:
+            return self.open()
+        columns = self._no_columns() if records is None else nullable(records)
+        try:
+            with self.telling("creating"):
+                return DeltaTable.create(
+                    self.uri,
+                    Schema.from_arrow(columns),
+                    mode="error",
+                    partition_by=list(self.partition_by),
+                    storage_options=dict(self.storage_options),
+                    commit_properties=CommitProperties(max_commit_retries=EXACTLY),
+                )
+        except SinkRefused:
+            # Somebody else has made it meanwhile, or it cannot be made.
+            if self.exists():
+                return self.open()
+            raise
+
+    def _no_columns(self) -> pa.Schema:
+        return pa.schema(
+            [pa.field(NO_OUTPUT_YET, pa.bool_()), *(pa.field(name, pa.string()) for name in self.partition_by)]
+        )
+
+    def fits(self, table: DeltaTable, records: pa.Schema) -> Fit:
+        """How these records fit the table.
+
+        Args:
+            table: as it is now.
+            records: what is to be stored, in Delta's types.
+
+        Raises:
+            SinkRefused: if they do not, with the remedy.
+        """
+        actual = tuple(table.metadata().partition_columns)
+        if self.partition_by and self.partition_by != actual:
+            raise SinkRefused(
+                f"Table {self.uri} is partitioned by {_listed(actual)}, not by {_listed(self.partition_by)}.",
+                remedy=f"Use partition_by={actual!r}, or write to another table.",
+            )
+        if missing := [name for name in actual if name not in records.names]:
+            raise SinkRefused(
+                f"Table {self.uri} is partitioned by '{missing[0]}', and the records have no such column.",
+                remedy="Add it to the records.",
+            )
+        # A merge is done by deltalake, which looks after constraints itself.
+        if self.mode is not Mode.MERGE:
+            replaces = self.mode is Mode.OVERWRITE_PARTITIONS
+            check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
+        return fit(table_schema(table), records, uri=self.uri)
+
+    def prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
+        """The table, ready for these records: made, or changed where that is wanted.
+
+        Raises:
+            StreamGroupsError: with the remedy; nothing is changed.
+        """
+        return self._until_nobody_interferes(lambda: self._prepare(records))
+
+    def _prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
+        table = self.open_or_create(records)
+        if NO_OUTPUT_YET in table_schema(table).names:
+            self._put_columns_in_place(table, records)
+            raise Overtaken
+        found = self.fits(table, records)
+        if found.new:
+            self._add_columns(table, found)
+            raise Overtaken
+        return table, found
+
+    def _put_columns_in_place(self, table: DeltaTable, records: pa.Schema) -> None:
+        actual = tuple(table.metadata().partition_columns)
+        if self.partition_by and self.partition_by != actual:
+            self.fits(table, records)
+        self._with_features(table, records)
+        with self._changing(table):
+            table.create_write_transaction(
+                [],
+                "overwrite",
+                Schema.from_arrow(nullable(records)),
+                list(actual),
+                commit_properties=CommitProperties(max_commit_retries=EXACTLY),
+            )
+
+    def _add_columns(self, table: DeltaTable, found: Fit) -> None:
+        names = _listed(tuple(new.name for new in found.new))
+        if not self.schema_evolution:
+            raise SinkRefused(
+                f"Table {self.uri} has no column {names}.",
+                remedy="Use schema_evolution=True to have it added, or leave it out of the records.",
+            )
+        columns = nullable(pa.schema(found.new))
+        self._with_features(table, columns)
+        with self._changing(table):
+            table.alter.add_columns(
+                list(Schema.from_arrow(columns).fields),
+                commit_properties=CommitProperties(max_commit_retries=EXACTLY),
+            )
+
+    def _with_features(self, table: DeltaTable, columns: pa.Schema) -> None:
+        """deltalake would write such columns without the feature, and then not read the table any more."""
+        wanted = any('"timestamp_ntz"' in f.to_json() for f in Schema.from_arrow(columns).fields)
+        if wanted and _NTZ not in (table.protocol().writer_features or ()):
+            with self._changing(table):
+                table.alter.add_feature(
+                    TableFeatures.TimestampWithoutTimezone,
+                    allow_protocol_versions_increase=True,
+                    commit_properties=CommitProperties(max_commit_retries=EXACTLY),
+                )
+            raise Overtaken
+
+    @contextmanager
+    def _changing(self, table: DeltaTable) -> Iterator[None]:
+        """A block that commits against one version: if it fails and there is a newer one, others were faster."""
+        version = table.version()
+        try:
+            yield
+        except Exception as e:
+            if self.open().version() > version:
+                raise Overtaken from None
+            raise translated(e, "changing", uri=self.uri, secrets=self.secrets()) from None
+
+    def _until_nobody_interferes(self, attempt: Callable[[], tuple[DeltaTable, Fit]]) -> tuple[DeltaTable, Fit]:
+        patient = Retrying(
+            retry=retry_if_exception_type(Overtaken),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_random_exponential(multiplier=0.01, max=1),
+        )
+        try:
+            return patient(attempt)
+        except RetryError:
+            raise LedgerConflict(
+                f"Table {self.uri} is changed by others faster than it can be made ready.", remedy="Try again."
+            ) from None
+
+
+def table_id(table: DeltaTable) -> str:
+    """The table's id, which a table made anew at the same place does not share."""
+    return str(table.metadata().id)
+
+
+def table_schema(table: DeltaTable) -> pa.Schema:
+    """The table's columns, in the types that records are staged in."""
+    return as_delta(pa.schema(table.schema().to_arrow()))
+
+
+def _demands(table: DeltaTable) -> Demands:
+    fields = json.loads(table.schema().to_json())["fields"]
+    return Demands(
+        features=tuple(table.protocol().writer_features or ()),
+        settings=table.metadata().configuration,
+        columns={column["name"]: column.get("metadata") or {} for column in fields},
+        invariants=tuple(column["name"] for column in fields if "delta.invariants" in (column.get("metadata") or {})),
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "nothing"

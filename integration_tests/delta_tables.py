@@ -1,0 +1,165 @@
+"""What the tests of the Delta sink share: batches, a reader of tables that is not deltalake, and a process of its own that commits.
+
+``python -m integration_tests.delta_tables URI`` reads one command a line, as JSON, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tenacity import Retrying, retry_if_exception, stop_after_delay
+
+import streamgroups as sg
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.committing import commit_batch, take_over_partitions
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_delta.stages import Stage, Staged
+
+GROUP = "billing"
+SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+
+
+def partition(number: int) -> TopicPartition:
+    """A partition of the topic that tests read from."""
+    return TopicPartition("flights", number)
+
+
+def stage(sink: sg.DeltaSink, *tasks: pa.Table) -> tuple[Stage, list[Staged]]:
+    """Begins a batch and stages the records of its tasks."""
+    begun = sink.begin(tasks[0].schema, uuid.uuid4().hex)
+    return begun, [sink.write(begun, iter(task.to_batches()), attempt) for attempt, task in enumerate(tasks)]
+
+
+def commit(sink: sg.DeltaSink, ranges: Sequence[OffsetRange], output: Sequence[Staged] | None) -> str:
+    """Commits a batch, again for as long as the failure may pass, as the driver does; says what the ledger said."""
+    patient = Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+        stop=stop_after_delay(60),
+        reraise=True,
+    )
+    with sink.open(GROUP) as ledger:
+        return type(patient(lambda: commit_batch(ledger, ranges, output, group_id=GROUP))).__name__
+
+
+def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
+    """Takes a partition over; says where its ledger stands."""
+    with sink.open(GROUP) as ledger:
+        owned = {partition(number): Owned(next_offset, Origin.STARTING)}
+        return take_over_partitions(ledger, owned, OnRestart.FAIL, group_id=GROUP).next_offsets[partition(number)]
+
+
+def write_batch(sink: sg.DeltaSink, begin: int, end: int, *tasks: pa.Table, number: int = 0) -> str:
+    """Stages and commits the records of ``[begin, end)``, then discards the stage."""
+    begun, staged = stage(sink, *(tasks or [records(begin, end, number)]))
+    said = commit(sink, [OffsetRange(partition(number), begin, end)], staged)
+    sink.discard(begun)
+    return said
+
+
+def records(begin: int, end: int, number: int = 0) -> pa.Table:
+    """One record for each offset."""
+    offsets = range(begin, end)
+    return pa.table({"partition": [number] * len(offsets), "offset": list(offsets)}, schema=SCHEMA)
+
+
+def read_by_hand(uri: str | Path) -> list[dict[str, Any]]:
+    """The rows of a table that is not partitioned, from its log and its files, without deltalake."""
+    files: dict[str, int] = {}
+    for entry in sorted(Path(uri, "_delta_log").glob("*.json")):
+        for action in map(json.loads, entry.read_text().splitlines()):
+            if "add" in action:
+                files[action["add"]["path"]] = json.loads(action["add"]["stats"])["numRecords"]
+            if "remove" in action:
+                files.pop(action["remove"]["path"])
+    tables = {path: pq.ParquetFile(Path(uri, path)).read() for path in files}
+    assert {path: table.num_rows for path, table in tables.items()} == files
+    return [row for table in tables.values() for row in table.to_pylist()]
+
+
+class DeltaProcess:
+    """A process that commits to a table when it is told to.
+
+    Args:
+        uri: the table's.
+    """
+
+    def __init__(self, uri: str | Path) -> None:
+        command = [sys.executable, "-m", "integration_tests.delta_tables", str(uri)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, *command: str | int) -> None:
+        """Gives it a command."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        """What it says next; empty if it has ended."""
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """Ends it as a lost machine does."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> DeltaProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                stream.close()
+
+
+def _obey(sink: sg.DeltaSink) -> None:
+    staged: list[Staged] = []
+    for line in sys.stdin:
+        verb, *numbers = json.loads(line)
+        try:
+            match verb:
+                case "stage":
+                    number, begin, end = numbers
+                    _, staged = stage(sink, records(begin, end, number))
+                    _say("staged")
+                case "commit":
+                    number, begin, end = numbers
+                    _say(commit(sink, [OffsetRange(partition(number), begin, end)], staged))
+                case "go on":
+                    number, end, size = numbers
+                    _go_on(sink, number, end, size)
+        except StreamGroupsError as e:
+            _say(type(e).__name__)
+
+
+def _go_on(sink: sg.DeltaSink, number: int, end: int, size: int) -> None:
+    """Writes from where the ledger stands to an end, batch by batch."""
+    position = open_at(sink, number=number)
+    for begin in range(position, end, size):
+        _, staged = stage(sink, records(begin, begin + size, number))
+        _say("staged")
+        said = commit(sink, [OffsetRange(partition(number), begin, begin + size)], staged)
+        assert said == "Commit"
+        _say(said)
+    _say("reached")
+
+
+def _say(word: str) -> None:
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _obey(sg.DeltaSink(uri=sys.argv[1]))

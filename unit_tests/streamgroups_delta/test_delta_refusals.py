@@ -1,0 +1,155 @@
+"""Tables, settings and failures that are refused, each with a remedy and without secrets."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+import streamgroups as sg
+from streamgroups.errors import (
+    InvalidOption,
+    NotAuthorized,
+    RecordRefused,
+    SinkRefused,
+    SinkUnreachable,
+    StreamGroupsError,
+)
+from streamgroups_delta.data_files import fitted
+from streamgroups_delta.failures import translated
+from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
+from streamgroups_delta.replacing import _decoded
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"mode": "upsert"}, "mode='upsert' is unknown. Use one of append, overwrite_partitions, merge."),
+        ({"mode": "merge"}, "mode='merge' needs a key"),
+        ({"key": ("id",)}, "key has no meaning with mode='append'"),
+        ({"delete_marker": "gone"}, "delete_marker has no meaning with mode='append'"),
+        ({"mode": "overwrite_partitions"}, "mode='overwrite_partitions' needs partition_by"),
+        ({"mode": "merge", "key": ("id",), "delete_marker": "id"}, "delete_marker='id' is a column of the key"),
+        ({"mode": "merge", "key": "id"}, "key='id' is not a tuple of column names"),
+        ({"partition_by": ("a", "a")}, "names a column twice"),
+        ({"partition_by": 7}, "partition_by=7 is not a tuple"),
+        ({"uri": ""}, "uri is no path and no URL"),
+        ({"uri": "s3://user:hunter2@bucket/flights"}, "uri holds credentials"),
+        ({"uri": "az://c/flights?sig=hunter2"}, "uri holds credentials"),
+        ({"storage_options": {"timeout": 30}}, "storage_options must be text"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        sg.DeltaSink(**({"uri": "/flights"} | settings))
+    assert why in refused.value.what + " " + refused.value.remedy
+    assert refused.value.remedy
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_sink_is_pickled_whole_and_shown_without_secrets() -> None:
+    sink = sg.DeltaSink(uri="s3://b/t", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"}, partition_by=["day"])  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(sink)) == sink
+    assert sink.partition_by == ("day",)
+    assert "hunter2" not in repr(sink)
+    assert "hunter2" not in repr(sink._target)
+
+
+def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sg.DeltaSink(uri="flights").uri == str(tmp_path / "flights")
+    assert sg.DeltaSink(uri="abfss://c@account.dfs.example/t").uri == "abfss://c@account.dfs.example/t"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (TableNotFoundError("No files in log segment"), SinkRefused, "There is no Delta table at /flights"),
+        (TableNotFoundError("Unknown scheme: nope."), InvalidOption, "a store that deltalake knows"),
+        (OSError("Permission denied (os error 13)"), NotAuthorized, "Give this user the right"),
+        (OSError("Server returned 403 Forbidden"), NotAuthorized, "Give this user the right"),
+        (OSError("Read-only file system (os error 30)"), NotAuthorized, "Give this user the right"),
+        (OSError("No space left on device (os error 28)"), SinkUnreachable, "Make room"),
+        (OSError("Connection refused (os error 111)"), SinkUnreachable, "Try again"),
+        (
+            OSError('Generic Config error failed to parse "hunter2" as Duration'),
+            InvalidOption,
+            "Correct storage_options",
+        ),
+        (DeltaError("Object Store error: error sending request"), SinkUnreachable, "Try again"),
+        (DeltaError("Invariant (n > 0) violated"), SinkRefused, "constraints"),
+        (ValueError("hunter2"), SinkRefused, "***"),
+    ],
+)
+def test_failures_are_told_by_what_to_do(error: Exception, kind: type[StreamGroupsError], told: str) -> None:
+    found = translated(error, "reading", uri="/flights", secrets=("hunter2", "us"))
+    assert type(found) is kind
+    assert told in str(found)
+    assert "/flights" in found.what
+    assert "hunter2" not in str(found)
+
+
+def test_a_commit_that_fails_for_the_store_may_have_been_done() -> None:
+    found = translated(OSError("timed out"), "committing to", uri="/flights", secrets=(), committing=True)
+    assert type(found) is SinkUnreachable
+    assert "It is not known whether the batch was committed." in found.what
+
+
+@pytest.mark.parametrize(
+    ("demands", "what"),
+    [
+        (Demands(["rowTracking"], {}, {}), "the feature 'rowTracking'"),
+        (Demands([], {"delta.constraints.positive": "n > 0"}, {}), "the constraint 'positive'"),
+        (Demands([], {}, {}, ["n"]), "an invariant on column 'n'"),
+        (Demands([], {}, {"n": {"delta.generationExpression": "m + 1"}}), "the generated column 'n'"),
+        (Demands([], {}, {"n": {"delta.identity.start": 1}}), "the generated column 'n'"),
+        (Demands(["columnMapping"], {"delta.columnMapping.mode": "name"}, {}), "column mapping"),
+    ],
+)
+def test_what_a_table_demands_and_the_sink_does_not_do_is_refused(demands: Demands, what: str) -> None:
+    with pytest.raises(SinkRefused, match=what):
+        check_files_may_be_added(demands, uri="/flights", replaces=False)
+
+
+@pytest.mark.parametrize("setting", ["delta.appendOnly", "delta.enableDeletionVectors"])
+def test_some_tables_may_be_appended_to_but_not_overwritten(setting: str) -> None:
+    demands = Demands(["appendOnly", "deletionVectors"], {setting: "true"}, {"n": {"comment": "a number"}})
+    check_files_may_be_added(demands, uri="/flights", replaces=False)
+    with pytest.raises(SinkRefused, match="/flights"):
+        check_files_may_be_added(demands, uri="/flights", replaces=True)
+
+
+def test_a_table_that_forgets_ledgers_is_refused() -> None:
+    check_ledger({"delta.logRetentionDuration": "interval 1 days"}, uri="/flights")
+    with pytest.raises(SinkRefused, match="would lose its position"):
+        check_ledger({"delta.setTransactionRetentionDuration": "interval 7 days"}, uri="/flights")
+
+
+def test_a_null_that_may_not_be_is_named_by_its_row() -> None:
+    batch = pa.record_batch({"id": pa.array([1, None], pa.int32())})
+    with pytest.raises(RecordRefused, match="Row 11 of the task has null in column 'id'"):
+        fitted(batch, pa.schema([("id", pa.int64())]), frozenset({"id"}), first_row=10)
+
+
+@pytest.mark.parametrize(
+    ("values", "of", "wanted"),
+    [
+        ([1], pa.timestamp("ns"), pa.timestamp("us")),
+        ([300], pa.int64(), pa.int8()),
+        (["x"], pa.string(), pa.int64()),
+    ],
+)
+def test_values_that_would_lose_something_are_refused(values: list[Any], of: pa.DataType, wanted: pa.DataType) -> None:
+    batch = pa.record_batch({"a": pa.array(values, of)})
+    with pytest.raises(RecordRefused, match="Column 'a' of the records does not fit"):
+        fitted(batch, pa.schema([("a", wanted)]), frozenset(), first_row=0)
+
+
+def test_a_path_that_the_log_would_hold_otherwise_is_not_removed_under_another_name() -> None:
+    assert _decoded("day=a%2520b/part%5B0%5D.parquet", "/flights") == "day=a%20b/part[0].parquet"
+    for path in ("day=é/part-0.parquet", "day=a%3Ab/part-0.parquet"):
+        with pytest.raises(SinkRefused, match="cannot be written in its log in the same way again"):
+            _decoded(path, "/flights")
