@@ -42,7 +42,7 @@ def sinks(bench: Bench) -> Iterator[Row]:
         arrived = _count(bench, output)
         if arrived != spec.records:
             raise WrongCount(f"{arrived} of {spec.records} records arrived")
-        return spec.records / sum(p.durationMs["triggerExecution"] for p in read) * 1000
+        return spec.records * 1000 / float(sum(p.durationMs["triggerExecution"] for p in read))
 
     for what, columns in _SHAPES.items():
         runs = {name: partial(speed, name, columns) for name in (OURS, SPARK_20)}

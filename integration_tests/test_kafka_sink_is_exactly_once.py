@@ -80,9 +80,9 @@ def values(bootstrap: str, topic: str) -> Counter[str]:
     return Counter(m.value.decode().rstrip(".") for m in read_committed(bootstrap, topic))
 
 
-def forget_last_commit(query: Query) -> None:
+def forget_last_commit_of(checkpoint: Path) -> None:
     """What a driver leaves that dies between the sink's commit and Spark's note of it."""
-    newest = max((Path(query.checkpoint) / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink()
 
@@ -155,7 +155,7 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
     board = new_topic(3)
     stateless = query.source().select("key", "value")
     run(query.exactly_once(stateless, board))
-    forget_last_commit(query)
+    forget_last_commit_of(Path(query.checkpoint))
     produce(query.bootstrap, query.topic, 10, partitions=4, first=N)
     run(query.exactly_once(stateless, board))
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
@@ -168,7 +168,7 @@ def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str
     try:
         seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
         run(query.exactly_once(seen_first, board))
-        forget_last_commit(query)
+        forget_last_commit_of(Path(query.checkpoint))
         run(query.exactly_once(seen_first, board))
         assert values(query.bootstrap, board) == ALL
         # The state knows all records, those of the batch that was read twice included.

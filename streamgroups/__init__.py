@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamgroups_delta.sink import DeltaSink
     from streamgroups_kafka.group_cursors import GroupCursors
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
+    from streamgroups_spark.foreach_ledger import ledger
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
 
@@ -32,6 +33,7 @@ _WHERE = {
     "Message": "streamgroups.groups.cursors.message",
     "MetricsListener": "streamgroups_spark.metrics_listener",
     "exactly_once": "streamgroups_spark.exactly_once",
+    "ledger": "streamgroups_spark.foreach_ledger",
     "register": "streamgroups_spark.registering",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
@@ -49,6 +51,7 @@ __all__ = [
     "MetricsListener",
     "__version__",
     "exactly_once",
+    "ledger",
     "register",
 ]
 

@@ -20,12 +20,11 @@ from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.joining import MembershipMode
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.transactions import Transactions
-from streamgroups_spark.batch_facts import LedgerQuestion
 from streamgroups_spark.kafka_sink import transactional_id_of
+from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
 from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.registering import SESSION
-from streamgroups_spark.rendezvous import Answering
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -183,13 +182,8 @@ def _disjoint(df: DataFrame, options: SinkOptions) -> DataFrame:
 
 # ---- ledgers ---------------------------------------------------------------------------------------------------------
 
-#: The sink of each group that has one with a ledger, by group: its source asks for it when it starts.
-_sinks: dict[str, AnySink] = {}
-_answering: Answering | None = None
-
 
 def _to_ledger(df: DataFrame, sink: AnySink, checkpoint: str) -> DataStreamWriter:
-    global _answering
     groups = {options["group.id"] for _, options in _streaming_sources(df._jdf.queryExecution().analyzed())}
     if len(groups) != 1:
         raise InvalidOption(
@@ -197,14 +191,8 @@ def _to_ledger(df: DataFrame, sink: AnySink, checkpoint: str) -> DataStreamWrite
             remedy="Read all topics with one source ('subscribe' takes several).",
         )
     (group_id,) = groups
-    _sinks[group_id] = sink
-    if _answering is None:
-        _answering = Answering(SESSION, _answer)
+    keep(group_id, sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
     told = {"format_name": name, "session": SESSION, "sink": sink}
     df.sparkSession.dataSource.register(type("LedgerDataSource", (LedgerDataSource,), told))
     return df.writeStream.format(name).option("checkpointLocation", checkpoint)
-
-
-def _answer(question: Any) -> AnySink | None:
-    return _sinks.get(question.group_id) if isinstance(question, LedgerQuestion) else None

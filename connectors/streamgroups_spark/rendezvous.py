@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
+
 from streamgroups.errors import StreamGroupsError
 
 logger = logging.getLogger(__name__)
@@ -99,7 +101,7 @@ class Answering:
             reply = self._answer(question)
         except StreamGroupsError as e:
             reply = e
-        connection.sendall(pickle.dumps(reply))
+        connection.sendall(cloudpickle.dumps(reply))
 
 
 def ask(session: str, question: Any) -> list[Any]:
@@ -107,7 +109,7 @@ def ask(session: str, question: Any) -> list[Any]:
 
     Args:
         session: whose directory.
-        question: anything that pickles.
+        question: anything that pickles; answers may be of classes of the user's own program.
 
     Raises:
         StreamGroupsError: what somebody's answer was.
@@ -133,6 +135,6 @@ def _asked(path: Path, question: Any) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         connection.connect(str(path))
-        connection.sendall(pickle.dumps(question))
+        connection.sendall(cloudpickle.dumps(question))
         with connection.makefile("rb") as answered:
             return pickle.load(answered)

@@ -17,6 +17,7 @@ not finished          ``from`` or none                         no difference: re
 not finished          ``to``, by the sink, with the output     no difference: nothing is read again, but under ``checkpoint``,
                                                                for the state's sake: ``[from, to)``, and the sink drops it
 not finished          anything else                            difference: the policy decides
+either                elsewhere, by the sink, with the output  difference: ``group`` goes on there, others refuse
 ====================  =======================================  ==============================================
 
 That a member committed ``from``, and not a tool that set the group back to there, is told by the mark beside the commit
@@ -145,12 +146,25 @@ def _settle(
         # A group without a committed offset has nothing to say; the checkpoint does.
         silent = owned[tp].origin in (Origin.STARTING, Origin.OLDEST)
         says = checkpoint[tp] if silent else owned[tp].next_offset
-        commit_missing = owned[tp].origin is Origin.COMMITTED and says == or_at.get(tp)
+        commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says == or_at.get(tp)
         if says != checkpoint[tp] and not commit_missing:
             differences.append(Difference(tp, checkpoint[tp], says))
             next_offsets[tp] = checkpoint[tp] if policy is OnRestart.CHECKPOINT else says
     _refuse_if(policy, differences)
+    if policy is OnRestart.CHECKPOINT:
+        _refuse_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
     return next_offsets, tuple(differences)
+
+
+def _refuse_to_write_again(differences: Sequence[Difference]) -> None:
+    if differences:
+        raise PositionsDiffer(
+            "The sink has committed other positions with its output than the checkpoint knows: "
+            + "; ".join(map(str, differences))
+            + ". Going back to the checkpoint would write output again, or leave some out (SEMANTICS X4).",
+            remedy="Use the checkpoint that belongs to the output; or restart once with onRestart=group, which goes on behind "
+            "what is written (state knows only what the checkpoint has).",
+        )
 
 
 def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
@@ -35,6 +35,7 @@ class Row:
 
 FINISHED = {
     "committed at from": Row(Owned(10), "20", "20", False),
+    "written at from, by the batch before": Row(Owned(10, Origin.WRITTEN), "20", "20", False),
     "committed at to": Row(Owned(20), "20", "20", False),
     "none": Row(Owned(0, Origin.OLDEST), "20", "20", False),
     "none, new group": Row(Owned(500, Origin.STARTING), "20", "20", False),
@@ -52,7 +53,6 @@ UNFINISHED = {
     "committed at to": Row(Owned(20), "[10,20)", "20", True),
     "committed further on": Row(Owned(35), "[10,20)", "35", True),
     "committed before": Row(Owned(4), "[10,20)", "4", True),
-    "written further on": Row(Owned(35, Origin.WRITTEN), "[10,20)", "35", True),
     "set to from by a tool": Row(Owned(10, Origin.FOREIGN), "[10,20)", "[10,20)", False),
     "set to the middle by a tool": Row(Owned(15, Origin.FOREIGN), "[10,20)", "[15,20)", True),
 }
@@ -96,6 +96,16 @@ def test_X2_what_the_sink_has_written_is_not_read_again(policy: OnRestart) -> No
     resumption = resume_unfinished(LAST, {P0: Owned(20, Origin.WRITTEN)}, policy)
     assert (resumption.replay, resumption.left, resumption.differences) == ((), (), ())
     assert (resumption.written, resumption.next_offsets) == (LAST.ranges, {P0: 20})
+
+
+@pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
+def test_X4_an_old_checkpoint_does_not_write_again(resume: Resume) -> None:
+    owned = {P0: Owned(35, Origin.WRITTEN)}
+    with pytest.raises(PositionsDiffer, match=r"flights-0: checkpoint \d0, group 35 .* would write output again"):
+        resume(LAST, owned, CHECKPOINT)
+    with pytest.raises(PositionsDiffer, match="Checkpoint and group differ"):
+        resume(LAST, owned, FAIL)
+    assert resume(LAST, owned, GROUP).next_offsets == {P0: 35}
 
 
 def test_X2_what_the_sink_has_written_is_read_again_for_the_states_sake() -> None:
@@ -154,6 +164,8 @@ def test_S5_what_is_read_again_lies_within_the_batch_and_follows_the_position(
     first: int, length: int, owned: Owned | None, policy: OnRestart
 ) -> None:
     r = OffsetRange(P0, first, first + length)
+    if policy is CHECKPOINT and owned and owned.origin is Origin.WRITTEN:
+        assume(owned.next_offset in (r.next_offset, r.end_offset))
     resumption = resume_unfinished(BatchOffset(1, (r,)), {P0: owned} if owned else {}, policy)
     done = () if policy is CHECKPOINT else resumption.written
     assert len(resumption.replay) + len(resumption.left) + len(done) == 1

@@ -1,0 +1,133 @@
+"""X2, X4: ``sg.ledger`` makes a sink in ``foreachBatch`` exactly once; here one in SQLite, whatever happens to the checkpoint."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import streamgroups as sg
+from integration_tests.harness import committed, produce, wait_until
+from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of
+
+N = 200
+
+
+@dataclass(frozen=True)
+class SqlitePositions:
+    """The table of positions in a SQLite file: all that the library needs of it."""
+
+    path: str
+
+    def read(self) -> Mapping[tuple[str, int], int]:
+        with closing(sqlite3.connect(self.path)) as db:
+            return {(t, p): n for t, p, n in db.execute("SELECT topic, partition, next_offset FROM positions")}
+
+    def write(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        with closing(sqlite3.connect(self.path)) as db, db:
+            move(db, next_offsets)
+
+
+def move(db: sqlite3.Connection, next_offsets: Mapping[tuple[str, int], int]) -> None:
+    db.executemany("REPLACE INTO positions VALUES (?, ?, ?)", [(t, p, n) for (t, p), n in next_offsets.items()])
+
+
+class Board:
+    """A query that writes values into a table of SQLite."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, directory: Path) -> None:
+        self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
+        self.path, self.checkpoint = str(directory / "board.db"), directory / "checkpoint"
+        #: Breaks the batch off after its transaction has committed.
+        self.dies_after_commit = False
+        with closing(sqlite3.connect(self.path)) as db:
+            db.execute("CREATE TABLE positions (topic, partition, next_offset, PRIMARY KEY (topic, partition))")
+            db.execute("CREATE TABLE board (value)")
+
+    def run(self) -> None:
+        ledger = sg.ledger(self.group, checkpoint=str(self.checkpoint), positions=SqlitePositions(self.path))
+
+        def write(rows: DataFrame, batch_id: int) -> None:
+            batch = ledger.batch(batch_id)
+            values = [(row.value.decode().rstrip("."),) for row in rows.collect()]
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                here = {(t, p): n for t, p, n in db.execute("SELECT * FROM positions")}
+                if not batch.is_written(here):
+                    db.executemany("INSERT INTO board VALUES (?)", values)
+                    move(db, batch.next_offsets)
+                db.execute("COMMIT")
+            if self.dies_after_commit:
+                raise RuntimeError("died after its commit")
+
+        source = self.spark.readStream.format("streamgroups").options(
+            **{
+                "kafka.bootstrap.servers": self.bootstrap,
+                "subscribe": self.topic,
+                "group.id": self.group,
+                "startingPosition": "TRIM_HORIZON",
+            }
+        )
+        writer = source.load().writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    @property
+    def values(self) -> list[int]:
+        with closing(sqlite3.connect(self.path)) as db:
+            return sorted(int(value) for (value,) in db.execute("SELECT value FROM board"))
+
+
+@pytest.fixture
+def board(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path) -> Board:
+    """See `Board`; its topic has `N` records."""
+    topic = new_topic(2)
+    produce(bootstrap, topic, N, partitions=2)
+    return Board(spark, bootstrap, topic, group, tmp_path)
+
+
+def test_X2_a_batch_that_is_run_again_is_written_once(board: Board) -> None:
+    board.dies_after_commit = True
+    with pytest.raises(StreamingQueryException, match="died after its commit"):
+        board.run()
+    board.dies_after_commit = False
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    board.run()
+    assert board.values == list(range(N + 10))
+    # Spark's own note is lost.
+    forget_last_commit_of(board.checkpoint)
+    board.run()
+    assert board.values == list(range(N + 10))
+
+
+def test_X4_a_new_checkpoint_goes_on_where_the_ledger_stands(board: Board) -> None:
+    board.dies_after_commit = True
+    with pytest.raises(StreamingQueryException, match="died after its commit"):
+        board.run()
+    board.dies_after_commit = False
+    board.checkpoint = board.checkpoint.with_name("another")
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    board.run()
+    assert board.values == list(range(N + 10))
+    # The group follows, for the tools.
+    there = {0: N // 2 + 5, 1: N // 2 + 5}
+    wait_until(lambda: committed(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
+
+
+def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -> None:
+    board.run()
+    SqlitePositions(board.path).write({(board.topic, 0): 7})
+    with closing(sqlite3.connect(board.path)) as db, db:
+        db.execute("DELETE FROM board")
+    board.run()
+    # Its output had been set back with it: what was read of that partition from there on is there again.
+    assert board.values == list(range(14, N, 2))
