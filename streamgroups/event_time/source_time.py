@@ -1,15 +1,15 @@
 """The watermark of a source: the minimum over its partitions, which come and go.
 
 Called by whoever drives a query's time, with each look at the partitions a member owns; what it returns is the time by which windows
-close and records are late. Source: SEMANTICS W1-W3, W5, W8, W10, W13.
+close and records are late. Source: SEMANTICS W1-W3, W5, W8. What it imports is added by
+:mod:`streamgroups.event_time.importing`.
 
 ========================================  ==================================================================================
 partitions                                the source asserts
 ========================================  ==================================================================================
 some are not idle                         the minimum over those
 all are idle                              the maximum over all: none has anything unread, and none holds another back
-there are none                            nothing
-it imports time                           what the other stream asserts, if that is more
+there are none, or they generate no time  nothing
 ========================================  ==================================================================================
 
 The watermark never goes back. When a partition wakes up, or comes in, with older records, the watermark stays until the partition has caught
@@ -70,8 +70,6 @@ def observe(
     sightings: Mapping[TopicPartition, Sighting],
     settings: TimeSettings,
     now_ms: int,
-    *,
-    imported: Watermark = NOT_YET,
 ) -> SourceTime:
     """The source after a look at its partitions.
 
@@ -80,7 +78,6 @@ def observe(
         sightings: what is seen now. A partition that is not owned (any more) is left out; one that is not looked at stays as it was.
         settings: how time is made.
         now_ms: when it is, in milliseconds since the epoch.
-        imported: the watermark of the stream that time is imported from.
 
     >>> from streamgroups.event_time.generation import Generation
     >>> settings = TimeSettings(Generation())
@@ -98,8 +95,7 @@ def observe(
         if tp in state.partitions
     }
     after = replace(state, partitions={**state.partitions, **seen})
-    followed = NOT_YET if settings.import_from is None else imported
-    return advance_to(after, latest(_generated(after, settings), followed))
+    return advance_to(after, _generated(after, settings))
 
 
 def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:

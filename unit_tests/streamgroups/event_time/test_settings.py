@@ -1,17 +1,13 @@
-"""W6, W9-W11: what can be set, who wins, and what is refused by name."""
+"""W6, W8, W9, W11: what can be set, who wins, and what is refused by name."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.generation import Generation, Period, Records
-from streamgroups.event_time.importing import check_imports, with_imports
 from streamgroups.event_time.settings import TimeSettings, time_settings, window_settings
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.watermark import NOT_YET, At, latest
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Windowing, tumbling
 from streamgroups.times import parse_duration_ms
 
@@ -157,57 +153,6 @@ def test_settings_made_without_options_are_held_to_the_same() -> None:
     ):
         with pytest.raises(InvalidOption):
             wrong()
-
-
-# ---- imports ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("import_from", "generating", "named"),
-    [
-        (
-            {"prices": "trade", "trades": None},
-            {"trades"},
-            "'importFrom' of stream 'prices' is 'trade', which is no stream",
-        ),
-        ({"prices": "prices"}, {"prices"}, "'importFrom' of stream 'prices' names the stream itself"),
-        ({"a": "b", "b": "c", "c": "a"}, set(), "No time reaches stream 'a': it imports along a <- b <- c, and none"),
-        ({"a": "b", "b": None}, set(), "No time reaches stream 'a': it imports along a <- b, and none"),
-    ],
-)
-def test_w10_imports_that_bring_no_time_are_refused(
-    import_from: dict[str, str | None], generating: set[str], named: str
-) -> None:
-    with pytest.raises(InvalidOption) as refused:
-        check_imports(import_from, {name: name in generating for name in import_from})
-    assert named in str(refused.value)
-
-
-def test_w10_a_reference_stream_follows_the_fast_one_along_the_way() -> None:
-    import_from = {"prices": "rates", "rates": "trades", "trades": None, "orders": None}
-    check_imports(import_from, {"prices": False, "rates": True, "trades": True, "orders": True})
-    generated = {"prices": NOT_YET, "rates": At(5), "trades": At(9), "orders": At(50)}
-    assert with_imports(generated, import_from) == {**generated, "prices": At(9), "rates": At(9)}
-
-
-def test_w10_streams_that_import_each_other_share_the_time() -> None:
-    import_from: dict[str, str | None] = {"a": "b", "b": "a"}
-    check_imports(import_from, {"a": True, "b": False})
-    assert with_imports({"a": At(5), "b": NOT_YET}, import_from) == {"a": At(5), "b": At(5)}
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from("abcd"), st.tuples(st.integers(0, 9), st.one_of(st.none(), st.sampled_from("abcd"))), min_size=4
-    )
-)
-def test_w10_an_import_never_takes_time_back(streams: dict[str, tuple[int, str | None]]) -> None:
-    generated = {name: At(ms) for name, (ms, _) in streams.items()}
-    resolved = with_imports(generated, {name: source for name, (_, source) in streams.items()})
-    for name, (_, source) in streams.items():
-        assert latest(resolved[name], generated[name]) == resolved[name]
-        if source is not None:
-            assert latest(resolved[name], resolved[source]) == resolved[name]
 
 
 # ---- durations ----------------------------------------------------------------------------------------------------

@@ -298,22 +298,6 @@ def test_every_so_many_records(times_ms: list[int], n: int, delay_ms: int) -> No
         assert time.watermark == (At(max(times_ms[:whole]) - delay_ms) if whole else NOT_YET)
 
 
-@given(STEPS, st.lists(st.integers(0, 100), min_size=15, max_size=15))
-def test_an_import_drives_a_stream_with_its_own_time_or_without(steps: Steps, imports: list[int]) -> None:
-    only, both, own = (
-        TimeSettings(import_from="fast"),
-        TimeSettings(Generation(), import_from="fast"),
-        PLAIN,
-    )
-    states = {settings: start(*PARTITIONS) for settings in (only, both, own)}
-    for number, seen in enumerate(looks(steps)):
-        imported = At(imports[number])
-        for settings in states:
-            states[settings] = observe(states[settings], seen.sightings, settings, seen.now_ms, imported=imported)
-        assert states[only].watermark == At(max(imports[: number + 1]))
-        assert states[both].watermark == latest(states[only].watermark, states[own].watermark)
-
-
 @given(st.lists(st.integers(0, 100)))
 def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]) -> None:
     state = start(P0)
@@ -345,6 +329,13 @@ def test_a_maximum_that_is_reported_late_counts_all_the_same() -> None:
     late = look(early, Sighting(10, 10, 10, 50), Generation(), now_ms=1)
     assert late.event_time_ms == 50
     assert look(late, Sighting(11, 11, 1, 20), Generation(), now_ms=2).watermark == At(50)
+
+
+def test_a_longer_delay_after_a_restart_takes_nothing_back() -> None:
+    time = look(PartitionTime(), Sighting(1, 1, 1, 50), Generation(), now_ms=0)
+    time = look(time, Sighting(2, 2, 1, 55), Generation(delay_ms=20), now_ms=1)
+    assert time.watermark == At(50)
+    assert look(time, Sighting(3, 3, 1, 75), Generation(delay_ms=20), now_ms=2).watermark == At(55)
 
 
 def test_looks_are_what_happens() -> None:
