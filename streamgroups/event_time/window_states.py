@@ -72,7 +72,7 @@ class Counted:
     Args:
         time_ms: the time by which it was put there.
         windows: as they are with it.
-        refined: those of them that were due before: what was told of them has changed.
+        refined: those of them whose end the watermark had reached before: what was told of them has changed, or is told only now.
         merged: sessions that the record has made part of another.
         missed: windows it would have been in, had they not been closed. Others of a hopping window's count it.
     """

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 
 import hypothesis.strategies as st
 import pytest
@@ -259,14 +260,14 @@ def test_a_window_is_due_once_and_before_it_is_refined_or_closed(windowing: Wind
 
 @given(st.builds(Windowing, SHAPES, EVENT_TIMES), st.lists(TIMES, max_size=12), WATERMARKS, st.randoms())
 def test_between_two_watermarks_the_order_of_records_does_not_matter(
-    windowing: Windowing, times_ms: list[int], watermark: Watermark, random: st.Random
+    windowing: Windowing, times_ms: list[int], watermark: Watermark, order: Random
 ) -> None:
     shuffled = list(times_ms)
-    random.shuffle(shuffled)
+    order.shuffle(shuffled)
     states = []
-    for order in (times_ms, shuffled):
+    for times in (times_ms, shuffled):
         state, _ = advance(windowing, WindowStates(), watermark)
-        for time_ms in order:
+        for time_ms in times:
             state, _ = count(windowing, state, time_ms)
         states.append(state)
     assert states[0] == states[1]
