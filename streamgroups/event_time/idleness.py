@@ -36,6 +36,19 @@ class Sighting:
         return self.next_offset < self.end_offset
 
 
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A source has nothing unread and no new record, in none of its partitions.
+
+    Args:
+        since_ms: since when.
+        until_ms: until when that is known: each partition was looked at then, or later.
+    """
+
+    since_ms: int
+    until_ms: int
+
+
 def quiet_since(before_ms: int | None, sighting: Sighting, *, moved: bool, now_ms: int) -> int | None:
     """Since when a partition has nothing unread and no new record; ``None`` while it has unread ones.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.idleness import Quiet, Sighting
 from streamgroups.event_time.partition_time import PartitionTime, look
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, AtEnd, Watermark, latest, oldest
@@ -41,11 +41,16 @@ class SourceTime:
     partitions: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
 
     @property
-    def quiet_since_ms(self) -> int | None:
-        """Since when the whole source has nothing unread and no new record, as of the last look; ``None`` if it has, or was never seen."""
-        quiet_ms = [partition.quiet_since_ms for partition in self.partitions.values()]
-        known_ms = [since_ms for since_ms in quiet_ms if since_ms is not None]
-        return max(known_ms) if known_ms and len(known_ms) == len(quiet_ms) else None
+    def quiet(self) -> Quiet | None:
+        """How long the whole source has been quiet; ``None`` if it is not, or if nobody has looked at some partition yet."""
+        known = [
+            (partition.quiet_since_ms, partition.seen_ms)
+            for partition in self.partitions.values()
+            if partition.quiet_since_ms is not None and partition.seen_ms is not None
+        ]
+        if not known or len(known) < len(self.partitions):
+            return None
+        return Quiet(max(since_ms for since_ms, _ in known), min(seen_ms for _, seen_ms in known))
 
 
 def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:

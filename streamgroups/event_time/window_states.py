@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from streamgroups.event_time.idleness import Quiet
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earlier, latest, oldest, reached
 from streamgroups.event_time.windows import EventTime, Session, Window, Windowing, windows_of
 
@@ -104,7 +105,7 @@ def open_windows(windowing: Windowing, state: WindowStates) -> tuple[Window, ...
     found = {filled.window for filled in state.filled}
     if isinstance(state.watermark, At) and not isinstance(windowing.shape, Session):
         found.update(windows_of(windowing.shape, state.watermark.time_ms))
-    return tuple(sorted(window for window in found if not reached(state.closed_until, window.end_ms)))
+    return tuple(sorted(found))
 
 
 def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[WindowStates, Outcome]:
@@ -175,9 +176,7 @@ def advance(windowing: Windowing, state: WindowStates, watermark: Watermark) -> 
     return _move(state, watermark, earlier(watermark, lateness_ms))
 
 
-def expire(
-    windowing: Windowing, state: WindowStates, quiet_since_ms: int | None, now_ms: int
-) -> tuple[WindowStates, Change]:
+def expire(windowing: Windowing, state: WindowStates, quiet: Quiet | None) -> tuple[WindowStates, Change]:
     """Windows that hold records close because the source is idle, and time moves to their ends (SEMANTICS W5).
 
     The wait begins when the clock has passed a window's end and the source is quiet, whichever is later. A window that nobody has put
@@ -186,20 +185,18 @@ def expire(
     Args:
         windowing: how records are put into windows.
         state: the windows, all records that were read counted.
-        quiet_since_ms: since when the source is quiet, as of a look at ``now_ms``; ``None`` if it is not.
-        now_ms: when it is, in milliseconds since the epoch.
+        quiet: how long the source has been quiet, by the clock; ``None`` if it is not.
 
     >>> from streamgroups.event_time.windows import tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
     >>> state, _ = count(threes, WindowStates(At(2)), 2)
-    >>> [expire(threes, state, quiet_since_ms=2, now_ms=now)[0].watermark for now in (3, 4)]
+    >>> [expire(threes, state, Quiet(2, until_ms))[0].watermark for until_ms in (3, 4)]
     [At(time_ms=2), At(time_ms=3)]
     """
-    if not isinstance(windowing.boundary, EventTime) or windowing.boundary.idle_timeout_ms is None:
+    timeout_ms = windowing.boundary.idle_timeout_ms if isinstance(windowing.boundary, EventTime) else None
+    if quiet is None or timeout_ms is None or quiet.until_ms - quiet.since_ms < timeout_ms:
         return state, Change()
-    waited_from_ms = now_ms - windowing.boundary.idle_timeout_ms
-    if quiet_since_ms is None or quiet_since_ms > waited_from_ms:
-        return state, Change()
+    waited_from_ms = quiet.until_ms - timeout_ms
     over_ms = [f.window.end_ms for f in state.filled if f.window.end_ms <= waited_from_ms]
     until: Watermark = At(max(over_ms)) if over_ms else NOT_YET
     return _move(state, until, until)

@@ -86,7 +86,7 @@ class Query:
             sightings[tp] = Sighting(self._next[tp], end_offset, len(times_ms), max(times_ms, default=None))
         self.source = observe(self.source, sightings, self.settings, now_ms)
         self._note(*advance(self.windowing, self.windows, self.source.watermark))
-        self._note(*expire(self.windowing, self.windows, self.source.quiet_since_ms, now_ms))
+        self._note(*expire(self.windowing, self.windows, self.source.quiet))
         self.source = advance_to(self.source, self.windows.watermark)
         return placed
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from streamgroups.event_time.encoding import decode_partition, decode_source, encode_partition, encode_source
 from streamgroups.event_time.generation import Generation, Progress, Records
-from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.idleness import Quiet, Sighting
 from streamgroups.event_time.partition_time import PartitionTime, look
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, merge, observe, take
@@ -210,8 +210,9 @@ def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> No
 
 def test_a_member_without_partitions_asserts_nothing() -> None:
     assert observe(start(), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
-    assert start().quiet_since_ms is None
-    assert merge([start(), SourceTime(At(5), {P0: PartitionTime(5, At(5))})], PLAIN).watermark == At(5)
+    assert start().quiet is None
+    owner = SourceTime(At(9), {P0: PartitionTime(5, At(5))})
+    assert merge([start(), owner], PLAIN).watermark == At(9), "and holds nobody back"
 
 
 # ---- restarts -----------------------------------------------------------------------------------------------------
@@ -308,13 +309,13 @@ def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]
 
 def test_a_source_is_quiet_when_all_of_it_is() -> None:
     state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 5)}, PLAIN, 100)
-    assert state.quiet_since_ms is None, "nobody has looked at the other one"
+    assert state.quiet is None, "nobody has looked at the other one"
     state = observe(state, {P1: Sighting(0, 1)}, PLAIN, 200)
-    assert state.quiet_since_ms is None
+    assert state.quiet is None
     state = observe(state, {P1: Sighting(1, 1, 1, 5)}, PLAIN, 300)
-    assert state.quiet_since_ms == 300
+    assert state.quiet == Quiet(300, 100), "of the first nobody knows what came since 100"
     state = observe(state, {P0: Sighting(1, 1), P1: Sighting(1, 1)}, PLAIN, 400)
-    assert state.quiet_since_ms == 300
+    assert state.quiet == Quiet(300, 400)
 
 
 def test_a_position_that_others_have_moved_is_activity_of_unknown_time() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.idleness import Quiet
 from streamgroups.event_time.placing import Adjusted, Placement, place
 from streamgroups.event_time.violations import DeadLetter, Drop, Interval, Keep, Lift, OnViolation, Why, judge, point
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, NotYet, Watermark, earlier, is_final, latest, reached
@@ -50,14 +51,6 @@ WATERMARKS: st.SearchStrategy[Watermark] = st.one_of(
 INTERVALS = st.builds(lambda start, length: Interval(start, start + length), TIMES, st.integers(1, 30))
 
 
-@dataclass(frozen=True)
-class Quiet:
-    """The source has been quiet."""
-
-    since_ms: int
-    now_ms: int
-
-
 #: A record, a watermark, or silence.
 Event = Interval | At | Quiet
 EVENTS = st.lists(
@@ -92,7 +85,7 @@ def run(windowing: Windowing, events: Sequence[Event], policy: OnViolation = OnV
         elif isinstance(event, At):
             state, change = advance(windowing, state, event)
         else:
-            state, change = expire(windowing, state, event.since_ms, event.now_ms)
+            state, change = expire(windowing, state, event)
         steps.append(Step(event, before, state, placed, change))
     return steps
 
@@ -297,7 +290,7 @@ def test_silence_closes_what_is_over_and_nothing_else(
     assert isinstance(windowing.boundary, EventTime)
     steps, now_ms = run(windowing, events), quiet_since_ms + waited_ms
     state = steps[-1].after if steps else WindowStates()
-    after, change = expire(windowing, state, quiet_since_ms, now_ms)
+    after, change = expire(windowing, state, Quiet(quiet_since_ms, now_ms))
     timeout_ms = windowing.boundary.idle_timeout_ms
     if timeout_ms is None or waited_ms < timeout_ms:
         assert (after, change) == (state, Change())
@@ -308,10 +301,10 @@ def test_silence_closes_what_is_over_and_nothing_else(
     assert after.watermark == latest(state.watermark, last)
 
 
-@given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS, TIMES)
-def test_a_source_that_is_not_quiet_closes_nothing(windowing: Windowing, events: Sequence[Event], now_ms: int) -> None:
+@given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS)
+def test_a_source_that_is_not_quiet_closes_nothing(windowing: Windowing, events: Sequence[Event]) -> None:
     state = steps[-1].after if (steps := run(windowing, events)) else WindowStates()
-    assert expire(windowing, state, None, now_ms) == (state, Change())
+    assert expire(windowing, state, None) == (state, Change())
 
 
 @given(HOPPING, st.lists(TIMES, max_size=5), TIMES)
@@ -321,7 +314,7 @@ def test_the_clock_alone_closes_windows_by_processing_time(shape: Hopping, clock
         state, placed = place(windowing, state, None, OnViolation.DROP, now_ms)
         assert isinstance(placed, Counted)
         state, _ = advance(windowing, state, At(now_ms))
-    assert expire(windowing, state, quiet_since_ms=-1_000, now_ms=last_ms) == (state, Change())
+    assert expire(windowing, state, Quiet(-1_000, last_ms)) == (state, Change())
     state, _ = advance(windowing, state, At(last_ms))
     assert all(f.window.end_ms > last_ms for f in state.filled)
 
