@@ -240,12 +240,6 @@ def test_a_look_that_is_repeated_changes_nothing(steps: Steps, settings: TimeSet
         assert observe(state, seen.sightings, settings, seen.now_ms) == state
 
 
-@given(STEPS, SETTINGS)
-def test_a_note_fits_beside_an_offset(steps: Steps, settings: TimeSettings) -> None:
-    for time in follow(start(*PARTITIONS), steps, settings)[-1].partitions.values():
-        assert decode_partition(json.loads(json.dumps(encode_partition(time)))) == time
-
-
 def test_the_largest_note_leaves_room_for_others() -> None:
     most = -(2**63)
     note = PartitionTime(most, At(most), Progress(2**63, most), 2**63, most, most)

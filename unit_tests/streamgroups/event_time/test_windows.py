@@ -301,12 +301,6 @@ def test_silence_closes_what_is_over_and_nothing_else(
     assert after.watermark == latest(state.watermark, last)
 
 
-@given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS)
-def test_a_source_that_is_not_quiet_closes_nothing(windowing: Windowing, events: Sequence[Event]) -> None:
-    state = steps[-1].after if (steps := run(windowing, events)) else WindowStates()
-    assert expire(windowing, state, None) == (state, Change())
-
-
 @given(HOPPING, st.lists(TIMES, max_size=5), TIMES)
 def test_the_clock_alone_closes_windows_by_processing_time(shape: Hopping, clock_ms: list[int], last_ms: int) -> None:
     windowing, state = Windowing(shape, ProcessingTime()), WindowStates()
