@@ -332,7 +332,10 @@ def test_a_session_does_not_grow_backwards_into_what_is_closed() -> None:
     state, _ = count(windowing, WindowStates(), 95)
     state, _ = advance(windowing, state, At(100))
     assert count(windowing, state, 86)[1] == Missed((Window(86, 96),))
-    assert isinstance(count(windowing, state, 91)[1], Counted)
+    state, _ = advance(windowing, WindowStates(), At(100))
+    assert released(windowing, state) == At(91), "the oldest record that is not late"
+    assert count(windowing, state, 91)[1] == Counted(91, (Window(91, 101),))
+    assert count(windowing, state, 90)[1] == Missed((Window(90, 100),))
 
 
 def test_a_record_that_missed_some_of_its_windows_is_counted_in_the_others_and_says_so() -> None:

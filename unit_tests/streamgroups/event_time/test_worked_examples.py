@@ -180,6 +180,15 @@ def test_w5_an_idle_source_closes_its_windows() -> None:
     assert query.closed == [window("12:00-12:03"), window("12:03-12:06"), *query.closed[2:]]
 
 
+def test_w5_the_wait_begins_with_the_silence_if_the_end_has_long_passed() -> None:
+    query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
+    query.step(ms("12:30"), {P0: [ms("12:00")]})
+    query.step(ms("12:31") - 1)
+    assert not query.closed
+    query.step(ms("12:31"))
+    assert query.closed == [window("12:00-12:03")]
+
+
 def test_w5_what_comes_after_is_late() -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
     query.step(ms("12:05"), {P0: [ms("12:05")]})
