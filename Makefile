@@ -22,7 +22,7 @@ test: lint unit integration  ## all checks and tests; BROKER=container runs them
 lint: $(VENV)/installed  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_spark -p streamgroups_broker
+	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker
 	MYPYPATH=connectors:. $(BIN)/mypy integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 

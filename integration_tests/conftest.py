@@ -1,4 +1,4 @@
-"""What integration tests share: a broker, topics on it, and a Spark session.
+"""What integration tests share: a broker, topics on it, a PostgreSQL server, and a Spark session.
 
 ``pytest --broker=container`` runs the same suite against a container instead of the embedded broker.
 """
@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import streamgroups as sg
 from integration_tests.cursors import SETTINGS
 from integration_tests.harness import Broker
+from integration_tests.postgres import PostgresServer
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.spark_sessions import session_builder
 from streamgroups.fakes import FakeClock
@@ -94,6 +95,20 @@ def group() -> str:
 def clock() -> FakeClock:
     """Time that passes when a test says so."""
     return FakeClock(time.time_ns() // 1_000_000)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The PostgreSQL server of the whole run."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> Iterator[str]:
+    """How to connect to an empty database that nobody else uses, as libpq's connection string."""
+    with postgres_server.database() as conninfo:
+        yield conninfo
 
 
 @pytest.fixture

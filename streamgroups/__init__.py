@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamgroups.groups.cursors.starting import CursorType
     from streamgroups_delta.sink import DeltaSink
     from streamgroups_kafka.group_cursors import GroupCursors
+    from streamgroups_postgres.sink import PostgresSink
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
     from streamgroups_spark.foreach_ledger import ledger
     from streamgroups_spark.metrics_listener import MetricsListener
@@ -32,6 +33,7 @@ _WHERE = {
     "KafkaSink": "streamgroups_spark.exactly_once",
     "Message": "streamgroups.groups.cursors.message",
     "MetricsListener": "streamgroups_spark.metrics_listener",
+    "PostgresSink": "streamgroups_postgres.sink",
     "exactly_once": "streamgroups_spark.exactly_once",
     "ledger": "streamgroups_spark.foreach_ledger",
     "register": "streamgroups_spark.registering",
@@ -49,6 +51,7 @@ __all__ = [
     "KafkaSink",
     "Message",
     "MetricsListener",
+    "PostgresSink",
     "__version__",
     "exactly_once",
     "ledger",

@@ -19,6 +19,7 @@ OFFERED = {
     "GroupCursors",
     "Message",
     "MetricsListener",
+    "PostgresSink",
     *CURSOR_TYPES,
 }
 
@@ -39,8 +40,8 @@ def test_importing_it_and_its_fakes_imports_neither_spark_nor_a_client() -> None
 import sys
 import streamgroups, streamgroups.ports, streamgroups.fakes, streamgroups.lookup
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
-    "pyspark", "pyarrow", "pandas", "confluent_kafka", "deltalake", "typer", "rich", "tenacity",
-    "streamgroups_kafka", "streamgroups_delta", "streamgroups_spark", "streamgroups_broker"}))
+    "pyspark", "pyarrow", "pandas", "confluent_kafka", "deltalake", "psycopg", "typer", "rich", "tenacity",
+    "streamgroups_kafka", "streamgroups_delta", "streamgroups_postgres", "streamgroups_spark", "streamgroups_broker"}))
 """
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert imported.stdout.split() == []

@@ -1,0 +1,185 @@
+"""Connections to PostgreSQL, and what its errors mean: one table of data.
+
+Used by all of ``streamgroups_postgres``. A connection notices within half a minute that the server is gone, and one that others wait for
+gives way. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error Codes" (SQLSTATE); for a connection that was
+refused libpq tells only a text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from streamgroups.errors import (
+    InvalidOption,
+    LedgerConflict,
+    NotAuthorized,
+    RecordRefused,
+    SinkRefused,
+    SinkUnreachable,
+    StreamGroupsError,
+)
+
+#: What holds unless the user, or libpq's environment, says otherwise. Times are in seconds but for the last.
+_DEFAULTS = {
+    "application_name": ("streamgroups", "PGAPPNAME"),
+    "connect_timeout": ("10", "PGCONNECT_TIMEOUT"),
+    "keepalives_idle": ("10", ""),
+    "keepalives_interval": ("5", ""),
+    "keepalives_count": ("4", ""),
+    "tcp_user_timeout": ("30000", ""),
+}
+#: How long a lock is waited for, and how long a transaction may do nothing before the server ends it: a driver that hangs must not
+#: keep others from its partitions.
+LOCK_TIMEOUT_MS = 60_000
+IDLE_TIMEOUT_MS = 60_000
+
+
+def check_conninfo(conninfo: str) -> None:
+    """Refuses what libpq cannot read, without repeating it: there may be a password in it.
+
+    Raises:
+        InvalidOption: if it is empty or malformed.
+    """
+    try:
+        settings = conninfo_to_dict(conninfo)
+    except psycopg.Error:
+        settings = {}
+    if not settings:
+        raise InvalidOption(
+            "Option 'conninfo' is empty, or none that libpq understands.",
+            remedy="Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or percent-encode what is special.",
+        )
+
+
+@contextmanager
+def connected(conninfo: str, doing: str) -> Iterator[psycopg.Connection]:
+    """A connection for the length of a block, as :func:`connect`; what is not committed in the end is undone."""
+    connection = connect(conninfo, doing)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def connect(conninfo: str, doing: str) -> psycopg.Connection:
+    """Connects.
+
+    Args:
+        conninfo: libpq's connection string.
+        doing: what for; begins the text of an error.
+
+    Raises:
+        SinkUnreachable: if no server answers, or it is starting, stopping, full, or a standby.
+        NotAuthorized: if the login is refused.
+        SinkRefused: if there is no such database.
+    """
+    defaults = {name: value for name, (value, variable) in _DEFAULTS.items() if variable not in os.environ}
+    settings = defaults | conninfo_to_dict(conninfo) | {"client_encoding": "UTF8"}
+    try:
+        # Prepared statements do not go with poolers, and nothing here runs five times.
+        connection = psycopg.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+    except psycopg.Error as e:
+        raise connection_error(str(e), doing) from e
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
+
+
+def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, idle_ms: int = IDLE_TIMEOUT_MS) -> None:
+    """What holds for a transaction, said in it: behind a pooler, sessions are shared with others."""
+    connection.execute(
+        sql.SQL(
+            "SET LOCAL TimeZone = 'UTC'; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}"
+        ).format(lock_ms, idle_ms)
+    )
+
+
+def connection_error(text: str, doing: str) -> StreamGroupsError:
+    """What it means that a connection was refused. A server that speaks another language than English counts as unreachable.
+
+    >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
+    'sink_refused'
+    """
+    what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
+    if re.search(r"database .* does not exist", text):
+        return SinkRefused(what, remedy="Create the database, or name another in 'conninfo'.")
+    if re.search(
+        r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
+        text,
+    ):
+        return NotAuthorized(
+            what, remedy="Check user and password, the server's pg_hba.conf, and the right to CONNECT."
+        )
+    return SinkUnreachable(what, remedy="Check that the server runs and host and port are right; then try again.")
+
+
+@contextmanager
+def telling(doing: str) -> Iterator[None]:
+    """Turns what psycopg raises in the block into errors of ours.
+
+    Args:
+        doing: what is done; begins the text of an error.
+    """
+    try:
+        yield
+    except psycopg.Error as e:
+        raise translated(e, doing) from e
+
+
+_FROM_THE_SERVER = "Look into the server's log; then try again."
+#: By SQLSTATE, or its class.
+_MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
+    "40": (LedgerConflict, "Try again."),
+    "55P03": (LedgerConflict, "Another transaction holds what this one needs; try again."),
+    "08": (SinkUnreachable, "Check that the server runs; then try again."),
+    "57": (SinkUnreachable, _FROM_THE_SERVER),
+    "53": (SinkUnreachable, "The server is out of disk, memory or connections: make room; then try again."),
+    "58": (SinkUnreachable, _FROM_THE_SERVER),
+    "XX": (SinkUnreachable, _FROM_THE_SERVER),
+    "25P": (SinkUnreachable, "The transaction took too long to go on; try again."),
+    "25006": (
+        SinkUnreachable,
+        "The server is a standby, or read-only: add target_session_attrs=read-write and all hosts to 'conninfo'.",
+    ),
+    "42501": (NotAuthorized, "Grant the right, or give 'conninfo' another user."),
+    "28": (NotAuthorized, "Check user and password."),
+    "42": (
+        SinkRefused,
+        "Check that the table is there and was not altered since the query started; then restart the query.",
+    ),
+    "3F": (SinkRefused, "Create the schema, or name another."),
+    "23": (RecordRefused, "Filter such records out, or change the constraint."),
+    "22": (RecordRefused, "Filter such records out, mend the value in the query, or alter the column's type."),
+    "21": (RecordRefused, "Use a key that the table's unique index tells apart in the same way as its columns do."),
+    "44": (RecordRefused, "Filter such records out."),
+}
+
+
+def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
+    """What an error of PostgreSQL means."""
+    state, what = error.sqlstate or "", f"{doing}: {describe(error)}."
+    for length in (5, 3, 2):
+        if meaning := _MEANINGS.get(state[:length]):
+            return meaning[0](what, remedy=meaning[1])
+    if isinstance(error, psycopg.OperationalError):
+        return SinkUnreachable(what, remedy="The connection is lost. Check that the server runs; then try again.")
+    return SinkRefused(what, remedy="Look into the server's log.")
+
+
+def describe(error: psycopg.Error) -> str:
+    """What PostgreSQL says. Details only where they do not show whole records."""
+    text = error.diag.message_primary or _one_line(str(error))
+    # Unique, foreign key and exclusion constraints tell the key.
+    if error.sqlstate in {"23505", "23503", "23P01"} and error.diag.message_detail:
+        text += f" ({error.diag.message_detail.rstrip('.')})"
+    return text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

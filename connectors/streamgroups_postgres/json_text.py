@@ -1,0 +1,81 @@
+"""Nested values of Arrow as JSON, for ``jsonb`` columns.
+
+Used by ``copy_text``. Written here because neither Arrow nor the standard library writes decimals, binary data or times: JSON has numbers
+of any length, so a decimal stays exact. Binary data is base64, times are ISO 8601, a map is an object, and what JSON has no number
+for is a string (``"NaN"``), as Spark's ``to_json`` has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroups_postgres.column_types import value_type
+
+_Write = Callable[[Any], str]
+
+
+def json_writer(arrow_type: pa.DataType) -> _Write:
+    """A function that makes JSON of a value, as ``to_pylist`` gives it.
+
+    >>> json_writer(pa.struct({"carrier": pa.string(), "delays": pa.list_(pa.float64())}))({"carrier": "UA", "delays": [1.5, None]})
+    '{"carrier": "UA", "delays": [1.5, null]}'
+    """
+    write = _writer(value_type(arrow_type))
+    return lambda value: "null" if value is None else write(value)
+
+
+def _writer(t: pa.DataType) -> _Write:
+    if pa.types.is_struct(t):
+        return _struct_writer(t)
+    if pa.types.is_map(t):
+        key, item = _key_writer(t.key_type), json_writer(t.item_type)
+        return lambda pairs: "{" + ", ".join(f"{key(k)}: {item(v)}" for k, v in pairs) + "}"
+    if pa.types.is_nested(t) and hasattr(t, "value_type"):
+        each = json_writer(t.value_type)
+        return lambda values: "[" + ", ".join(map(each, values)) + "]"
+    if pa.types.is_boolean(t):
+        return lambda value: "true" if value else "false"
+    if pa.types.is_integer(t):
+        return str
+    if pa.types.is_decimal(t):
+        return lambda value: format(value, "f")
+    if pa.types.is_floating(t):
+        return _float
+    if pa.types.is_temporal(t) and not pa.types.is_duration(t):
+        return lambda value: json.dumps(value.isoformat())
+    return _other
+
+
+def _struct_writer(t: pa.DataType) -> _Write:
+    fields = [(field.name, json.dumps(field.name), json_writer(field.type)) for field in t]
+    return lambda value: "{" + ", ".join(f"{quoted}: {write(value[name])}" for name, quoted, write in fields) + "}"
+
+
+def _key_writer(t: pa.DataType) -> _Write:
+    write = json_writer(t)
+
+    def quoted(key: Any) -> str:
+        text = write(key)
+        return text if text.startswith('"') else json.dumps(text)
+
+    return quoted
+
+
+def _float(value: float) -> str:
+    return (
+        repr(value)
+        if math.isfinite(value)
+        else json.dumps({math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN"))
+    )
+
+
+def _other(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return json.dumps(base64.b64encode(value).decode())
+    return json.dumps(str(value), ensure_ascii=False)

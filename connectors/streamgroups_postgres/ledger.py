@@ -1,0 +1,266 @@
+"""The ledger in PostgreSQL: the positions of every group, in a table beside the output.
+
+Made by ``sink``; implements :class:`streamgroups.ports.Ledger`. A transaction locks what it asks for: an advisory lock for each partition, which
+holds also for those that the table does not know yet, then the rows themselves, against whoever edits the table by hand. All are taken in
+one order. Members with other partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's documentation, "Explicit Locking",
+"Read Committed Isolation Level" (each statement sees what was committed before it, so what is read under the lock is the last word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from streamgroups.errors import NotAuthorized, SinkRefused, SinkUnreachable
+from streamgroups.partitions import TopicPartition
+from streamgroups_postgres.connecting import (
+    IDLE_TIMEOUT_MS,
+    LOCK_TIMEOUT_MS,
+    connect,
+    connected,
+    set_up,
+    telling,
+    translated,
+)
+from streamgroups_postgres.merging import merge
+from streamgroups_postgres.names import TableName, lock_key
+from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_postgres.target import where_to_make
+
+#: The ledger's columns, by the names of their types in ``pg_type``.
+_COLUMNS = {
+    "group_id": "text",
+    "topic": "text",
+    "partition": "int4",
+    "next_offset": "int8",
+    "updated_at": "timestamptz",
+}
+
+
+class PostgresLedger:
+    """The ledger of one group. Used by one thread; pickled to nobody.
+
+    Args:
+        conninfo: how to connect.
+        table: the ledger's table.
+        group_id: the group.
+        lock_ms: how long a lock is waited for, in milliseconds.
+        idle_ms: how long a transaction may do nothing before the server ends it, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        table: TableName,
+        group_id: str,
+        *,
+        lock_ms: int = LOCK_TIMEOUT_MS,
+        idle_ms: int = IDLE_TIMEOUT_MS,
+    ) -> None:
+        self._conninfo, self._table, self._group_id = conninfo, table, group_id
+        self._lock_ms, self._idle_ms = lock_ms, idle_ms
+        self._doing = f"The ledger {table} of group '{group_id}'"
+        self._kept: psycopg.Connection | None = None
+
+    def open(self) -> None:
+        """Connects, and makes or checks the table.
+
+        Raises:
+            SinkUnreachable: if the server does not answer.
+            SinkRefused: if there is a table of that name that is no ledger.
+            NotAuthorized: if this user may not use it, or make it.
+        """
+        with self._connection() as connection, telling(self._doing), connection.transaction():
+            set_up(connection)
+            if not _is_there(connection, self._table):
+                _make(connection, self._table)
+
+    def close(self) -> None:
+        """Closes the connection; a transaction that is open is undone."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Ledger.positions`."""
+        with self._connection() as connection, telling(self._doing), connection.transaction():
+            return _read(connection, self._table, self._group_id, partitions, lock=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTransaction]:
+        """See :meth:`streamgroups.ports.Ledger.transaction`."""
+        with self._connection() as connection:
+            try:
+                with telling(self._doing):
+                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                    set_up(connection, lock_ms=self._lock_ms, idle_ms=self._idle_ms)
+                yield PostgresTransaction(connection, self._table, self._group_id)
+                self._commit(connection)
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+
+    def _commit(self, connection: psycopg.Connection) -> None:
+        # COMMIT undoes a transaction in which something has failed, and does not say so.
+        if connection.info.transaction_status is TransactionStatus.INERROR:
+            raise SinkRefused(
+                f"{self._doing}: nothing was written, for the transaction had failed before.",
+                remedy="Let the error that it raised end the block.",
+            )
+        try:
+            connection.commit()
+        except psycopg.Error as e:
+            found = translated(e, f"{self._doing}: committing")
+            if e.sqlstate is None or isinstance(found, SinkUnreachable):
+                found = SinkUnreachable(
+                    f"{found.what} It is not known whether the batch was written.",
+                    remedy="Judge the batch again: the ledger knows.",
+                )
+            raise found from e
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection]:
+        """The one that is kept, or another for the length of the block while a transaction needs that."""
+        if self._kept is None or self._kept.closed:
+            self._kept = connect(self._conninfo, self._doing)
+        if self._kept.info.transaction_status is TransactionStatus.IDLE:
+            yield self._kept
+        else:
+            with connected(self._conninfo, self._doing) as another:
+                yield another
+
+
+class PostgresTransaction:
+    """See :class:`streamgroups.ports.LedgerTransaction`."""
+
+    def __init__(self, connection: psycopg.Connection, table: TableName, group_id: str) -> None:
+        self._connection, self._table, self._group_id = connection, table, group_id
+        self._doing = f"The ledger {table} of group '{group_id}'"
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.LedgerTransaction.positions`."""
+        with self._telling(partitions):
+            self._lock(partitions)
+            return _read(self._connection, self._table, self._group_id, partitions, lock=True)
+
+    def write(self, output: Sequence[PostgresStaged]) -> None:
+        """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
+        merge(self._connection, output)
+
+    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`streamgroups.ports.LedgerTransaction.advance`."""
+        partitions = sorted(next_offsets)
+        with self._telling(partitions):
+            self._lock(partitions)
+            self._connection.execute(
+                sql.SQL(_ADVANCE).format(self._table.identifier),
+                {
+                    "group": self._group_id,
+                    "topics": [tp.topic for tp in partitions],
+                    "partitions": [tp.partition for tp in partitions],
+                    "offsets": [next_offsets[tp] for tp in partitions],
+                },
+            )
+
+    def _lock(self, partitions: Collection[TopicPartition]) -> None:
+        keys = sorted(lock_key(self._table.name, self._group_id, tp.topic, tp.partition) for tp in partitions)
+        self._connection.execute("SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key", [keys])
+
+    @contextmanager
+    def _telling(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        with telling(f"{self._doing}, positions of {', '.join(map(str, sorted(partitions)))}"):
+            yield
+
+
+def _read(
+    connection: psycopg.Connection,
+    table: TableName,
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    *,
+    lock: bool,
+) -> dict[TopicPartition, int]:
+    text = _READ_LOCKED if lock else _READ
+    wanted = sorted(partitions)
+    values = {
+        "group": group_id,
+        "topics": [tp.topic for tp in wanted],
+        "partitions": [tp.partition for tp in wanted],
+    }
+    rows = connection.execute(sql.SQL(text).format(table.identifier), values).fetchall()
+    return {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in rows}
+
+
+def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
+    """Whether there is a ledger.
+
+    Raises:
+        SinkRefused: if there is something else.
+        NotAuthorized: if this user may not use it.
+    """
+    row = connection.execute(_FIND, {"name": table.quoted}).fetchone()
+    if row is None:
+        return False
+    columns, is_unique, may_use = row
+    if not all(columns.get(name) == type_ for name, type_ in _COLUMNS.items()) or not is_unique:
+        raise SinkRefused(
+            f"Table {table} is no ledger.", remedy="Name another in 'ledger_table'; it is made if it is not there."
+        )
+    if not may_use:
+        raise NotAuthorized(
+            f"This user may not use the ledger {table}.",
+            remedy=f"GRANT SELECT, INSERT, UPDATE ON {table.quoted} TO the user.",
+        )
+    return True
+
+
+def _make(connection: psycopg.Connection, table: TableName) -> None:
+    made = TableName(where_to_make(connection, table.schema, f"the ledger {table}"), table.name)
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", str(made))])
+    if not _is_there(connection, made):
+        connection.execute(sql.SQL(_CREATE).format(made.identifier))
+
+
+_CREATE = """
+    CREATE TABLE {} (
+        group_id text, topic text, partition integer,
+        next_offset bigint NOT NULL, updated_at timestamptz NOT NULL,
+        PRIMARY KEY (group_id, topic, partition)
+    )
+"""
+_READ = """
+    SELECT topic, partition, next_offset
+    FROM {} JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS wanted (topic, partition) USING (topic, partition)
+    WHERE group_id = %(group)s
+"""
+_READ_LOCKED = """
+    SELECT l.topic, l.partition, l.next_offset
+    FROM {} AS l JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS w (topic, partition)
+         ON (l.topic, l.partition) = (w.topic, w.partition)
+    WHERE l.group_id = %(group)s
+    ORDER BY l.topic, l.partition
+    FOR UPDATE OF l
+"""
+_ADVANCE = """
+    INSERT INTO {} (group_id, topic, partition, next_offset, updated_at)
+    SELECT %(group)s, topic, partition, next_offset, clock_timestamp()
+    FROM unnest(%(topics)s::text[], %(partitions)s::integer[], %(offsets)s::bigint[]) AS given (topic, partition, next_offset)
+    ON CONFLICT (group_id, topic, partition)
+    DO UPDATE SET next_offset = EXCLUDED.next_offset, updated_at = EXCLUDED.updated_at
+"""
+_FIND = """
+    SELECT (SELECT jsonb_object_agg(a.attname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+                   AND i.indpred IS NULL AND NOT 0 = ANY (i.indkey::int2[])
+                   AND (SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
+                       = ARRAY['group_id', 'partition', 'topic']),
+           has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+               AND has_table_privilege(c.oid, 'UPDATE')
+    FROM pg_class c WHERE c.oid = to_regclass(%(name)s)
+"""

@@ -1,0 +1,203 @@
+"""What a user says of a PostgreSQL sink, and its life: begin, write, commit, discard.
+
+Offered as ``sg.PostgresSink``; implements :class:`streamgroups.staging.StagingSink`. Source: SEMANTICS X1-X4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Literal
+
+import pyarrow as pa
+
+from streamgroups.errors import InvalidOption, SinkRefused, StreamGroupsError
+from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
+from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
+from streamgroups_postgres.ledger import PostgresLedger
+from streamgroups_postgres.names import TableName
+from streamgroups_postgres.stages import (
+    PREFIX,
+    PostgresStage,
+    PostgresStaged,
+    copy_into,
+    drop_dead_stages,
+    drop_stage,
+    make_stage,
+    stage_columns,
+)
+from streamgroups_postgres.target import Found, Wanted, find, judge, make, where_to_make
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSink:
+    """A table in PostgreSQL, and how it is written to.
+
+    Args:
+        conninfo: libpq's connection string or URL. It is used on the driver and in the tasks, and never shown.
+        table: ``table`` or ``schema.table``; upper and lower case count.
+        mode: ``append``, or ``upsert``: update the row with the record's key, or insert it.
+        key: the columns of the key, for ``upsert``. The table needs a unique index on them.
+        delete_marker: a boolean column of the records; where it is true, the row with the record's key is deleted. The table does
+            not have it. For ``upsert``.
+        create_table: whether to make the table if it is not there.
+        ledger_table: where the positions are; made if it is not there. In the same database, and shared by any number of groups and tables.
+        stage_schema: the schema in which the output of a batch waits to be committed; that of the table if it is not given.
+        stage_retention_s: how old a stage must be, in seconds, to count as left behind by a run that was killed.
+
+    Raises:
+        InvalidOption: if settings are missing, malformed, or contradict each other.
+
+    >>> PostgresSink(conninfo="postgresql://me:secret@db/flights", table="flights", mode="upsert", key=("flight", "date")).table
+    'flights'
+    """
+
+    conninfo: str = field(repr=False)
+    table: str
+    mode: Literal["append", "upsert"] = "append"
+    key: tuple[str, ...] = ()
+    delete_marker: str | None = None
+    create_table: bool = True
+    ledger_table: str = "streamgroups_ledger"
+    stage_schema: str | None = None
+    stage_retention_s: int = 86_400
+
+    def __post_init__(self) -> None:
+        check_conninfo(self.conninfo)
+        for option in ("table", "ledger_table"):
+            TableName.parse(getattr(self, option), option)
+        if self.table == self.ledger_table:
+            raise InvalidOption(
+                f"'table' and 'ledger_table' are both '{self.table}'.", remedy="Give the ledger a table of its own."
+            )
+        if self.stage_schema is not None:
+            TableName.parse(f"{self.stage_schema}.stage", "stage_schema")
+        if self.stage_retention_s <= 0:
+            raise InvalidOption(
+                f"'stage_retention_s' is {self.stage_retention_s}.",
+                remedy="Give the longest time that a batch may take, in seconds.",
+            )
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        if self.mode not in ("append", "upsert"):
+            raise InvalidOption(f"'mode' is {self.mode!r}.", remedy="It is 'append' or 'upsert'.")
+        if not isinstance(self.key, tuple) or not all(isinstance(name, str) and name for name in self.key):
+            raise InvalidOption(
+                f"'key' is {self.key!r}.", remedy='Give the names of its columns: key=("flight", "date").'
+            )
+        if len(set(self.key)) < len(self.key):
+            raise InvalidOption(f"'key' names a column twice: {', '.join(self.key)}.", remedy="Name each once.")
+        if self.mode == "upsert" and not self.key:
+            raise InvalidOption("mode='upsert' needs a key.", remedy='Name its columns: key=("flight", "date").')
+        if self.mode == "append" and (self.key or self.delete_marker is not None):
+            given = "key" if self.key else "delete_marker"
+            raise InvalidOption(
+                f"mode='append' has no use for '{given}'.", remedy=f"Set mode='upsert', or leave '{given}' out."
+            )
+        if self.delete_marker == "" or self.delete_marker in self.key:
+            raise InvalidOption(
+                f"'delete_marker' is {self.delete_marker!r}.",
+                remedy="Name a boolean column of the records that is not in the key.",
+            )
+
+    def begin(self, schema: pa.Schema, token: str) -> PostgresStage:
+        """See :meth:`streamgroups.staging.StagingSink.begin`.
+
+        Raises:
+            SinkRefused: if the table does not fit the records, or is not there and must not be made. Nothing was changed.
+            NotAuthorized: if a right is missing. Nothing was changed.
+            InvalidOption: if the key or the delete marker is not among the columns.
+            SinkUnreachable: if the server does not answer.
+        """
+        columns = record_columns(schema)
+        self._check_columns(columns)
+        doing = f"Beginning a batch for {self.table}"
+        with connected(self.conninfo, doing) as connection, telling(doing):
+            with connection.transaction():
+                set_up(connection)
+                wanted = self._wanted(columns)
+                found = find(connection, wanted)
+                if found is None and not self.create_table:
+                    raise SinkRefused(
+                        f"There is no table {self.table}.",
+                        remedy="Create it, or set create_table=True, or correct its name (case counts).",
+                    )
+                found = found or make(connection, wanted)
+                judge(found, wanted)
+                stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
+                stage = self._stage(columns, found, TableName(stage_schema, PREFIX + token))
+                make_stage(connection, stage)
+            drop_dead_stages(connection, stage_schema, older_than_s=self.stage_retention_s)
+        return stage
+
+    def write(self, stage: PostgresStage, records: Iterator[pa.RecordBatch], attempt: int) -> PostgresStaged:
+        """See :meth:`streamgroups.staging.StagingSink.write`. A task without records does not connect.
+
+        Raises:
+            RecordRefused: if a value is refused, naming column and row.
+            StageLost: if the stage is gone.
+            SinkUnreachable: if the server does not answer.
+        """
+        batches = (batch for batch in records if len(batch))
+        first = next(batches, None)
+        if first is None:
+            return PostgresStaged(stage, attempt, 0)
+        with connected(self.conninfo, f"Staging rows for {stage.table}") as connection:
+            return copy_into(connection, stage, chain([first], batches), attempt)
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[PostgresLedger]:
+        """See :meth:`streamgroups.staging.StagingSink.open`.
+
+        Raises:
+            SinkUnreachable: if the server does not answer.
+            SinkRefused: if there is a table of the ledger's name that is no ledger.
+            NotAuthorized: if this user may not use the ledger, or make it.
+        """
+        ledger = PostgresLedger(self.conninfo, TableName.parse(self.ledger_table, "ledger_table"), group_id)
+        try:
+            ledger.open()
+            yield ledger
+        finally:
+            ledger.close()
+
+    def discard(self, stage: PostgresStage) -> None:
+        """See :meth:`streamgroups.staging.StagingSink.discard`. What cannot be dropped now is dropped by a later batch."""
+        doing = f"Dropping {stage.name}"
+        try:
+            with connected(self.conninfo, doing) as connection, telling(doing):
+                drop_stage(connection, stage.name)
+        except StreamGroupsError as e:
+            logger.info("A stage is left behind for now. %s", e)
+
+    def _check_columns(self, columns: tuple[RecordColumn, ...]) -> None:
+        kinds = {column.name: column.kind for column in columns}
+        for name in self.key:
+            if name not in kinds:
+                raise InvalidOption(
+                    f"The records have no column '{name}', which is in the key.",
+                    remedy=f"They have: {', '.join(kinds)}.",
+                )
+        if self.delete_marker is not None and kinds.get(self.delete_marker) is not Kind.BOOLEAN:
+            raise InvalidOption(
+                f"The records have no boolean column '{self.delete_marker}', which is the delete marker.",
+                remedy="Add it to the query, or leave 'delete_marker' out.",
+            )
+
+    def _wanted(self, columns: tuple[RecordColumn, ...]) -> Wanted:
+        return Wanted(
+            TableName.parse(self.table, "table"),
+            tuple(column for column in columns if column.name != self.delete_marker),
+            self.key,
+            self.delete_marker is not None,
+        )
+
+    def _stage(self, columns: tuple[RecordColumn, ...], found: Found, name: TableName) -> PostgresStage:
+        made_of = stage_columns(columns, found.columns, self.key, self.delete_marker)
+        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker)

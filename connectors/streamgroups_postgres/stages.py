@@ -1,0 +1,247 @@
+"""Where the tasks of a batch put its output before it counts: an unlogged table for each batch.
+
+The driver makes it (``make_stage``), tasks copy into it (``copy_into``), the ledger's transaction takes from it what the successful attempts
+wrote (``merging``), and then it is dropped. Nothing of it is in the write-ahead log; a server that crashes or fails over empties it, which
+``merging`` notices. What a killed run has left is dropped by a later one. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "COPY".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+import pyarrow as pa
+from psycopg import errors, sql
+
+from streamgroups.errors import RecordRefused, SinkRefused, StageLost, StreamGroupsError
+from streamgroups_postgres.column_types import RecordColumn, record_columns
+from streamgroups_postgres.connecting import describe, set_up, translated
+from streamgroups_postgres.copy_text import copy_text
+from streamgroups_postgres.names import TableName
+from streamgroups_postgres.target import FoundColumn, type_sql
+
+PREFIX = "streamgroups_stage_"
+#: A batch of records is encoded in pieces of this size.
+_ROWS_AT_ONCE = 20_000
+#: Whoever drops a stage does not wait for long: somebody may still write to it, and it is dropped later.
+_DROP_PATIENCE_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageColumn:
+    """A column of the stage, called ``c0``, ``c1`` and so on there.
+
+    Args:
+        record: the column of the records that goes into it.
+        type: in SQL; the type of the table's own column.
+        not_null: whether NULL is refused.
+    """
+
+    record: RecordColumn
+    type: str
+    not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresStage:
+    """The stage of one batch. Pickled to the tasks.
+
+    Args:
+        name: of the stage.
+        table: where its rows go in the end.
+        columns: what the records hold, in their order.
+        key: the key of an upsert; none when appending.
+        delete_marker: the column that marks rows to be deleted.
+    """
+
+    name: TableName
+    table: TableName
+    columns: tuple[StageColumn, ...]
+    key: tuple[str, ...] = ()
+    delete_marker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresStaged:
+    """What one attempt of a task has put into a stage. Pickled to the driver.
+
+    Args:
+        stage: which one.
+        attempt: the number of the attempt.
+        n_rows: how many rows.
+    """
+
+    stage: PostgresStage
+    attempt: int
+    n_rows: int
+
+
+def stage_columns(
+    columns: Sequence[RecordColumn], there: Sequence[FoundColumn], key: Sequence[str], delete_marker: str | None
+) -> tuple[StageColumn, ...]:
+    """What the stage is made of: the table's own types, so that a value that does not fit is refused in its task."""
+    targets = {target.name: target for target in there}
+    return tuple(
+        StageColumn(column, "boolean", False)
+        if column.name == delete_marker
+        else StageColumn(column, targets[column.name].type, targets[column.name].not_null or column.name in key)
+        for column in columns
+    )
+
+
+def create_stage(stage: PostgresStage) -> sql.Composed:
+    """The text that makes the stage. A row that deletes needs nothing but its key."""
+    marker = next((i for i, c in enumerate(stage.columns) if c.record.name == stage.delete_marker), None)
+    parts: list[sql.Composable] = [sql.SQL("attempt bigint"), sql.SQL("row_number bigint")]
+    for i, column in enumerate(stage.columns):
+        name = sql.Identifier(f"c{i}")
+        not_null: sql.Composable = sql.SQL("")
+        if column.not_null and (marker is None or column.record.name in stage.key):
+            not_null = sql.SQL(" NOT NULL")
+        elif column.not_null:
+            not_null = sql.SQL(" CONSTRAINT {} CHECK ({} IS NOT NULL OR {} IS TRUE)").format(
+                name, name, sql.Identifier(f"c{marker}")
+            )
+        parts.append(sql.SQL("{} {}{}").format(name, type_sql(column.type), not_null))
+    # Nothing is ever deleted from it, and a vacuum would only be in the way of its end.
+    return sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+        stage.name.identifier, sql.SQL(", ").join(parts)
+    )
+
+
+def make_stage(connection: psycopg.Connection, stage: PostgresStage) -> None:
+    """Makes the stage, with its age by the server's clock."""
+    connection.execute(create_stage(stage))
+    row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::bigint").fetchone()
+    assert row
+    what = f"streamgroups: output for {stage.table} that is not committed, begun at {row[0]} s"
+    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(stage.name.identifier, what))
+
+
+def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
+    """Drops a stage, unless it is gone.
+
+    Raises:
+        psycopg.Error: if somebody uses it.
+    """
+    with connection.transaction():
+        set_up(connection, lock_ms=_DROP_PATIENCE_MS)
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name.identifier))
+
+
+def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_s: int) -> None:
+    """Drops the stages of a schema that runs have left behind: those that are older and that nobody uses now.
+
+    What cannot be dropped, because it is in use or gone already, is left to the next batch.
+    """
+    for (name,) in connection.execute(_FIND_DEAD, [schema, older_than_s]).fetchall():
+        table = TableName(schema, name).identifier
+        with suppress(psycopg.Error), connection.transaction():
+            # Every task holds a lock on its stage for as long as it writes.
+            connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
+            connection.execute(sql.SQL("DROP TABLE {}").format(table))
+
+
+_FIND_DEAD = r"""
+    SELECT c.relname::text FROM pg_class c
+    WHERE c.relname LIKE 'streamgroups\_stage\_%%' AND c.relpersistence = 'u' AND c.relkind = 'r'
+          AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %s)
+          AND pg_has_role(c.relowner, 'USAGE')
+          AND substring(obj_description(c.oid, 'pg_class') FROM 'begun at ([0-9]+) s$')::bigint
+              < extract(epoch FROM clock_timestamp()) - %s
+"""
+
+
+def copy_into(
+    connection: psycopg.Connection, stage: PostgresStage, batches: Iterator[pa.RecordBatch], attempt: int
+) -> PostgresStaged:
+    """Writes a task's records to the stage, all of them or none.
+
+    Raises:
+        RecordRefused: if a value is refused, naming column and row.
+        SinkRefused: if the records are not those for which the stage was made.
+        StageLost: if the stage is gone.
+    """
+    n_rows = 0
+    # Only where the last record of a key wins does it matter which came first.
+    copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        stage.name.identifier,
+        sql.SQL(", ").join(
+            map(
+                sql.Identifier,
+                ["attempt", *(["row_number"] if stage.key else []), *(f"c{i}" for i in range(len(stage.columns)))],
+            )
+        ),
+    )
+    columns = [column.record for column in stage.columns]
+    try:
+        with connection.transaction(), connection.cursor() as cursor:
+            # Records may be slow to come: others do not wait for this transaction.
+            set_up(connection, idle_ms=0)
+            with cursor.copy(copy) as copying:
+                for batch in batches:
+                    _check(batch, stage)
+                    for start in range(0, len(batch), _ROWS_AT_ONCE):
+                        some = batch.slice(start, _ROWS_AT_ONCE)
+                        numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.key else []
+                        copying.write(
+                            memoryview(copy_text(some, columns, before=[attempt, *numbers], first_row=n_rows))
+                        )
+                        n_rows += len(some)
+    except psycopg.Error as e:
+        raise _copy_error(e, stage) from e
+    return PostgresStaged(stage, attempt, n_rows)
+
+
+def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
+    wanted = [(column.record.name, column.record.kind) for column in stage.columns]
+    if [(column.name, column.kind) for column in record_columns(batch.schema)] != wanted:
+        raise SinkRefused(
+            f"A task's records have the columns {', '.join(batch.schema.names)}, those of the batch are others:"
+            f" {', '.join(f'{name} ({kind.value})' for name, kind in wanted)}.",
+            remedy="Begin the batch with the schema of its records.",
+        )
+
+
+def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError:
+    doing = f"Staging rows for {stage.table}"
+    if isinstance(error, errors.UndefinedTable):
+        return lost(stage, "it is not there any more")
+    found = translated(error, doing)
+    if not isinstance(found, RecordRefused):
+        return found
+    row, column = _where(error, stage)
+    what = f"The value of column '{column}'" if column else "A value"
+    return RecordRefused(
+        f"{what} in row {row or '?'} of a task was refused by PostgreSQL: {_in_our_names(describe(error), stage)}.",
+        remedy=found.remedy,
+    )
+
+
+def _where(error: psycopg.Error, stage: PostgresStage) -> tuple[int | None, str | None]:
+    """The row, and the column, of which COPY says something; the words around them depend on the server's language."""
+    context = (error.diag.context or "").partition(stage.name.name)[2]
+    row = re.search(r"\d+", context)
+    inside = re.search(r"\bc(\d+)", context.partition('"')[0])
+    by_constraint = re.fullmatch(r"c(\d+)", error.diag.column_name or error.diag.constraint_name or "")
+    number = inside or by_constraint
+    name = stage.columns[int(number[1])].record.name if number else None
+    return (int(row[0]) if row else None), name
+
+
+def _in_our_names(text: str, stage: PostgresStage) -> str:
+    text = text.replace(stage.name.name, str(stage.table))
+    for i, column in enumerate(stage.columns):
+        text = text.replace(f'"c{i}"', f'"{column.record.name}"')
+    return text
+
+
+def lost(stage: PostgresStage, why: str) -> StageLost:
+    """What tasks had staged is not what is there."""
+    return StageLost(
+        f"The staged output of a batch for {stage.table} is lost: {why}. Nothing of the batch was written.",
+        remedy="Restart the query: it runs the batch again. A server that crashed or failed over empties its unlogged tables.",
+    )

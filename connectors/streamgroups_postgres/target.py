@@ -1,0 +1,248 @@
+"""The table that is written to: looked up, judged, made.
+
+Called by ``staging`` when a batch begins. ``judge`` is a function of what the catalogue says, so that nothing changes before all is
+checked, and every difference is told at once. Source: PostgreSQL's documentation, "System Catalogs"; "INSERT" (which unique indexes
+ON CONFLICT infers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from streamgroups.errors import NotAuthorized, SinkRefused
+from streamgroups_postgres.column_types import RecordColumn, fits
+from streamgroups_postgres.names import TableName, lock_key
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be written.
+
+    Args:
+        table: where to.
+        columns: of the records, without the delete marker.
+        key: the columns of the key; none when appending.
+        deletes: whether records may delete rows.
+    """
+
+    table: TableName
+    columns: tuple[RecordColumn, ...]
+    key: tuple[str, ...] = ()
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column of the table.
+
+    Args:
+        name: of the column.
+        type: in SQL, with its collation where it is not the type's own.
+        type_name: in ``pg_type``; a domain's is that of its base type.
+        category: the type's.
+        not_null: whether NULL is refused.
+        has_default: whether it may be left out although NULL is refused.
+        generated: whether the server alone may write it.
+    """
+
+    name: str
+    type: str
+    type_name: str
+    category: str
+    not_null: bool = False
+    has_default: bool = False
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The table, as the catalogue has it.
+
+    Args:
+        table: its name, with its schema.
+        is_table: whether it is one, and no view.
+        columns: all of them.
+        unique: the columns of each unique index that ON CONFLICT can use.
+        lacks: the rights on it that this user needs and does not have.
+    """
+
+    table: TableName
+    is_table: bool
+    columns: tuple[FoundColumn, ...]
+    unique: tuple[frozenset[str], ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+def judge(found: Found, wanted: Wanted) -> None:
+    """Refuses a table that does not fit.
+
+    Raises:
+        SinkRefused: with every difference, and what to do about each.
+        NotAuthorized: with the rights that are missing.
+    """
+    if found.lacks:
+        raise NotAuthorized(
+            f"This user may not write to table {found.table}: {', '.join(found.lacks)} not granted.",
+            remedy=f"GRANT {', '.join(found.lacks)} ON {found.table.quoted} TO the user.",
+        )
+    if not found.is_table:
+        raise SinkRefused(f"{found.table} is no table.", remedy="Write to a table, not to a view.")
+    differences = list(_differences(found, wanted))
+    if differences:
+        raise SinkRefused(
+            f"Table {found.table} does not fit the records: {'; '.join(what for what, _ in differences)}.",
+            remedy=" ".join(f"{remedy}." for _, remedy in differences),
+        )
+
+
+def _differences(found: Found, wanted: Wanted) -> Iterator[tuple[str, str]]:
+    alter = f"ALTER TABLE {found.table.quoted}"
+    there = {column.name: column for column in found.columns}
+    for column in wanted.columns:
+        name, target = sql.Identifier(column.name).as_string(), there.get(column.name)
+        if target is None:
+            add = f"{alter} ADD COLUMN {name} {column.type}"
+            yield f"it has no column '{column.name}'", f"{add}, or leave the column out of the records"
+        elif target.generated:
+            yield f"the server alone writes column '{column.name}'", f"Leave '{column.name}' out of the records"
+        elif not fits(column.kind, target.type_name, target.category):
+            yield (
+                f"column '{column.name}' is {target.type}, the records have a {column.kind.value}",
+                f"Cast '{column.name}' in the query, or {alter} ALTER COLUMN {name} TYPE {column.type}",
+            )
+    written = {column.name for column in wanted.columns}
+    for target in found.columns:
+        if target.name not in written and target.not_null and not (target.has_default or target.generated):
+            name = sql.Identifier(target.name).as_string()
+            yield (
+                f"column '{target.name}' is NOT NULL and the records lack it",
+                f"Add '{target.name}' to the records, or {alter} ALTER COLUMN {name} SET DEFAULT a value",
+            )
+    if wanted.key and frozenset(wanted.key) not in found.unique:
+        key = ", ".join(sql.Identifier(name).as_string() for name in wanted.key)
+        yield f"it has no unique index on ({key})", f"CREATE UNIQUE INDEX ON {found.table.quoted} ({key})"
+
+
+def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
+    """Looks the table up; ``None`` if there is none."""
+    row = connection.execute(_FIND_TABLE, {"name": wanted.table.quoted}).fetchone()
+    if row is None:
+        return None
+    oid, schema, name, is_table, rights = row
+    columns = connection.execute(_FIND_COLUMNS, [oid]).fetchall()
+    unique = connection.execute(_FIND_UNIQUE, [oid]).fetchall()
+    needed = ["INSERT"]
+    # ON CONFLICT and DELETE read the key.
+    needed += ["SELECT", "UPDATE"] if wanted.key else []
+    needed += ["DELETE"] if wanted.deletes else []
+    return Found(
+        TableName(schema, name),
+        is_table,
+        tuple(FoundColumn(*column) for column in columns),
+        tuple(frozenset(names) for (names,) in unique),
+        tuple(right for right in needed if right not in rights),
+    )
+
+
+def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
+    """Makes the table, unless another has made it since.
+
+    Raises:
+        SinkRefused: if there is nowhere to make it.
+        NotAuthorized: if this user may not.
+    """
+    schema = where_to_make(connection, wanted.table.schema, f"table {wanted.table}")
+    table = TableName(schema, wanted.table.name)
+    # Two that make a table at once get in each other's way in the catalogue, even with IF NOT EXISTS.
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", str(table))])
+    if (found := find(connection, wanted)) is None:
+        connection.execute(create_table(table, wanted.columns, wanted.key))
+        found = find(connection, wanted)
+    if found is None:
+        raise SinkRefused(f"Table {table} was made and is not there.", remedy="Name its schema: 'schema.table'.")
+    return found
+
+
+def where_to_make(connection: psycopg.Connection, schema: str | None, what: str) -> str:
+    """The schema in which something is made: the one that is named, or the first on the search path.
+
+    Raises:
+        SinkRefused: if there is no such schema.
+        NotAuthorized: if this user may not make tables in it.
+    """
+    row = connection.execute(_FIND_SCHEMA, {"schema": schema}).fetchone()
+    if row is None:
+        why = f"there is no schema '{schema}'" if schema else "the search path names no schema"
+        raise SinkRefused(f"Cannot make {what}: {why}.", remedy="Create the schema, or name another.")
+    found, may_create = row
+    if not may_create:
+        raise NotAuthorized(
+            f"This user may not make tables in schema '{found}', and {what} is to be made there.",
+            remedy=f"GRANT CREATE ON SCHEMA {sql.Identifier(found).as_string()} TO the user, or name another schema.",
+        )
+    return str(found)
+
+
+def create_table(table: TableName, columns: Sequence[RecordColumn], key: Sequence[str]) -> sql.Composed:
+    """The text that makes the table.
+
+    >>> from streamgroups_postgres.column_types import Kind
+    >>> id_ = RecordColumn("id", Kind.INTEGER, "bigint")
+    >>> print(create_table(TableName("public", "flights"), [id_], ["id"]).as_string())
+    CREATE TABLE "public"."flights" ("id" bigint, PRIMARY KEY ("id"))
+    """
+    parts: list[sql.Composable] = [
+        sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(column.type)) for column in columns
+    ]
+    if key:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, key))))
+    return sql.SQL("CREATE TABLE {} ({})").format(table.identifier, sql.SQL(", ").join(parts))
+
+
+def type_sql(type_: str) -> sql.SQL:
+    """A type as SQL. It comes from our own table of types, or from the catalogue."""
+    return sql.SQL(type_)
+
+
+_FIND_SCHEMA = """
+    SELECT nspname::text, has_schema_privilege(oid, 'CREATE')
+    FROM pg_namespace WHERE nspname = coalesce(%(schema)s, current_schema())
+"""
+_FIND_TABLE = """
+    SELECT c.oid, n.nspname::text, c.relname::text, c.relkind IN ('r', 'p'),
+           array_remove(ARRAY[
+               CASE WHEN has_any_column_privilege(c.oid, 'INSERT') THEN 'INSERT' END,
+               CASE WHEN has_any_column_privilege(c.oid, 'SELECT') THEN 'SELECT' END,
+               CASE WHEN has_any_column_privilege(c.oid, 'UPDATE') THEN 'UPDATE' END,
+               CASE WHEN has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END], NULL)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass(%(name)s)
+"""
+_FIND_COLUMNS = """
+    SELECT a.attname::text,
+           format_type(a.atttypid, a.atttypmod) || coalesce(
+               ' COLLATE ' || (SELECT quote_ident(cn.nspname) || '.' || quote_ident(co.collname)
+                               FROM pg_collation co JOIN pg_namespace cn ON cn.oid = co.collnamespace
+                               WHERE co.oid = a.attcollation AND a.attcollation <> t.typcollation), ''),
+           coalesce(b.typname, t.typname)::text, t.typcategory::text,
+           a.attnotnull OR t.typnotnull,
+           a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
+           a.attgenerated <> '' OR a.attidentity = 'a'
+    FROM pg_attribute a
+    JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+"""
+_FIND_UNIQUE = """
+    SELECT array_agg(a.attname::text)
+    FROM pg_index i
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+          AND NOT 0 = ANY (i.indkey::int2[])
+    GROUP BY i.indexrelid
+"""

@@ -1,0 +1,108 @@
+"""A process that writes batches to PostgreSQL exactly once, and can be killed anywhere: ``python -m integration_tests.postgres_process``.
+
+Its argument is JSON: ``conninfo``, ``do``, and where in the first batch to kill itself. Output: one row for each offset that was read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from typing import Any, NoReturn
+from unittest import mock
+
+import psycopg
+import pyarrow as pa
+
+from streamgroups.committing import commit_batch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
+from streamgroups_postgres.sink import PostgresSink
+from streamgroups_postgres.stages import PostgresStaged
+
+GROUP, P0, P1 = "billing", TopicPartition("flights", 0), TopicPartition("flights", 1)
+ROWS_IN_BATCH = 200
+
+
+def sink(conninfo: str, **settings: Any) -> PostgresSink:
+    """The sink of the tests."""
+    return PostgresSink(**{"conninfo": conninfo, "table": "flights", **settings})
+
+
+def token() -> str:
+    """One that no other batch has."""
+    return uuid.uuid4().hex
+
+
+def stage(sink: PostgresSink, *tasks: pa.RecordBatch) -> list[PostgresStaged]:
+    """Begins a batch, and stages each task's records."""
+    begun = sink.begin(tasks[0].schema, token())
+    return [sink.write(begun, iter([records]), attempt) for attempt, records in enumerate(tasks)]
+
+
+def offsets(range_: OffsetRange) -> pa.RecordBatch:
+    """One row for each offset."""
+    numbers = list(range(range_.next_offset, range_.end_offset))
+    return pa.record_batch({"partition": pa.array([range_.topic_partition.partition] * len(numbers)), "at": numbers})
+
+
+def open_at(sink: PostgresSink, positions: dict[TopicPartition, int], *, group: str = GROUP) -> None:
+    """Opens the ledger for partitions it does not know."""
+    with sink.open(group) as ledger, ledger.transaction() as transaction:
+        missing = positions.keys() - transaction.positions(positions.keys()).keys()
+        transaction.advance({tp: positions[tp] for tp in missing})
+
+
+def start(**asked: Any) -> subprocess.Popen[bytes]:
+    """Runs this module in a new process."""
+    command = [sys.executable, "-m", "integration_tests.postgres_process", json.dumps(asked)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def _die(*_: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+def _die_committing(ledger: PostgresLedger, connection: psycopg.Connection) -> None:
+    """COMMIT is sent, and nobody is there to hear of it."""
+    connection.pgconn.send_query(b"COMMIT")
+    connection.pgconn.flush()
+    _die()
+
+
+def write_batch(sink: PostgresSink, kill: str | None = None) -> None:
+    """Writes the next batch, as a driver and two tasks would."""
+    with sink.open(GROUP) as ledger:
+        at = ledger.positions([P0])[P0]
+        range_ = OffsetRange(P0, at, at + ROWS_IN_BATCH)
+        rows = offsets(range_)
+        half = ROWS_IN_BATCH // 2
+        staged = stage(sink, rows.slice(0, half), rows.slice(half))
+        if kill == "staged":
+            _die()
+        if kill == "written":
+            mock.patch.object(PostgresTransaction, "advance", _die).start()
+        if kill == "advanced":
+            mock.patch.object(PostgresLedger, "_commit", _die).start()
+        if kill == "committing":
+            mock.patch.object(PostgresLedger, "_commit", _die_committing).start()
+        commit_batch(ledger, [range_], staged, group_id=GROUP)
+    sink.discard(staged[0].stage)
+
+
+def _main() -> None:
+    asked = json.loads(sys.argv[1])
+    to = sink(asked["conninfo"])
+    while True:
+        write_batch(to, asked.get("kill"))
+        # Whoever kills at random waits for the first.
+        sys.stdout.buffer.write(b".")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,81 @@
+"""X2: settings of the PostgreSQL sink that cannot be meant are refused before anything is touched, and a password is never shown."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import InvalidOption
+from streamgroups_postgres.names import TableName, lock_key
+from streamgroups_postgres.sink import PostgresSink
+
+URL = "postgresql://me:geheim@db.example/flights"
+
+
+def sink(**settings: Any) -> PostgresSink:
+    return PostgresSink(**{"conninfo": URL, "table": "flights", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"conninfo": ""}, "Option 'conninfo' is empty.*postgresql://"),
+        ({"conninfo": "geheim"}, "Option 'conninfo' is empty, or none"),
+        ({"conninfo": "postgresql://me:ge%heim@db"}, "percent-encode"),
+        ({"conninfo": "hosst=db password=geheim"}, "none that libpq understands"),
+        ({"table": ""}, "Option 'table' is ''.*Write 'table' or 'schema.table'"),
+        ({"table": "a.b.c"}, "Option 'table' is 'a.b.c'"),
+        ({"table": '"Flights"'}, "without quotes"),
+        ({"table": "x" * 64}, "64 bytes.*at most 63"),
+        ({"table": "s." + "ü" * 32}, "64 bytes"),
+        ({"ledger_table": "a."}, "Option 'ledger_table'"),
+        ({"ledger_table": "flights"}, "both 'flights'.*a table of its own"),
+        ({"stage_schema": "a.b"}, "Option 'stage_schema'"),
+        ({"stage_retention_s": 0}, "'stage_retention_s' is 0"),
+        ({"mode": "merge"}, "'mode' is 'merge'.*'append' or 'upsert'"),
+        ({"mode": "upsert"}, "needs a key.*key="),
+        ({"key": ("id",)}, "has no use for 'key'.*mode='upsert'"),
+        ({"delete_marker": "gone"}, "has no use for 'delete_marker'"),
+        ({"mode": "upsert", "key": "id"}, "'key' is 'id'.*Give the names"),
+        ({"mode": "upsert", "key": ("id", "")}, "Give the names"),
+        ({"mode": "upsert", "key": ("id", "id")}, "names a column twice"),
+        ({"mode": "upsert", "key": ("id",), "delete_marker": "id"}, "'delete_marker' is 'id'.*not in the key"),
+        ({"mode": "upsert", "key": ("id",), "delete_marker": ""}, "'delete_marker' is ''"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidOption, match=told) as refused:
+        sink(**settings)
+    assert "heim" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "geheim" not in repr(sink())
+    assert repr(sink()).startswith("PostgresSink(table='flights', mode='append'")
+
+
+def test_it_goes_to_the_tasks() -> None:
+    given = sink(mode="upsert", key=("a", "b"), delete_marker="gone")
+    assert pickle.loads(pickle.dumps(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("flights", '"flights"'),
+        ("Air.Flights", '"Air"."Flights"'),
+        ("select", '"select"'),
+        ("o'hare; --", '"o\'hare; --"'),
+    ],
+)
+def test_names_are_taken_letter_by_letter(text: str, quoted: str) -> None:
+    name = TableName.parse(text, "table")
+    assert (name.quoted, str(name)) == (quoted, text)
+
+
+def test_locks_have_the_keys_they_always_had() -> None:
+    """Members of different versions share a ledger."""
+    assert lock_key("streamgroups_ledger", "billing", "flights", 3) == -1421616629372045499

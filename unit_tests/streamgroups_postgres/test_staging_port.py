@@ -1,0 +1,15 @@
+"""The sink is what its port asks for; mypy is the judge."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamgroups.staging import StagingSink
+from streamgroups_postgres.sink import PostgresSink
+from streamgroups_postgres.stages import PostgresStage, PostgresStaged
+
+
+def test_it_is_a_staging_sink() -> None:
+    sink: StagingSink[pa.Schema, pa.RecordBatch, PostgresStage, PostgresStaged]
+    sink = PostgresSink(conninfo="dbname=x", table="t")
+    assert sink.write.__doc__

@@ -1,0 +1,126 @@
+"""X2: a table that does not fit is refused with every difference and its remedy; the texts of SQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.errors import NotAuthorized, SinkRefused
+from streamgroups_postgres.column_types import record_columns
+from streamgroups_postgres.merging import append, upsert
+from streamgroups_postgres.names import TableName
+from streamgroups_postgres.stages import PostgresStage, create_stage, stage_columns
+from streamgroups_postgres.target import Found, FoundColumn, Wanted, create_table, judge
+
+TABLE = TableName("public", "flights")
+COLUMNS = record_columns(pa.schema({"id": pa.int64(), "delay": pa.float64()}))
+ID = FoundColumn("id", "bigint", "int8", "N", not_null=True)
+DELAY = FoundColumn("delay", "double precision", "float8", "N", not_null=True)
+NOTE = FoundColumn("note", "text", "text", "S")
+FOUND = Found(TABLE, True, (ID, DELAY, NOTE), (frozenset({"id"}),))
+APPEND, UPSERT = Wanted(TABLE, COLUMNS), Wanted(TABLE, COLUMNS, ("id",))
+
+
+def test_what_fits_is_taken() -> None:
+    judge(FOUND, APPEND)
+    judge(FOUND, UPSERT)
+    for harmless in (
+        replace(NOTE, not_null=True, has_default=True),
+        replace(NOTE, not_null=True, generated=True),
+    ):
+        judge(replace(FOUND, columns=(ID, DELAY, harmless)), APPEND)
+
+
+@pytest.mark.parametrize(
+    ("found", "what", "remedy"),
+    [
+        (replace(FOUND, is_table=False), "is no table", "not to a view"),
+        (replace(FOUND, columns=(ID,)), "it has no column 'delay'", 'ADD COLUMN "delay" double precision'),
+        (
+            replace(FOUND, columns=(ID, replace(DELAY, type="text", type_name="text", category="S"))),
+            "column 'delay' is text, the records have a float",
+            'ALTER COLUMN "delay" TYPE double precision',
+        ),
+        (replace(FOUND, columns=(ID, replace(DELAY, generated=True))), "the server alone writes", "Leave 'delay' out"),
+        (
+            replace(FOUND, columns=(ID, DELAY, replace(NOTE, not_null=True))),
+            "column 'note' is NOT NULL and the records lack it",
+            'ALTER COLUMN "note" SET DEFAULT',
+        ),
+        (replace(FOUND, unique=(frozenset({"id", "delay"}),)), "no unique index on", 'ON "public"."flights" ("id")'),
+    ],
+)
+def test_what_does_not_fit_is_refused(found: Found, what: str, remedy: str) -> None:
+    with pytest.raises(SinkRefused) as refused:
+        judge(found, UPSERT)
+    assert what in refused.value.what
+    assert remedy in refused.value.remedy
+
+
+def test_all_differences_are_told_at_once() -> None:
+    with pytest.raises(
+        SinkRefused, match=r"no column 'delay'; it has no unique index.*ADD COLUMN.*CREATE UNIQUE INDEX"
+    ):
+        judge(replace(FOUND, columns=(ID,), unique=()), UPSERT)
+
+
+def test_missing_rights_are_told_by_name() -> None:
+    with pytest.raises(NotAuthorized, match=r'SELECT, UPDATE not granted. GRANT SELECT, UPDATE ON "public"."flights"'):
+        judge(replace(FOUND, lacks=("SELECT", "UPDATE")), UPSERT)
+
+
+def stage(*, key: tuple[str, ...] = (), delete_marker: str | None = None) -> PostgresStage:
+    schema = {"id": pa.int64(), "delay": pa.float64()} | ({delete_marker: pa.bool_()} if delete_marker else {})
+    columns = stage_columns(record_columns(pa.schema(schema)), FOUND.columns, key, delete_marker)
+    return PostgresStage(TableName("public", "s"), TABLE, columns, key, delete_marker)
+
+
+def test_a_new_table() -> None:
+    assert create_table(TABLE, COLUMNS, ("id", "delay")).as_string() == (
+        'CREATE TABLE "public"."flights" ("id" bigint, "delay" double precision, PRIMARY KEY ("id", "delay"))'
+    )
+
+
+def test_a_stage_refuses_what_the_table_would() -> None:
+    assert create_stage(stage()).as_string() == (
+        'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, row_number bigint, "c0" bigint NOT NULL,'
+        ' "c1" double precision NOT NULL) WITH (autovacuum_enabled = false)'
+    )
+
+
+def test_a_row_that_deletes_needs_only_its_key() -> None:
+    assert create_stage(stage(key=("id",), delete_marker="gone")).as_string() == (
+        'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, row_number bigint, "c0" bigint NOT NULL,'
+        ' "c1" double precision CONSTRAINT "c1" CHECK ("c1" IS NOT NULL OR "c2" IS TRUE), "c2" boolean)'
+        " WITH (autovacuum_enabled = false)"
+    )
+
+
+def test_appending() -> None:
+    assert append(stage()).as_string() == (
+        'INSERT INTO "public"."flights" ("id", "delay") SELECT "c0", "c1" FROM "public"."s" WHERE attempt = ANY (%s)'
+    )
+
+
+def test_upserting() -> None:
+    assert upsert(stage(key=("id",))).as_string() == (
+        'WITH last AS NOT MATERIALIZED (SELECT DISTINCT ON ("c0") "c0", "c1" FROM "public"."s"'
+        " JOIN unnest(%s::bigint[]) WITH ORDINALITY AS task (number, place) ON attempt = task.number"
+        ' ORDER BY "c0", task.place DESC, row_number DESC)'
+        ' INSERT INTO "public"."flights" ("id", "delay") SELECT "c0", "c1" FROM last WHERE false IS NOT TRUE'
+        ' ON CONFLICT ("id") DO UPDATE SET "delay" = EXCLUDED."delay"'
+    )
+
+
+def test_upserting_what_is_all_key() -> None:
+    assert upsert(stage(key=("id", "delay"))).as_string().endswith('ON CONFLICT ("id", "delay") DO NOTHING')
+
+
+def test_deleting() -> None:
+    text = upsert(stage(key=("id",), delete_marker="gone")).as_string()
+    assert (
+        ', gone AS (DELETE FROM "public"."flights" AS old USING last WHERE last."c2" AND old."id" = last."c0")' in text
+    )
+    assert 'FROM last WHERE "c2" IS NOT TRUE' in text
