@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 import streamgroups as sg
 from integration_tests.delta_tables import (
     GROUP,
+    SCHEMA,
     DeltaProcess,
     commit,
     open_at,
@@ -170,6 +171,22 @@ def test_a_commit_that_is_always_overtaken_gives_up_in_time(tmp_path: Path) -> N
     with pytest.raises(LedgerConflict, match="committed to by others faster than by group 'billing'"):
         slow()
     assert _offsets(tmp_path / "t") == []
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_commit_that_fails_after_it_was_done_is_not_done_twice(tmp_path: Path, mode: str) -> None:
+    uri = tmp_path / "t"
+    DeltaTable.create(uri, SCHEMA, configuration={"delta.checkpointInterval": "1"})
+    sink = sg.DeltaSink(uri=str(uri), mode=mode, key=("offset",) if mode == "merge" else ())
+    open_at(sink)
+    _, staged = stage(sink, records(0, 5))
+    # deltalake writes a checkpoint after the commit; where it belongs there is a directory.
+    version = DeltaTable(uri).version() + 1
+    (uri / f"_delta_log/{version:020}.checkpoint.parquet/x").mkdir(parents=True)
+    with sink.open(GROUP) as ledger, pytest.raises(LedgerConflict):
+        commit_batch(ledger, [OffsetRange(partition(0), 0, 5)], staged, group_id=GROUP)
+    assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "AlreadyDone"
+    assert (_offsets(uri), DeltaTable(uri).version()) == ([0, 1, 2, 3, 4], version)
 
 
 def test_positions_stay_when_the_log_becomes_a_checkpoint(tmp_path: Path) -> None:

@@ -284,6 +284,35 @@ def test_a_null_that_may_not_be_is_refused_in_the_task(uri: str) -> None:
     assert write_batch(sink, 0, 1, pa.table({"id": [1]})) == "Commit"
 
 
+def test_a_row_that_deletes_need_not_be_whole(uri: str) -> None:
+    strict = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)])
+    DeltaTable.create(uri, strict)
+    sink = sg.DeltaSink(uri=uri, mode="merge", key=("id",), delete_marker="gone")
+    open_at(sink)
+
+    def batch(begin: int, n: list[int | None], gone: list[bool]) -> str:
+        rows = {"id": pa.array([1, 2], pa.int64()), "n": pa.array(n, pa.int64()), "gone": gone}
+        return write_batch(sink, begin, begin + 1, pa.table(rows))
+
+    batch(0, [5, 6], [False, False])
+    with pytest.raises(SinkRefused):
+        batch(1, [None, 7], [False, False])
+    assert _rows(uri) == [{"id": 1, "n": 5}, {"id": 2, "n": 6}]
+    batch(1, [None, 7], [True, False])
+    assert _rows(uri) == [{"id": 2, "n": 7}]
+
+
+@pytest.mark.parametrize("partition_by", [("p",), ("f",)])
+def test_a_table_without_columns_yet_is_left_as_it_is_by_what_does_not_fit(
+    uri: str, partition_by: tuple[str, ...]
+) -> None:
+    open_at(sg.DeltaSink(uri=uri, partition_by=partition_by))
+    version = DeltaTable(uri).version()
+    with pytest.raises(SinkRefused, match="partition"):
+        sg.DeltaSink(uri=uri).begin(pa.schema([("id", pa.int64()), ("f", pa.float64())]), "a")
+    assert DeltaTable(uri).version() == version
+
+
 def test_columns_that_change_under_a_batch_are_told(uri: str) -> None:
     sink = sg.DeltaSink(uri=uri)
     open_at(sink)

@@ -144,7 +144,8 @@ class _Transaction:
                     f"Table {self._target.uri} was made anew since the batch began.", remedy="Restart the query."
                 )
             fit = self._target.fits(table, _stored(stage, self._target))
-            if fit.new or not (fit.required & set(stage.schema.names)) <= stage.required:
+            merges = self._target.mode is Mode.MERGE
+            if fit.new or not (merges or fit.required <= stage.required):
                 raise SinkRefused(
                     f"The columns of table {self._target.uri} were changed since the batch began.",
                     remedy="Restart the query: its next batch begins with the new columns.",

@@ -100,5 +100,5 @@ def _obstacles(demands: Demands, *, replaces: bool) -> Iterable[str]:
     if demands.settings.get("delta.columnMapping.mode", "none") != "none":
         yield "column mapping"
     # A file with a deletion vector is removed by its path and its vector, and deltalake takes the path only.
-    if replaces and demands.settings.get("delta.enableDeletionVectors", "").lower() == "true":
+    if replaces and "deletionVectors" in demands.features:
         yield "deletion vectors"

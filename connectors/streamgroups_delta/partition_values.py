@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from streamgroups.errors import RecordRefused
+
 #: The values of one partition in the order of its columns, as the log has them; ``None`` is null.
 Values: TypeAlias = tuple[str | None, ...]
 
@@ -55,7 +57,13 @@ def text(value: Any) -> str | None:
     >>> text(pa.scalar(datetime(2026, 11, 21, 8), pa.timestamp("us", "UTC")))
     '2026-11-21 08:00:00.000000'
     """
-    plain = value.as_py()
+    try:
+        plain = value.as_py()
+    except (OverflowError, ValueError) as e:
+        raise RecordRefused(
+            f"A value of a partition column cannot be written in the table's log: {e}",
+            remedy="Correct it, or filter it out.",
+        ) from None
     if plain is None or plain == "":
         return None
     if isinstance(plain, bool):

@@ -120,9 +120,11 @@ class DeltaSink:
         self._check_columns(staged)
         stored = pa.schema([column for column in staged if column.name != self.delete_marker])
         table, fit = self._target.prepare(stored)
-        partition_by = () if self.mode == Mode.MERGE.value else tuple(table.metadata().partition_columns)
-        check_simple(staged, partition_by, "the table's partitioning")
-        return Stage(token, table_id(table), table.version(), staged, partition_by, fit.required | set(self.key))
+        merges = self.mode == Mode.MERGE.value
+        # What is merged is read again, and deltalake checks what comes of it: a row that deletes need not be whole.
+        partition_by = () if merges else tuple(table.metadata().partition_columns)
+        required = frozenset(self.key) if merges else fit.required
+        return Stage(token, table_id(table), table.version(), staged, partition_by, required)
 
     def _check_columns(self, schema: pa.Schema) -> None:
         for argument, names in (("key", self.key), ("partition_by", self.partition_by)):

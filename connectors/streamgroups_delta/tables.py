@@ -23,7 +23,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from streamgroups.errors import LedgerConflict, SinkRefused
 from streamgroups_delta.failures import telling, translated
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
-from streamgroups_delta.schemas import Fit, as_delta, fit, nullable
+from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullable
 
 #: The column of a table that has a ledger and no output yet.
 NO_OUTPUT_YET = "streamgroups_no_output_yet"
@@ -134,6 +134,14 @@ class Target:
         Raises:
             SinkRefused: if they do not, with the remedy.
         """
+        self._check_partitioning(table, records)
+        # A merge is done by deltalake, which looks after constraints itself.
+        if self.mode is not Mode.MERGE:
+            replaces = self.mode is Mode.OVERWRITE_PARTITIONS
+            check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
+        return fit(table_schema(table), records, uri=self.uri)
+
+    def _check_partitioning(self, table: DeltaTable, records: pa.Schema) -> None:
         actual = tuple(table.metadata().partition_columns)
         if self.partition_by and self.partition_by != actual:
             raise SinkRefused(
@@ -145,11 +153,7 @@ class Target:
                 f"Table {self.uri} is partitioned by '{missing[0]}', and the records have no such column.",
                 remedy="Add it to the records.",
             )
-        # A merge is done by deltalake, which looks after constraints itself.
-        if self.mode is not Mode.MERGE:
-            replaces = self.mode is Mode.OVERWRITE_PARTITIONS
-            check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
-        return fit(table_schema(table), records, uri=self.uri)
+        check_simple(records, actual, "the table's partitioning")
 
     def prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
         """The table, ready for these records: made, or changed where that is wanted.
@@ -171,16 +175,14 @@ class Target:
         return table, found
 
     def _put_columns_in_place(self, table: DeltaTable, records: pa.Schema) -> None:
-        actual = tuple(table.metadata().partition_columns)
-        if self.partition_by and self.partition_by != actual:
-            self.fits(table, records)
+        self._check_partitioning(table, records)
         self._with_features(table, records)
         with self._changing(table):
             table.create_write_transaction(
                 [],
                 "overwrite",
                 Schema.from_arrow(nullable(records)),
-                list(actual),
+                list(table.metadata().partition_columns),
                 commit_properties=CommitProperties(max_commit_retries=EXACTLY),
             )
 
