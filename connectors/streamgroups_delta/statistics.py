@@ -34,8 +34,8 @@ def statistics(rows: pa.Table) -> str:
     """
     columns = {name: rows.column(name) for name in rows.column_names[:_MOST_COLUMNS]}
     nulls = {name: str(column.null_count) for name, column in columns.items() if not pa.types.is_struct(column.type)}
-    bounded = {name: column for name, column in columns.items() if _has_bounds(column)}
-    low, high = ({name: _bound(column, of) for name, column in bounded.items()} for of in ("min", "max"))
+    bounds = {name: _bounds(column) for name, column in columns.items() if _has_bounds(column)}
+    low, high = ({name: both[i] for name, both in bounds.items()} for i in range(2))
     told = {"numRecords": str(rows.num_rows)}
     if None not in low.values() and None not in high.values():
         told |= {"minValues": _object(low), "maxValues": _object(high)}
@@ -56,12 +56,16 @@ def _has_bounds(column: pa.ChunkedArray) -> bool:
     return not (pa.types.is_nested(of) or pa.types.is_binary(of)) and column.null_count < len(column)
 
 
-def _bound(column: pa.ChunkedArray, end: str) -> str | None:
-    """One of a column's bounds as JSON; ``None`` if it has none that every reader sees alike."""
-    of = column.type
-    if pa.types.is_floating(of) and pc.any(pc.is_nan(column)).as_py():
-        return None
-    value = pc.min_max(column)[end]
+def _bounds(column: pa.ChunkedArray) -> tuple[str | None, str | None]:
+    """A column's bounds as JSON; ``None`` for one that not every reader sees alike."""
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        return None, None
+    both = pc.min_max(column)
+    return _bound(both["min"], upper=False), _bound(both["max"], upper=True)
+
+
+def _bound(value: Any, *, upper: bool) -> str | None:
+    of = value.type
     if pa.types.is_timestamp(of):
         return _instant(value.value, "Z" if of.tz else "")
     if pa.types.is_date(of):
@@ -73,7 +77,7 @@ def _bound(column: pa.ChunkedArray, end: str) -> str | None:
     if isinstance(plain, float) and not math.isfinite(plain):
         return None
     if isinstance(plain, str):
-        return _text(_cut(plain, upper=end == "max"))
+        return _text(_cut(plain, upper=upper))
     return json.dumps(plain)
 
 
