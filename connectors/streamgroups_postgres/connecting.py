@@ -138,6 +138,7 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "40": (LedgerConflict, "Try again."),
     "55P03": (LedgerConflict, "Another transaction holds what this one needs; try again."),
     "08": (SinkUnreachable, "Check that the server runs; then try again."),
+    "57014": (SinkUnreachable, "If statement_timeout has ended it, set a longer one for this user; then try again."),
     "57": (SinkUnreachable, _FROM_THE_SERVER),
     "53": (SinkUnreachable, "The server is out of disk, memory or connections: make room; then try again."),
     "58": (SinkUnreachable, _FROM_THE_SERVER),

@@ -48,6 +48,7 @@ def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError])
         (errors.LockNotAvailable, LedgerConflict),
         (errors.AdminShutdown, SinkUnreachable),
         (errors.CrashShutdown, SinkUnreachable),
+        (errors.QueryCanceled, SinkUnreachable),
         (errors.CannotConnectNow, SinkUnreachable),
         (errors.ConnectionFailure, SinkUnreachable),
         (errors.TooManyConnections, SinkUnreachable),
