@@ -12,7 +12,14 @@ import pytest
 DOCUMENTS = [
     p for p in (Path(__file__).parent.parent / "docs").glob("*.rst") if ">>> " in p.read_text(encoding="utf-8")
 ]
-PACKAGES = ("streamgroups", "streamgroups_kafka", "streamgroups_delta", "streamgroups_postgres", "streamgroups_spark", "streamgroups_broker")
+PACKAGES = (
+    "streamgroups",
+    "streamgroups_kafka",
+    "streamgroups_delta",
+    "streamgroups_postgres",
+    "streamgroups_spark",
+    "streamgroups_broker",
+)
 
 
 def _modules() -> list[str]:

@@ -1,0 +1,133 @@
+"""X2, X4, S6: queries that write to PostgreSQL and to Delta tables: output and positions change together; the group follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import streamgroups as sg
+from integration_tests.harness import committed, produce, wait_until
+from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
+from streamgroups.errors import InvalidOption
+from streamgroups.staging import StagingSink
+
+N = 200
+ReadBack = Callable[[], list[int]]
+
+
+@pytest.fixture(params=["postgres", "delta"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StagingSink[Any, Any, Any, Any], ReadBack]:
+    """A sink, and what it holds as another reader sees it."""
+    if request.param == "postgres":
+        conninfo = request.getfixturevalue("postgres")
+
+        def rows() -> list[int]:
+            with psycopg.connect(conninfo) as db:
+                return sorted(n for (n,) in db.execute("SELECT number FROM board").fetchall())
+
+        return sg.PostgresSink(conninfo=conninfo, table="board"), rows
+    path = str(tmp_path / "board")
+    return sg.DeltaSink(uri=path), lambda: sorted(DeltaTable(path).to_pyarrow_table().column("number").to_pylist())
+
+
+class Board:
+    """A query that writes the numbers of records to a sink."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path, sink: Any
+    ) -> None:
+        self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
+        self.checkpoint, self.sink = checkpoint, sink
+
+    def numbers(self, **options: str) -> DataFrame:
+        usual = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.topic,
+            "group.id": self.group,
+            "startingPosition": "TRIM_HORIZON",
+            "maxOffsetsPerTrigger": "120",
+        }
+        source = self.spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
+        return source.select(F.col("key").cast("string").cast("int").alias("number"))
+
+    def run(self, df: DataFrame | None = None) -> None:
+        run(sg.exactly_once(self.numbers() if df is None else df, sink=self.sink, checkpoint=str(self.checkpoint)))
+
+
+@pytest.fixture
+def board(
+    spark: SparkSession,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    target: tuple[StagingSink[Any, Any, Any, Any], ReadBack],
+) -> Board:
+    """See `Board`; its topic has `N` records."""
+    topic = new_topic(2)
+    produce(bootstrap, topic, N, partitions=2)
+    return Board(spark, bootstrap, topic, group, tmp_path / "checkpoint", target[0])
+
+
+@pytest.fixture
+def read_back(target: tuple[StagingSink[Any, Any, Any, Any], ReadBack]) -> ReadBack:
+    """What the sink holds."""
+    return target[1]
+
+
+def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: ReadBack) -> None:
+    board.run()
+    assert read_back() == list(range(N))
+    # Spark's note of the last batch is lost.
+    forget_last_commit_of(board.checkpoint)
+    board.run()
+    # The whole checkpoint is lost.
+    board.checkpoint = board.checkpoint.with_name("another")
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    board.run()
+    assert read_back() == list(range(N + 10))
+    there = {0: N // 2 + 5, 1: N // 2 + 5}
+    wait_until(lambda: committed(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
+
+
+def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack) -> None:
+    board.run()
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    broken = board.numbers().select(
+        F.when(F.col("number") == N + 5, F.raise_error(F.lit("no such flight")))
+        .otherwise(F.col("number"))
+        .cast("int")
+        .alias("number")
+    )
+    with pytest.raises(StreamingQueryException, match="no such flight"):
+        board.run(broken)
+    assert read_back() == list(range(N))
+    board.run()
+    assert read_back() == list(range(N + 10))
+
+
+def test_two_sinks_of_one_group_are_refused(board: Board, tmp_path: Path) -> None:
+    board.run()
+    with pytest.raises(InvalidOption, match=rf"Group '{board.group}' has a ledger in .* already"):
+        sg.exactly_once(board.numbers(), sink=sg.DeltaSink(uri=str(tmp_path / "other")), checkpoint=str(tmp_path / "c"))
+
+
+def test_secrets_reach_no_plan(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
+    if not isinstance(board.sink, sg.PostgresSink):
+        pytest.skip("a local Delta table has no login")
+    writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+        query.explain(True)
+        assert board.sink.conninfo not in capfd.readouterr().out + str(query.lastProgress)
+    finally:
+        query.stop()
