@@ -151,7 +151,7 @@ def campaign(
         AssertionError: if it cannot go on: a point is not passed, or the queries do not read to the end.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    _create(bootstrap, topic)
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -224,12 +224,17 @@ def _judged(kills: Counter[str], n_records: int, arrived: list[tuple[int, str]])
     )
 
 
+def _create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+
+
 @contextmanager
 def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, ReadBack]]:
     """Where a campaign writes to, and who reads it back: no code of ours."""
     if sink == "kafka":
         topic = f"out-{uuid.uuid4().hex[:8]}"
-        AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        _create(bootstrap, topic)
         yield topic, lambda: [(m.partition, m.value.decode().rstrip(".")) for m in read_committed(bootstrap, topic)]
     elif sink == "postgres":
         import psycopg
