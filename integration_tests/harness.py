@@ -194,6 +194,7 @@ class QueryProcess:
         options: of the source, ``kafka.*`` included.
         trigger: as for ``DataStreamWriter.trigger``; default: as fast as it can.
         batch_delay_s: how long each batch sleeps before its output is written, to hold it in flight.
+        supervised: how often ``sg.supervise`` runs it, one time after the other; 0: it runs without.
     """
 
     directory: Path
@@ -201,6 +202,7 @@ class QueryProcess:
     options: Mapping[str, str]
     trigger: Mapping[str, object] = field(default_factory=dict)
     batch_delay_s: float = 0.0
+    supervised: int = 0
     process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] | None = None
 
@@ -226,6 +228,7 @@ class QueryProcess:
             },
             "trigger": dict(self.trigger),
             "batch_delay_s": self.batch_delay_s,
+            "supervised": self.supervised,
         }
         self._log = self.log_path.open("ab")
         self.process = subprocess.Popen(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.spark_sessions import session_builder
@@ -34,12 +35,22 @@ def main(config: dict[str, Any]) -> int:
         path.with_suffix(".part").write_text(json.dumps({"records": records}))
         path.with_suffix(".part").rename(path)
 
-    reader = spark.readStream.format("streamgroups").options(**config["options"])
-    writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"])
-    if config["trigger"]:
-        writer = writer.trigger(**config["trigger"])
-    query = writer.start()
+    def start() -> StreamingQuery:
+        reader = spark.readStream.format("streamgroups").options(**config["options"])
+        writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"])
+        if config["trigger"]:
+            writer = writer.trigger(**config["trigger"])
+        return writer.start()
 
+    for _ in range(config["supervised"]):
+        # On one line each, for the test to find.
+        print("jvm", spark._jvm.ProcessHandle.current().pid(), flush=True)  # type: ignore[union-attr]  # noqa: T201
+        print(sg.supervise(start), flush=True)  # noqa: T201
+    if config["supervised"]:
+        spark.stop()
+        return 0
+
+    query = start()
     asked_to_stop = threading.Event()
     # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())

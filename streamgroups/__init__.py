@@ -13,6 +13,7 @@ from streamgroups._version import __version__
 if TYPE_CHECKING:
     from streamgroups.groups.cursors.message import Message
     from streamgroups.groups.cursors.starting import CursorType
+    from streamgroups.supervision import RestartPolicy
     from streamgroups_delta.sink import DeltaSink
     from streamgroups_kafka.group_cursors import GroupCursors
     from streamgroups_postgres.sink import PostgresSink
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.foreach_ledger import ledger
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
+    from streamgroups_spark.supervising import supervise
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
     AT_TIME = CursorType.AT_TIME
@@ -35,8 +37,10 @@ _WHERE = {
     "MetricsListener": "streamgroups_spark.metrics_listener",
     "PostgresSink": "streamgroups_postgres.sink",
     "exactly_once": "streamgroups_spark.exactly_once",
+    "RestartPolicy": "streamgroups.supervision",
     "ledger": "streamgroups_spark.foreach_ledger",
     "register": "streamgroups_spark.registering",
+    "supervise": "streamgroups_spark.supervising",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
 
@@ -52,10 +56,12 @@ __all__ = [
     "Message",
     "MetricsListener",
     "PostgresSink",
+    "RestartPolicy",
     "__version__",
     "exactly_once",
     "ledger",
     "register",
+    "supervise",
 ]
 
 

@@ -23,6 +23,7 @@ cause of a failed query)::
     ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    ├── QueryGivenUp            a supervised query failed for good, or too often
     ├── InvalidCursor           a cursor was altered, or made with another key or by another process
     ├── CursorExpired           a cursor was returned more than five minutes ago
     └── EmbeddedBrokerError     the embedded broker could not be started or has died
@@ -184,6 +185,12 @@ class OffsetFormat(StreamGroupsError):
     """An offset read from a checkpoint was not written by this library, or by a newer version of it."""
 
     code = "offset_format"
+
+
+class QueryGivenUp(StreamGroupsError):
+    """A supervised query is not started again: it failed for good, or too often without progress."""
+
+    code = "query_given_up"
 
 
 class InvalidCursor(StreamGroupsError):

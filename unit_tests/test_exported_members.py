@@ -21,6 +21,8 @@ OFFERED = {
     "Message",
     "MetricsListener",
     "PostgresSink",
+    "RestartPolicy",
+    "supervise",
     *CURSOR_TYPES,
 }
 

@@ -16,7 +16,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from streamgroups.batches.offset_json import BatchOffset, decode
-from streamgroups.errors import OffsetFormat, StreamGroupsError
+from streamgroups.errors import OffsetFormat
+from streamgroups.failures import failure_in
 from streamgroups.partitions import TopicPartition
 
 
@@ -194,7 +195,6 @@ def read_time_ms(timestamp: str | None) -> int | None:
     return None
 
 
-_OURS = re.compile(r"\bstreamgroups\.errors\.(\w+)")
 _JAVA = re.compile(r"\b(?:[a-z_][\w]*\.)+([A-Z]\w*(?:Exception|Error))\b")
 
 
@@ -214,9 +214,8 @@ def cause_of(exception: str | None, error_class: str | None) -> str | None:
     """
     if exception is None:
         return None
-    ours = {cls.__name__: cls.code for cls in StreamGroupsError.__subclasses__()}
-    named = [ours[name] for name in _OURS.findall(exception) if name in ours]
-    if named:
-        return named[-1]
+    ours = failure_in(exception).code
+    if ours is not None:
+        return ours
     java = _JAVA.findall(exception)
     return error_class or (java[-1] if java else "unknown")

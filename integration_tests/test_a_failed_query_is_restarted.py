@@ -1,0 +1,151 @@
+"""X2: a supervised query that fails goes on from its checkpoint, is given up by the rule, and stops when it is asked to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from integration_tests.harness import (
+    QueryProcess,
+    arrived,
+    end_offsets,
+    expected,
+    produce,
+    sharing,
+    wait_until,
+)
+from streamgroups.errors import QueryGivenUp
+
+PARTITIONS = 2
+RECORDS = 40
+
+
+class Unreliable:
+    """A query until there is nothing more to read, in batches of 10 records, whose sink fails when it is told to."""
+
+    def __init__(self, spark: SparkSession, options: dict[str, str], checkpoint: Path, fails_at: list[int]) -> None:
+        self._spark, self._options, self._checkpoint = spark, options, checkpoint
+        self._fails_at = list(fails_at)
+        self.runs = 0
+        self.records: Counter[tuple[str, int, int]] = Counter()
+
+    def start(self) -> StreamingQuery:
+        self.runs += 1
+        reader = self._spark.readStream.format("streamgroups").options(**self._options)
+        return (
+            reader.option("maxOffsetsPerTrigger", "10")
+            .load()
+            .writeStream.foreachBatch(self._write)
+            .queryName("departures")
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def _write(self, batch: DataFrame, _batch_id: int) -> None:
+        rows = [(r.topic, r.partition, r.offset) for r in batch.select("topic", "partition", "offset").collect()]
+        if rows and self._fails_at and self._fails_at[0] == self.records.total():
+            del self._fails_at[0]
+            raise RuntimeError("the sink is down")
+        self.records.update(rows)
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str], bootstrap: str) -> str:
+    made = new_topic(PARTITIONS)
+    produce(bootstrap, made, RECORDS, partitions=PARTITIONS)
+    return made
+
+
+@pytest.fixture
+def unreliable(
+    spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> Callable[..., Unreliable]:
+    def make(fails_at: list[int], **more: str) -> Unreliable:
+        options = {**sharing(bootstrap, group, topic, "classic"), **more}
+        return Unreliable(spark, options, tmp_path / "checkpoint", fails_at)
+
+    return make
+
+
+def test_it_goes_on_where_it_failed(
+    unreliable: Callable[..., Unreliable],
+    bootstrap: str,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two failures in a row would be one too many if the batches between them did not count."""
+    query = unreliable(fails_at=[0, 10, 10])
+    before = signal.getsignal(signal.SIGTERM)
+    policy = sg.RestartPolicy(first_wait_ms=1, most_failures=2)
+    with caplog.at_level(logging.WARNING, "streamgroups_spark.supervising"):
+        outcome = sg.supervise(query.start, policy=policy)
+    assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
+    assert query.records == dict.fromkeys(expected(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    told = [r.getMessage() for r in caplog.records]
+    again = "Query departures failed, and is started again in _ s"
+    first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
+    later = f"{again} (it had finished batches): RuntimeError: the sink is down"
+    assert [re.sub(r"\d+\.\d s", "_ s", line) for line in told] == [first, later, first]
+
+
+def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:
+    """One of which is that it cannot even be started."""
+    query = unreliable(fails_at=[0] * 9)
+    cannot = [OSError("no such disk")]
+
+    def start() -> StreamingQuery:
+        if cannot:
+            raise cannot.pop()
+        return query.start()
+
+    with pytest.raises(QueryGivenUp, match="2 runs in a row failed before they finished a batch") as given_up:
+        sg.supervise(start, policy=sg.RestartPolicy(first_wait_ms=1, most_failures=2))
+    assert "RuntimeError: the sink is down" in str(given_up.value)
+    assert isinstance(given_up.value.__cause__, StreamingQueryException)
+    assert query.runs == 1
+
+
+def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[..., Unreliable]) -> None:
+    """The errors of the source are known through Spark."""
+    query = unreliable(fails_at=[], subscribe="nonesuch")
+    with pytest.raises(QueryGivenUp, match=r"does not pass by itself.*UnknownTopic: Topic 'nonesuch' does not exist"):
+        sg.supervise(query.start)
+    assert query.runs == 1
+
+
+def test_it_stops_when_asked_and_knows_when_spark_is_gone(
+    bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """SIGTERM ends it cleanly; then the program starts it again from its checkpoint, and its JVM is killed."""
+    query = QueryProcess(tmp_path, "alice", sharing(bootstrap, group, topic, "classic"), supervised=2).start()
+    try:
+        query.wait_for_batches(1)
+        assert query.process is not None
+        query.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Outcome(was_asked=True, restarts=0)" in query.log(), f"it has stopped:\n{query.log()}", 30)
+        everything = expected(topic, end_offsets(bootstrap, topic, PARTITIONS))
+        assert arrived(tmp_path) == dict.fromkeys(everything, 1)
+
+        produce(bootstrap, topic, RECORDS, partitions=PARTITIONS, first=RECORDS)
+        query.wait_for_batches(2)
+        jvm = re.findall(r"^jvm (\d+)$", query.log_path.read_text(), re.MULTILINE)[-1]
+        os.kill(int(jvm), signal.SIGKILL)
+        assert query.wait_for_end(30) == 1
+        assert "QueryGivenUp: Query" in query.log()
+        assert "Spark's JVM is gone" in query.log()
+        assert set(arrived(tmp_path)) == expected(topic, end_offsets(bootstrap, topic, PARTITIONS))
+    finally:
+        query.kill()
