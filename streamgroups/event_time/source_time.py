@@ -71,10 +71,7 @@ def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) 
 
 
 def observe(
-    state: SourceTime,
-    sightings: Mapping[TopicPartition, Sighting],
-    settings: TimeSettings,
-    now_ms: int,
+    state: SourceTime, sightings: Mapping[TopicPartition, Sighting], settings: TimeSettings, now_ms: int
 ) -> SourceTime:
     """The source after a look at its partitions.
 
@@ -100,7 +97,7 @@ def observe(
         if tp in state.partitions
     }
     after = replace(state, partitions={**state.partitions, **seen})
-    return advance_to(after, _generated(after, settings))
+    return advance_to(after, generated(after.partitions.values(), settings.partition_idle_timeout_ms))
 
 
 def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:
@@ -127,7 +124,7 @@ def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTim
 def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
     """Several members' partitions as if they were one member's.
 
-    It asserts no more than each of them did, or than all partitions together do.
+    It asserts what the partitions do together; or, if that is less, what each of the members has asserted already.
 
     Args:
         states: what each member knows, of partitions of its own.
@@ -145,11 +142,11 @@ def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
         oldest(*(state.watermark for state in states if state.partitions)),
         {tp: time for state in states for tp, time in state.partitions.items()},
     )
-    return advance_to(together, _generated(together, settings))
+    return advance_to(together, generated(together.partitions.values(), settings.partition_idle_timeout_ms))
 
 
 def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
-    """Time moves without a record: a window has closed because the source is idle (SEMANTICS W5).
+    """Time moves otherwise than by the source's records: by an import, or because windows of an idle source have closed (W5, W10).
 
     Args:
         state: what was known.
@@ -178,9 +175,3 @@ def stop(state: SourceTime, settings: TimeSettings) -> Watermark:
     """
     flushes = settings.generation is not None and settings.generation.flush
     return AtEnd() if flushes else state.watermark
-
-
-def _generated(state: SourceTime, settings: TimeSettings) -> Watermark:
-    if settings.generation is None:
-        return NOT_YET
-    return generated(state.partitions.values(), settings.partition_idle_timeout_ms)

@@ -338,6 +338,16 @@ def test_a_session_does_not_grow_backwards_into_what_is_closed() -> None:
     assert count(windowing, state, 90)[1] == Missed((Window(90, 100),))
 
 
+def test_an_open_session_holds_back_what_is_released_to_its_start() -> None:
+    windowing, state = Windowing(Session(10)), WindowStates()
+    for time_ms in (0, 9):
+        state, _ = count(windowing, state, time_ms)
+    state, _ = advance(windowing, state, At(18))
+    assert released(windowing, state) == At(0), "though a new session would begin at 9 at the earliest"
+    state, _ = advance(windowing, state, At(19))
+    assert released(windowing, state) == At(10)
+
+
 def test_a_record_that_missed_some_of_its_windows_is_counted_in_the_others_and_says_so() -> None:
     windowing = Windowing(Hopping(10, 5))
     state, _ = advance(windowing, WindowStates(), At(12))
