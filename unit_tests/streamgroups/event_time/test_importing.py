@@ -82,6 +82,8 @@ def test_w10_time_comes_along_the_way() -> None:
         "trades": At(9),
         "orders": At(50),
     }
+    states["rates"] = SourceTime(At(30))
+    assert times(follow_imports(states, streams)) == {**times(states), "prices": At(30)}, "the latest on the way"
 
 
 def test_w10_streams_that_import_each_other_share_the_time() -> None:
