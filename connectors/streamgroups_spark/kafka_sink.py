@@ -197,7 +197,7 @@ def transactional_id_of(checkpoint: str) -> str:
     """The transactional id of a query that has not been given one: the same after each restart, and no other query's.
 
     >>> transactional_id_of("/checkpoints/board")
-    'streamgroups-cc4ee7bb1ac0f6a4'
+    'streamgroups-54841cef2d6cd5f9'
     """
     return f"streamgroups-{hashlib.sha256(checkpoint.rstrip('/').encode()).hexdigest()[:16]}"
 
