@@ -35,7 +35,7 @@ def keep(group_id: str, sink: Any) -> None:
     with _lock:
         kept = _sinks.setdefault(group_id, sink)
         # A restarted query may make its sink anew: what counts is that it is the same.
-        if kept != sink and cloudpickle.dumps(kept) != CloudPickleSerializer().dumps(sink):
+        if kept != sink and cloudpickle.dumps(kept) != cloudpickle.dumps(sink):
             raise InvalidOption(
                 f"Group '{group_id}' has a ledger in {kept} already.",
                 remedy="Give each sink a group.id of its own, or write to one sink; the session remembers it until it ends.",
