@@ -252,6 +252,11 @@ def test_what_is_no_note_is_as_good_as_none(raw: object) -> None:
     assert decode_source(raw) is None
 
 
+def test_a_note_of_a_newer_version_is_not_guessed_at() -> None:
+    assert decode_partition({**encode_partition(PartitionTime(5)), "v": 2}) is None
+    assert decode_source({**encode_source(SourceTime(At(5))), "v": 2}) is None
+
+
 def test_a_source_with_a_note_that_cannot_be_read_waits_for_that_partition() -> None:
     state = SourceTime(AtEnd(), {P0: PartitionTime(5, At(5))})
     raw = encode_source(state)

@@ -387,6 +387,7 @@ def test_a_session_lasts_as_long_as_records_come() -> None:
         state, placed = count(sessions, state, ms(event))
         assert isinstance(placed, Counted)
         assert shown(open_windows(sessions, state)) == open_then
+        assert not placed.refined, "nothing of it was told yet"
         assert shown(placed.merged) == merged.replace("-", "", 1 if merged == "-" else 0)
     _, change = advance(sessions, state, At(ms("12:17")))
     assert [(f.window, f.records) for f in change.closed] == [(window("12:00-12:17"), 5)]
