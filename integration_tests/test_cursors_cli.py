@@ -170,9 +170,10 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
 def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     kafka: Broker, shell: Shell, stream: str, billing: str
 ) -> None:
-    cursor = shell.create(stream, *instance(billing), "--lease", "2s")
+    # Longer than a command ever takes to start, also on a busy machine.
+    cursor = shell.create(stream, *instance(billing), "--lease", "6s")
     began_s = time.monotonic()
-    while time.monotonic() - began_s < 4:
+    while time.monotonic() - began_s < 8:
         cursor = shell.go_on("heartbeat", cursor)
     given, cursor = shell.get(cursor, "--limit", "5")
     wait_until(lambda: not has_members(kafka, billing), "it has left")
@@ -180,7 +181,7 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     for command in ("get", "heartbeat", "commit"):
         late = shell(command, cursor)
         assert (late.returncode, late.stdout) == (ExitCode.REFUSED, "")
-        assert "longer than its timeout of 2 s" in late.stderr
+        assert "longer than its timeout of 6 s" in late.stderr
         assert "Join again with streamgroups cursors create." in late.stderr
     assert committed(shell.bootstrap, billing, stream) == {0: 0}
     again = shell.create(stream, *instance(billing))
@@ -191,13 +192,13 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
 def test_an_instance_whose_process_is_ended(
     kafka: Broker, shell: Shell, stream: str, billing: str, how: signal.Signals
 ) -> None:
-    cursor = shell.create(stream, *instance(billing), *PROTOCOLS["classic"])
+    # In good order: long before the broker misses it, after the 45 seconds that are the default.
+    session = PROTOCOLS["classic"] if how is signal.SIGKILL else []
+    cursor = shell.create(stream, *instance(billing), *session)
     _, cursor = shell.get(cursor)
     (pid,) = shell.processes()
     os.kill(pid, how)
-    # In good order: long before the broker misses it.
-    patience_s = 4 if how is signal.SIGTERM else 20
-    wait_until(lambda: not has_members(kafka, billing), "it has left", timeout_s=patience_s)
+    wait_until(lambda: not has_members(kafka, billing), "it has left", timeout_s=25)
     gone = shell("get", cursor)
     assert (gone.returncode, gone.stdout) == (ExitCode.REFUSED, "")
     assert "is not on this machine: it has left, or its process was ended" in gone.stderr

@@ -303,7 +303,7 @@ def test_G6_a_process_that_ends_without_closing_leaves_at_once(
         process.end()
     finally:
         process.kill()
-    wait_until(lambda: holders(open_cursors(), topic, group) == {}, "the group is empty", timeout_s=10)
+    wait_until(lambda: holders(open_cursors(), topic, group) == {}, "the group is empty", timeout_s=25)
 
 
 # ---- G7 --------------------------------------------------------------------------------------------------------------

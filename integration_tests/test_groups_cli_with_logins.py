@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def cli(server: str, file: Path | None, *arguments: str) -> subprocess.Completed
     login = [] if file is None else ["--command-config", str(file)]
     command = [*COMMAND, *arguments, "--bootstrap-server", server, *login, "--timeout", "5"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def command_lines() -> Iterator[bytes]:
+    """The command lines of all processes; those of other tests may end meanwhile."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield file.read_bytes()
 
 
 def login(
@@ -162,8 +170,8 @@ def test_an_instance_needs_its_group_and_the_notes_of_it(
     for command in ("get", "commit"):
         assert on(cursor, command).returncode == ExitCode.DONE
     # Its process knows the password, and no list of processes shows it.
-    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
-    assert any(b"instance_process" in line for line in running)
+    running = [line for line in command_lines() if b"instance_process" in line]
+    assert running
     assert not any(b"horse" in line for line in running)
     assert on(cursor, "leave").returncode == ExitCode.DONE
 
