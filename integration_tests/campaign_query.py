@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
-from streamgroups.supervision import RestartPolicy
 
 import streamgroups as sg
+from streamgroups.supervision import RestartPolicy
 
 
 def sink_of(config: dict[str, Any]) -> Any:
