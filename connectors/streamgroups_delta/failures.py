@@ -21,6 +21,7 @@ _DENIED = re.compile(
     r"|os error (1|13|30)\b|read-only file system",
     re.IGNORECASE,
 )
+_NOWHERE = re.compile(r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist", re.IGNORECASE)
 _SCHEME = re.compile(r"unknown scheme|unable to recognise url|invalid table location", re.IGNORECASE)
 _CONFIG = re.compile(
     r"generic config error|config(uration)? (value|key|error)|failed to parse|missing (region|bucket|cred)",
@@ -72,6 +73,8 @@ def translated(
         return SinkRefused(
             f"There is no Delta table at {uri}: {said}", remedy="Check the address, or set create_table=True."
         )
+    if _NOWHERE.search(said):
+        return SinkRefused(what, remedy="Create the bucket, or correct its name in uri.")
     if _CONFIG.search(said):
         return InvalidOption(what, remedy="Correct storage_options.")
     if isinstance(error, OSError) or _STORE.search(said):

@@ -79,6 +79,7 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
             InvalidOption,
             "Correct storage_options",
         ),
+        (OSError("404 Not Found <Code>NoSuchBucket</Code>"), SinkRefused, "Create the bucket"),
         (DeltaError("Object Store error: error sending request"), SinkUnreachable, "Try again"),
         (DeltaError("Invariant (n > 0) violated"), SinkRefused, "constraints"),
         (ValueError("hunter2"), SinkRefused, "***"),
