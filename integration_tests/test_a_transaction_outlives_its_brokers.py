@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.harness import committed, produce, wait_until
 from integration_tests.test_one_transaction_of_many_processes import assert_values
-from integration_tests.transaction_process import config_of, write
+from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.transaction_writer import TransactionWriter
 from streamgroups_kafka.transactions import Transactions
 
 PARTITIONS = 3
@@ -41,15 +42,23 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
     bootstrap = cluster.bootstrap_servers
     rows = [(p, f"{p}") for p in range(PARTITIONS)]
     offsets = {TopicPartition("source", p): Committed(10) for p in range(PARTITIONS)}
-    sequences: dict[int, int] = {}
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    with closing(Transactions(config_of(bootstrap), "x")) as driver:
+    with ExitStack() as closed:
+        driver = closed.enter_context(closing(Transactions(config_of(bootstrap), "x")))
         transaction = driver.begin()
+        task = closed.enter_context(closing(TransactionWriter(config_of(bootstrap), transaction)))
+        sequences: dict[int, int] = {}
+
+        def write_all() -> None:
+            batches = encoded(transaction, "target", rows, next_sequences=sequences)
+            task.write("target", batches)
+            sequences.update({b.partition: b.next_sequence or 0 for b in batches})
+
         for node in (1, 2, 3):
             # One of them coordinates the transactional id, one the group, and each leads a partition.
-            sequences = write(bootstrap, transaction, "target", rows, next_sequences=sequences)
+            write_all()
             cluster.kill_node(node)
-            sequences = write(bootstrap, transaction, "target", rows, next_sequences=sequences)
+            write_all()
             driver.commit_offsets(transaction, offsets, GroupClaim("g", None, ""))
             cluster.restart_node(node)
             wait_until(lambda: _all_in_sync(admin), "the node has caught up", 90)

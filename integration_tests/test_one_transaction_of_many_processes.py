@@ -271,6 +271,24 @@ def test_a_stale_generation_is_refused(
     assert (values(bootstrap, target), committed(bootstrap, group, source)) == ({}, {})
 
 
+def test_a_second_writer_of_a_partition_is_refused(bootstrap: str, driver: Transactions, target: str) -> None:
+    """With one producer id the broker would take its batches for those of the first, sent again."""
+    transaction = driver.begin()
+    write(bootstrap, transaction, target, [(0, "the first's"), (1, "the first's")])
+    write(bootstrap, transaction, target, [(2, "another's")])
+    with pytest.raises(
+        TransactionFailed, match=r"Another task, or an earlier attempt of this one, has written to .*-1 in"
+    ):
+        write(bootstrap, transaction, target, [(1, "the second's"), (3, "the second's")])
+    driver.abort(transaction)
+    assert values(bootstrap, target) == {}
+    # In the next transaction, it may.
+    transaction = driver.begin()
+    write(bootstrap, transaction, target, [(1, "the second's")])
+    driver.commit(transaction)
+    assert_values(bootstrap, target, {1: ["the second's"]})
+
+
 def test_what_a_killed_driver_left_open_is_aborted_by_the_next(
     bootstrap: str, driver: Transactions, transactional_id: str, target: str
 ) -> None:
@@ -309,8 +327,8 @@ def test_an_answer_that_is_lost_changes_nothing(
 
     monkeypatch.setattr(AdminSession, "once", once_lost)
     transaction = driver.begin()
-    sequences = write(bootstrap, transaction, target, [(p, f"{p}") for p in range(PARTITIONS)])
-    write(bootstrap, transaction, target, [(p, f"{p} more") for p in range(PARTITIONS)], next_sequences=sequences)
+    every = range(PARTITIONS)
+    write(bootstrap, transaction, target, [(p, f"{p}") for p in every], more=[(p, f"{p} more") for p in every])
     driver.commit_offsets(transaction, {TopicPartition(source, 0): Committed(10)}, GroupClaim(group, None, ""))
     driver.commit(transaction)
     assert lost == [step, step]

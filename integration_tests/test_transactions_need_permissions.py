@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.secured_broker import PLAIN, Listeners, secured_broker
 from integration_tests.test_one_transaction_of_many_processes import assert_values
-from integration_tests.transaction_process import config_of, encoded, write
+from integration_tests.transaction_process import config_of, encoded
 from streamgroups.errors import NotAuthorized
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.transaction_writer import TransactionWriter
@@ -47,7 +47,6 @@ def test_each_missing_permission_is_named(listeners: Listeners) -> None:
         ):
             anns.begin()
         transaction = somebodys.begin()
-        write(listeners.plain, transaction, "target", [(0, "never")])
         with closing(TransactionWriter(ann, transaction)) as writer:
             with pytest.raises(NotAuthorized, match="TransactionalId"):
                 writer.write("target", encoded(transaction, "target", [(0, "never")]))

@@ -63,12 +63,15 @@ def write(
     *,
     batch_bytes: int = 1 << 20,
     next_sequences: Mapping[int, int] | None = None,
+    more: Iterable[tuple[int, str]] = (),
 ) -> dict[int, int]:
-    """Writes values to partitions as one task does; the sequence numbers to go on with."""
+    """Writes values to partitions as one task does, and then some more; the sequence numbers to go on with."""
     batches = encoded(transaction, topic, values, batch_bytes=batch_bytes, next_sequences=next_sequences)
+    sequences = {b.partition: b.next_sequence or 0 for b in batches}
     with closing(TransactionWriter(config_of(bootstrap), transaction)) as writer:
         writer.write(topic, batches)
-    return {b.partition: b.next_sequence or 0 for b in batches}
+        writer.write(topic, encoded(transaction, topic, more, batch_bytes=batch_bytes, next_sequences=sequences))
+    return sequences
 
 
 def start(**asked: Any) -> subprocess.Popen[bytes]:
