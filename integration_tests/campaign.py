@@ -91,6 +91,7 @@ class CampaignMember:
             "PYSPARK_PYTHON": sys.executable,
             "STREAMGROUPS_DEATHS": str(self._directory / "deaths"),
             "STREAMGROUPS_MEMBER": self._name,
+            "STREAMGROUPS_SABOTAGE": "ledger" if self._config["sabotaged"] else "",
         }
         # The driver names itself: its processes inherit it.
         run = (
@@ -131,6 +132,7 @@ def campaign(
     timeout_s: float,
     points: tuple[str, ...] | None = None,
     per_second: int = 400,
+    sabotaged: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -145,6 +147,7 @@ def campaign(
         timeout_s: for all of it, reading to the end included.
         points: where they die, in turn.
         per_second: records that come in.
+        sabotaged: without transactions, or without the ledger: records must then arrive twice, or the campaign sees nothing.
         tell: is told what happens.
 
     Raises:
@@ -165,10 +168,10 @@ def campaign(
     deaths.mkdir(parents=True)
     log = deaths / "deaths.log"
     log.touch()
-    config = {"bootstrap": bootstrap, "sink": sink, "to": to, "options": options}
+    config = {"bootstrap": bootstrap, "sink": sink, "to": to, "options": options, "sabotaged": sabotaged}
     members = [CampaignMember(directory, name, config) for name in ("ann", "bob")]
     choose = random.Random(sink)
-    turns = points or (POINTS if sink == "kafka" else LEDGER_POINTS)
+    turns = points or _points_of(sink, sabotaged=sabotaged)
     deadline_s = time.monotonic() + timeout_s
 
     def left_s() -> float:
@@ -207,6 +210,13 @@ def campaign(
             member.stop()
     kinds = Counter(line.split()[0] for line in log.read_text().splitlines())
     return _judged(kinds, load.count, read_back())
+
+
+def _points_of(sink: str, *, sabotaged: bool) -> tuple[str, ...]:
+    if sink != "kafka":
+        return LEDGER_POINTS
+    # Without transactions nobody begins or commits one.
+    return ("before-offset-log", "mid-read", "inside-transaction") if sabotaged else POINTS
 
 
 def _judged(kills: Counter[str], n_records: int, arrived: list[tuple[int, str]]) -> Verdict:
@@ -271,6 +281,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=__doc__)
     parser.add_argument("sinks", nargs="+", choices=["kafka", "postgres", "delta"])
     parser.add_argument("--kills", type=int, default=100, help="for each sink")
+    parser.add_argument(
+        "--sabotaged", action="store_true", help="without transactions or ledger: the campaign must notice"
+    )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for each sink")
     asked = parser.parse_args()
     failed = False
@@ -288,6 +301,7 @@ def main() -> int:
                     read_back,
                     kills=asked.kills,
                     timeout_s=asked.timeout,
+                    sabotaged=asked.sabotaged,
                     tell=lambda text: print(text, file=sys.stderr),
                 )
             print(

@@ -17,7 +17,8 @@ from streamgroups.supervision import RestartPolicy
 def sink_of(config: dict[str, Any]) -> Any:
     """The sink that is asked for."""
     if config["sink"] == "kafka":
-        return sg.KafkaSink({"kafka.bootstrap.servers": config["bootstrap"], "topic": config["to"]})
+        to = {"kafka.bootstrap.servers": config["bootstrap"], "topic": config["to"]}
+        return sg.KafkaSink({**to, "delivery": "at-least-once"} if config["sabotaged"] else to)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
     return sg.DeltaSink(uri=config["to"])

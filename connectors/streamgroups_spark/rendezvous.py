@@ -27,6 +27,8 @@ from streamgroups.errors import StreamGroupsError
 
 logger = logging.getLogger(__name__)
 
+#: The address of a Unix socket has 104 bytes, or 108; what comes behind the directory of temporary files has less than 50.
+_LONGEST = 54
 #: An answer is a look into memory. Who takes longer is stopped or starved, and is as good as gone.
 _PATIENCE_S = 10.0
 
@@ -40,7 +42,8 @@ def directory_of(session: str) -> Path:
     Raises:
         StreamGroupsError: if somebody else has made the directory.
     """
-    mine = Path(tempfile.gettempdir()) / f"streamgroups-{os.getuid()}"
+    temporary = tempfile.gettempdir()
+    mine = Path(temporary if len(temporary) <= _LONGEST else "/tmp") / f"streamgroups-{os.getuid()}"
     for directory in (mine, mine / session):
         directory.mkdir(mode=0o700, exist_ok=True)
         status = directory.lstat()

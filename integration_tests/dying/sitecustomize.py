@@ -2,7 +2,7 @@
 
 Python runs this file in every process that it starts. A point is armed by a file of its name in the directory that ``STREAMGROUPS_DEATHS``
 names; whoever comes by first takes the file away and kills itself, or the whole query if the file says so. The code that is tested knows
-nothing of it.
+nothing of it. ``STREAMGROUPS_SABOTAGE=ledger`` takes the ledger out of it, to see that a campaign notices.
 """
 
 from __future__ import annotations
@@ -79,6 +79,28 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("LedgerStreamWriter.__getstate__", _around(None, "transaction-begun")),
     ],
 }
+
+
+def _no_ledger(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Every batch may be written, whatever the ledger says."""
+
+    def commit_all(ranges: Any, positions: Any) -> Any:
+        from streamgroups.ledgers.ledger import Commit, NothingRead
+
+        read = {r.topic_partition: r.end_offset for r in ranges if len(r)}
+        return Commit(read) if read else NothingRead()
+
+    return commit_all
+
+
+def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Reading goes on where the group stands, whatever the ledger says."""
+    return lambda *_: dict
+
+
+if os.environ.get("STREAMGROUPS_SABOTAGE") == "ledger":
+    _WRAPPED["streamgroups.committing"] = [("judge", _no_ledger)]
+    _WRAPPED["streamgroups_spark.running_query"] = [("TakingOver", _nobody_is_asked)]
 
 
 class _Wrapping(importlib.abc.MetaPathFinder):

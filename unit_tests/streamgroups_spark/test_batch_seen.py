@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -40,11 +41,12 @@ FACTS = BatchFacts(
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A session in a directory of its own, whose sources have no time."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
-    return uuid.uuid4().hex[:12]
+    with TemporaryDirectory() as directory:
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield uuid.uuid4().hex[:12]
 
 
 @pytest.fixture

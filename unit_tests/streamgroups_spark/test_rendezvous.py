@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,10 +22,17 @@ from streamgroups_spark.rendezvous import Answering, ask, directory_of
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def session(temporary: Path) -> str:
     """A session of its own, in a directory of its own."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of temporary files with a short name."""
+    with TemporaryDirectory() as directory:
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield Path(directory)
 
 
 def test_all_who_have_an_answer_are_heard(session: str) -> None:
@@ -51,7 +59,7 @@ def test_a_refusal_is_raised_where_it_was_asked(session: str) -> None:
                 ask(session, 0)
 
 
-def test_a_killed_one_is_forgotten(session: str, tmp_path: Path) -> None:
+def test_a_killed_one_is_forgotten(session: str, temporary: Path) -> None:
     listen = (
         "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
         "from streamgroups_spark.rendezvous import Answering\n"
@@ -59,7 +67,10 @@ def test_a_killed_one_is_forgotten(session: str, tmp_path: Path) -> None:
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
-        [sys.executable, "-c", listen, str(tmp_path), session], stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=paths
+        [sys.executable, "-c", listen, str(temporary), session],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        env=paths,
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -74,6 +85,15 @@ def test_a_directory_that_others_may_enter_is_refused(session: str) -> None:
     directory_of(session).chmod(0o755)
     with pytest.raises(StreamGroupsError, match="others may enter it"):
         ask(session, 0)
+
+
+def test_a_long_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The address of a Unix socket is short."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 20)))
+    session = uuid.uuid4().hex[:12]
+    with closing(Answering(session, lambda question: question)):
+        assert ask(session, 1) == [1]
+    directory_of(session).rmdir()
 
 
 def test_one_who_asks_nothing_stops_nobody(session: str) -> None:
