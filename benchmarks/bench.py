@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from benchmarks.figures import Missing
+from benchmarks.jdbc import jdbc_driver
 from benchmarks.rounds import NotHere, Rounds, interleave
 from benchmarks.workload import TopicSpec, write
 from integration_tests.spark_kafka import SparkKafkaJars, spark_kafka_jars
@@ -149,6 +150,8 @@ def session(*, peers: bool = True) -> Iterator[SparkSession]:
     jars = spark_kafka_jars() if peers else SparkKafkaJars(())
     if peers and not jars.paths:
         raise NotHere(jars.why_not)
+    with suppress(NotHere):
+        jars = SparkKafkaJars((*jars.paths, jdbc_driver())) if peers else jars
     os.environ.update(environment())
     spark = (
         SparkSession.builder.master(f"local[{TASKS}]")

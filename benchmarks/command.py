@@ -20,7 +20,7 @@ from benchmarks.machine import machine
 from benchmarks.queries import queries
 from benchmarks.rounds import NotHere, in_short
 from benchmarks.shapes import compression, partitions, sizes
-from benchmarks.sinks import sinks
+from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
 from benchmarks.sources import OURS, SPARK, SPARK_20
 from benchmarks.tables import remarks, rst, terminal_table
@@ -40,6 +40,7 @@ FAMILIES: Mapping[str, Family] = {
     "sizes": sizes,
     "compression": compression,
     "sinks": sinks,
+    "ledger-sinks": ledger_sinks,
 }
 
 _NOTES = (

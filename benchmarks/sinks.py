@@ -1,6 +1,7 @@
-"""From Kafka to Kafka: our sink, exactly once, beside Spark's own, which writes at least once. Streaming, in one micro-batch.
+"""From Kafka to Kafka, PostgreSQL and Delta, exactly once, beside what is usual, at least once. Streaming, in one micro-batch.
 
-A family of ``command``. Each reads with its own source. The figure is the speed of the trigger, without starting and stopping the query. What
+A family of ``command``. To Kafka the peer is Spark's own sink; to PostgreSQL Spark's ``jdbc`` format in ``foreachBatch``, to Delta
+``write_deltalake`` in ``foreachBatch``. Each reads with its own source. The figure is the speed of the trigger, without starting and stopping the query. What
 arrived is counted by a reader of committed records.
 """
 
@@ -10,7 +11,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
+import psycopg
+from deltalake import DeltaTable, write_deltalake
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
@@ -19,6 +26,7 @@ from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows, until_end
 from benchmarks.workload import TopicSpec, create
+from integration_tests.postgres import PostgresServer
 
 _PARTITIONS = 8
 #: What is written of each record, and what that means for the way there.
@@ -48,6 +56,87 @@ def sinks(bench: Bench) -> Iterator[Row]:
         runs = {name: partial(speed, name, columns) for name in (OURS, SPARK_20)}
         title = f"{what}, {spec.records:,} of 100 B"
         yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
+
+
+def ledger_sinks(bench: Bench) -> Iterator[Row]:
+    """A topic into a table."""
+    spec = TopicSpec(bench.scale.others)
+    topic = bench.topic(spec)
+    with PostgresServer() as server, server.database() as conninfo:
+        targets: Mapping[str, _Target] = {"PostgreSQL": _Postgres(bench, conninfo), "Delta": _Delta(bench)}
+        for what, target in targets.items():
+
+            def speed(name: str, target: _Target = target) -> float:
+                table = f"t{uuid.uuid4().hex[:8]}"
+                frame = stream_frame(bench, name, topic).selectExpr(
+                    "cast(value AS string) AS value", "partition", "offset", "timestamp"
+                )
+                checkpoint = str(bench.directory / uuid.uuid4().hex)
+                writer = (
+                    target.ours(frame, table, checkpoint) if name == OURS else target.usual(frame, table, checkpoint)
+                )
+                read = [p for p in until_end(writer.trigger(availableNow=True).start()) if p.numInputRows]
+                arrived = target.count(table)
+                if arrived != spec.records:
+                    raise WrongCount(f"{arrived} of {spec.records} records arrived")
+                return spec.records * 1000 / float(sum(p.durationMs["triggerExecution"] for p in read))
+
+            runs = {name: partial(speed, name) for name in (OURS, SPARK_20)}
+            title = f"Kafka to {what}, {spec.records:,} of 100 B"
+            yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
+
+
+class _Target(Protocol):
+    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter: ...
+    def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter: ...
+    def count(self, table: str) -> int: ...
+
+
+class _Postgres:
+    def __init__(self, bench: Bench, conninfo: str) -> None:
+        self._bench, self._conninfo = bench, conninfo
+        given = conninfo_to_dict(conninfo)
+        self._jdbc = {
+            "driver": "org.postgresql.Driver",
+            "url": f"jdbc:postgresql://{given['host']}:{given.get('port', 5432)}/{given['dbname']}",
+            "user": str(given.get("user", "postgres")),
+            "password": str(given.get("password", "")),
+            # What the driver's own documents recommend for inserts.
+            "reWriteBatchedInserts": "true",
+            "batchsize": "10000",
+        }
+
+    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        return sg.exactly_once(frame, sink=sg.PostgresSink(conninfo=self._conninfo, table=table), checkpoint=checkpoint)
+
+    def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        def write(rows: DataFrame, _batch_id: int) -> None:
+            rows.write.format("jdbc").options(**self._jdbc, dbtable=table).mode("append").save()
+
+        return frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+    def count(self, table: str) -> int:
+        with psycopg.connect(self._conninfo) as db:
+            found = db.execute(SQL("SELECT count(*) FROM {}").format(Identifier(table))).fetchone()
+            db.execute(SQL("DROP TABLE {}").format(Identifier(table)))
+            return int(found[0]) if found else 0
+
+
+class _Delta:
+    def __init__(self, bench: Bench) -> None:
+        self._directory = bench.directory
+
+    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        return sg.exactly_once(frame, sink=sg.DeltaSink(uri=str(self._directory / table)), checkpoint=checkpoint)
+
+    def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        def write(rows: DataFrame, _batch_id: int) -> None:
+            write_deltalake(str(self._directory / table), rows.toArrow(), mode="append")
+
+        return frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+    def count(self, table: str) -> int:
+        return int(DeltaTable(str(self._directory / table)).to_pyarrow_dataset().count_rows())
 
 
 def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str) -> DataStreamWriter:

@@ -91,6 +91,11 @@ class KafkaCluster:
             if topic.error is None and name not in _INTERNAL_TOPICS
         }
 
+    def cluster_id(self) -> str:
+        """The cluster's own name for itself."""
+        metadata = self._try("The cluster's id", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+        return metadata.cluster_id or ""
+
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.beginning_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, _EARLIEST))

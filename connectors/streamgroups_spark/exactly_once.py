@@ -23,8 +23,10 @@ from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.kafka_sink import transactional_id_of
 from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
+from streamgroups_spark.options import parse
 from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.registering import SESSION
+from streamgroups_spark.running_query import cluster_of
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -150,7 +152,9 @@ def _to_kafka(df: DataFrame, sink: KafkaSink, checkpoint: str) -> DataStreamWrit
     options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
-        df = _disjoint(df, options)
+        cluster = KafkaCluster(options.client, read_committed=True)
+        _refuse_another_cluster(df, cluster)
+        df = _disjoint(df, options, cluster.topics())
         # What a killed run has left open is aborted now: the source would wait for it to time out.
         transactional_id = options.transactional_id or transactional_id_of(checkpoint)
         with closing(
@@ -160,13 +164,23 @@ def _to_kafka(df: DataFrame, sink: KafkaSink, checkpoint: str) -> DataStreamWrit
     return df.writeStream.format("streamgroups").options(**given)
 
 
-def _disjoint(df: DataFrame, options: SinkOptions) -> DataFrame:
+def _refuse_another_cluster(df: DataFrame, cluster: KafkaCluster) -> None:
+    for _, given in _streaming_sources(df._jdf.queryExecution().analyzed()):
+        source = cluster_of(parse(given, streaming=True))
+        if source.cluster_id() != cluster.cluster_id():
+            raise InvalidOption(
+                f"The source of group '{given.get('group.id')}' is on another cluster than the sink: "
+                "a Kafka transaction is one cluster's.",
+                remedy="Set delivery=at-least-once on the sink.",
+            )
+
+
+def _disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) -> DataFrame:
     """Each output partition to one task: no two tasks may write to one partition in one transaction."""
     tasks = df.sparkSession.sparkContext.defaultParallelism
     if not {"key", "partition"} & set(df.columns):
         # Each task picks partitions of its own.
         return df.coalesce(tasks)
-    counts = KafkaCluster(options.client, read_committed=True).topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(f"Topic '{options.topic}' does not exist.", remedy="Create it, or mend the option 'topic'.")
     chosen = with_partitions(df, counts, topic=options.topic)
