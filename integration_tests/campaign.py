@@ -132,6 +132,7 @@ def campaign(
     timeout_s: float,
     points: tuple[str, ...] | None = None,
     per_second: int = 400,
+    protocol: str = "classic",
     sabotaged: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -147,6 +148,7 @@ def campaign(
         timeout_s: for all of it, reading to the end included.
         points: where they die, in turn.
         per_second: records that come in.
+        protocol: of the group.
         sabotaged: without transactions, or without the ledger: records must then arrive twice, or the campaign sees nothing.
         tell: is told what happens.
 
@@ -160,7 +162,9 @@ def campaign(
         "subscribe": topic,
         "group.id": group,
         "startingPosition": "TRIM_HORIZON",
-        "kafka.session.timeout.ms": "6000",
+        "kafka.group.protocol": protocol,
+        # Under KIP-848 the broker decides it.
+        **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": "2000",
     }
@@ -301,6 +305,7 @@ def main() -> int:
                     read_back,
                     kills=asked.kills,
                     timeout_s=asked.timeout,
+                    protocol=asked.protocol,
                     sabotaged=asked.sabotaged,
                     tell=lambda text: print(text, file=sys.stderr),
                 )

@@ -6,17 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import LEDGER_POINTS, POINTS, campaign, target
+from integration_tests.campaign import POINTS, campaign, target
 
 
 @pytest.mark.parametrize(
-    ("sink", "points"), [("kafka", POINTS), ("postgres", LEDGER_POINTS[-2:]), ("delta", LEDGER_POINTS[-2:])]
+    ("sink", "points", "protocol"),
+    [
+        ("kafka", POINTS, "classic"),
+        ("kafka", ("before-offsets", "after-commit"), "consumer"),
+        ("postgres", ("inside-transaction", "after-commit"), "consumer"),
+        ("delta", ("before-commit", "after-commit"), "classic"),
+    ],
 )
 def test_nothing_is_lost_and_nothing_is_there_twice(
-    bootstrap: str, tmp_path: Path, sink: str, points: tuple[str, ...]
+    bootstrap: str, tmp_path: Path, sink: str, points: tuple[str, ...], protocol: str
 ) -> None:
     with target(sink, bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(bootstrap, tmp_path, sink, to, read_back, kills=len(points), points=points, timeout_s=400)
+        verdict = campaign(
+            bootstrap,
+            tmp_path,
+            sink,
+            to,
+            read_back,
+            kills=len(points),
+            points=points,
+            protocol=protocol,
+            timeout_s=400,
+        )
     assert verdict.holds, verdict
     assert verdict.kills.total() == len(points)
 

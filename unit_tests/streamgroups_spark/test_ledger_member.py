@@ -1,0 +1,93 @@
+"""X4, S5, S6: a query whose sink keeps a ledger reads where the ledger stands, and moves it when its group is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import PositionsDiffer, SinkUnreachable
+from streamgroups.fakes import FakeLedger
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import TopicPartition
+from streamgroups_spark.ledger_member import LedgerMember, TakingOver
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+
+
+class Sink:
+    """What the source needs of a sink: its ledger."""
+
+    def __init__(self, **positions: int) -> None:
+        self.ledger: FakeLedger[object] = FakeLedger()
+        self.groups: list[str] = []
+        with self.ledger.transaction() as transaction:
+            transaction.advance({TopicPartition("flights", int(p[1:])): n for p, n in positions.items()})
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[FakeLedger[object]]:
+        self.groups.append(group_id)
+        yield self.ledger
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return self.ledger.positions([P0, P1, P2])
+
+
+def take_over(sink: Sink, policy: OnRestart = OnRestart.GROUP) -> TakingOver:
+    return TakingOver(sink, "board", policy)  # type: ignore[arg-type]
+
+
+def test_the_ledger_is_ahead_of_the_group() -> None:
+    sink = Sink(p0=20)
+    owned = take_over(sink)({P0: Owned(10), P1: Owned(5, Origin.STARTING)})
+    # What the ledger knows is written; what it does not know it is opened for.
+    assert owned == {P0: Owned(20, Origin.WRITTEN), P1: Owned(5, Origin.STARTING)}
+    assert (sink.positions, sink.groups) == ({P0: 20, P1: 5}, ["board"])
+
+
+def test_nothing_came_in() -> None:
+    sink = Sink()
+    assert take_over(sink)({}) == {}
+    assert sink.groups == []
+
+
+def test_a_tool_has_moved_the_group() -> None:
+    sink = Sink(p0=20)
+    assert take_over(sink)({P0: Owned(3, Origin.FOREIGN)}) == {P0: Owned(3, Origin.FOREIGN)}
+    assert sink.positions == {P0: 3}
+    sink = Sink(p0=20)
+    assert take_over(sink, OnRestart.CHECKPOINT)({P0: Owned(3, Origin.FOREIGN)}) == {P0: Owned(20, Origin.WRITTEN)}
+    with pytest.raises(PositionsDiffer, match="ledger 20, group 3"):
+        take_over(sink, OnRestart.FAIL)({P0: Owned(3, Origin.FOREIGN)})
+    assert sink.positions == {P0: 20}
+
+
+class Moved:
+    """A member that remembers where it was moved to."""
+
+    def __init__(self) -> None:
+        self.to: dict[TopicPartition, int] = {}
+
+    def move(self, next_offsets: dict[TopicPartition, int], *, note: str) -> None:
+        self.to |= next_offsets
+
+
+def test_S6_ledger_and_group_move_together() -> None:
+    sink, member = Sink(p0=20, p1=7), Moved()
+    LedgerMember(member, sink, "board").move({P0: 3}, note="moved")  # type: ignore[arg-type]
+    assert (sink.positions, member.to) == ({P0: 3, P1: 7}, {P0: 3})
+
+
+def test_S6_if_the_ledger_cannot_be_moved_nothing_is() -> None:
+    sink, member = Sink(p0=20), Moved()
+
+    def away(_: object) -> None:
+        raise SinkUnreachable("The database is away.")
+
+    sink.ledger.at = away
+    with pytest.raises(SinkUnreachable):
+        LedgerMember(member, sink, "board").move({P0: 3}, note="moved")  # type: ignore[arg-type]
+    assert (sink.positions, member.to) == ({P0: 20}, {})
