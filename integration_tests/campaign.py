@@ -43,6 +43,8 @@ _HERE = Path(__file__).parent
 #: One kill in so many takes the whole query, driver and JVM; the others one Python process of it, and the query is started again.
 _DRIVERS_ONE_IN = 5
 
+_BROKERS_ONE_IN = 20
+
 #: Reads back (partition, value) of all that has arrived, in the order of arrival within a partition.
 ReadBack = Callable[[], list[tuple[int, str]]]
 
@@ -134,6 +136,7 @@ def campaign(
     per_second: int = 400,
     protocol: str = "classic",
     sabotaged: bool = False,
+    kill_broker: Callable[[], None] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -150,6 +153,7 @@ def campaign(
         per_second: records that come in.
         protocol: of the group.
         sabotaged: without transactions, or without the ledger: records must then arrive twice, or the campaign sees nothing.
+        kill_broker: kills the broker and brings it back; one kill in so many is this.
         tell: is told what happens.
 
     Raises:
@@ -193,6 +197,12 @@ def campaign(
         all_are_up()
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
             for i in range(kills):
+                if kill_broker is not None and i % _BROKERS_ONE_IN == _BROKERS_ONE_IN - 1:
+                    kill_broker()
+                    with log.open("a") as deaths_so_far:
+                        deaths_so_far.write("broker broker broker\n")
+                    tell(f"{i + 1}: broker")
+                    continue
                 point = turns[i % len(turns)]
                 victim = "driver" if choose.randrange(_DRIVERS_ONE_IN) == 0 else "process"
                 (deaths / f".{point}").write_text(victim)
@@ -292,7 +302,13 @@ def main() -> int:
     asked = parser.parse_args()
     failed = False
     with ExitStack() as stack:
-        kafka = stack.enter_context(EmbeddedKafka(properties=BROKER_PROPERTIES))
+        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
+        kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
+
+        def kill_broker() -> None:
+            kafka.kill_node(1)
+            kafka.restart_node(1)
+
         for sink in asked.sinks:
             directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
             with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
@@ -307,6 +323,7 @@ def main() -> int:
                     timeout_s=asked.timeout,
                     protocol=asked.protocol,
                     sabotaged=asked.sabotaged,
+                    kill_broker=kill_broker,
                     tell=lambda text: print(text, file=sys.stderr),
                 )
             print(

@@ -49,7 +49,8 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 12
 
 def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:
     """Writes ``count`` records, round robin over the partitions, keyed and valued by their number."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it.
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for i in range(first, first + count):
         while True:
             try:
