@@ -18,6 +18,7 @@ from benchmarks.figures import Missing, Row, S
 from benchmarks.handover import handover
 from benchmarks.machine import machine
 from benchmarks.queries import queries
+from benchmarks.restart import restarts
 from benchmarks.rounds import NotHere, in_short
 from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
@@ -41,6 +42,7 @@ FAMILIES: Mapping[str, Family] = {
     "compression": compression,
     "sinks": sinks,
     "ledger-sinks": ledger_sinks,
+    "restart": restarts,
 }
 
 _NOTES = (

@@ -65,6 +65,7 @@ class Answering:
 
     def __init__(self, session: str, answer: Callable[[Any], Any]) -> None:
         self._answer, self._closed = answer, False
+        _sweep(directory_of(session).parent)
         self._path = directory_of(session) / uuid.uuid4().hex[:12]
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self._path))
@@ -105,6 +106,18 @@ class Answering:
         except StreamGroupsError as e:
             reply = e
         connection.sendall(cloudpickle.dumps(reply))
+
+
+def _sweep(sessions: Path) -> None:
+    """Removes what killed processes have left behind: nobody listens there."""
+    for path in sessions.glob("*/*"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_PATIENCE_S)
+            try:
+                connection.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
 
 
 def ask(session: str, question: Any) -> list[Any]:

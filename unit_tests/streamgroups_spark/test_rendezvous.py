@@ -81,6 +81,15 @@ def test_a_killed_one_is_forgotten(session: str, temporary: Path) -> None:
         assert list(directory_of(session).iterdir()) == []
 
 
+def test_what_killed_sessions_have_left_is_removed(session: str, temporary: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(directory_of("killed") / "one"))
+    with closing(Answering("alive", lambda question: question)), closing(Answering(session, lambda question: question)):
+        sessions = {path.name for path in directory_of(session).parent.iterdir()}
+        assert sessions == {"alive", session}
+        assert ask("alive", 1) == [1]
+
+
 def test_a_directory_that_others_may_enter_is_refused(session: str) -> None:
     directory_of(session).chmod(0o755)
     with pytest.raises(StreamGroupsError, match="others may enter it"):

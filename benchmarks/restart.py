@@ -1,0 +1,79 @@
+"""How quickly a query is there again that has failed: from the failure to the end of the next batch, supervised.
+
+A family of ``command``. The query reads a steady stream; its third batch fails. ``sg.supervise`` starts it again, with our source and
+with Spark's own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from benchmarks.bench import Bench
+from benchmarks.figures import Row, S
+from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows
+from benchmarks.workload import SteadyLoad, create
+
+_PARTITIONS, _PER_S = 4, 1_000
+_FAILS_AT = 3
+
+
+class _FailsOnce:
+    """What is done with each batch."""
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self.failed_s: float | None = None
+        self.back_s: float | None = None
+        self.is_back = threading.Event()
+
+    def __call__(self, rows: DataFrame, _batch_id: int) -> None:
+        if not rows.count():
+            return
+        self._batches += 1
+        if self._batches == _FAILS_AT:
+            self.failed_s = time.monotonic()
+            raise RuntimeError("fails once")
+        if self.failed_s is not None and self.back_s is None:
+            self.back_s = time.monotonic()
+            self.is_back.set()
+
+
+def restarts(bench: Bench) -> Iterator[Row]:
+    """One line."""
+    runs = {name: partial(_restart_s, bench, name) for name in (OURS, SPARK_20)}
+    yield from stream_rows(
+        bench, "a batch fails: until the next one is done, supervised", S, runs, bench.scale.handover_rounds
+    )
+
+
+def _restart_s(bench: Bench, name: str) -> float:
+    topic = f"restart-{uuid.uuid4().hex[:8]}"
+    create(bench.bootstrap, topic, _PARTITIONS)
+    batch, checkpoint = _FailsOnce(), str(bench.directory / uuid.uuid4().hex)
+    frame = stream_frame(bench, name, topic)
+    running: list[StreamingQuery] = []
+
+    def start() -> StreamingQuery:
+        running.append(frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint).start())
+        return running[-1]
+
+    def stop_when_back() -> None:
+        batch.is_back.wait(120)
+        running[-1].stop()
+
+    stopper = threading.Thread(target=stop_when_back)
+    stopper.start()
+    with SteadyLoad(bench.bootstrap, topic, partitions=_PARTITIONS, per_s=_PER_S):
+        sg.supervise(start)
+    stopper.join(30)
+    assert batch.failed_s is not None
+    assert batch.back_s is not None
+    return batch.back_s - batch.failed_s
