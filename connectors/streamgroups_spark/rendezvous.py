@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from streamgroups.errors import StreamGroupsError
 
@@ -66,12 +67,18 @@ class Answering:
     def __init__(self, session: str, answer: Callable[[Any], Any]) -> None:
         self._answer, self._closed = answer, False
         _sweep(directory_of(session).parent)
-        self._path = directory_of(session) / uuid.uuid4().hex[:12]
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(self._path))
+        # Whoever leaves a session last, or sweeps it, may just be removing its directory.
+        again = Retrying(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
+        self._path: Path = again(self._bind, session)
         self._socket.listen()
         self._thread = threading.Thread(target=self._run, name="streamgroups-rendezvous", daemon=True)
         self._thread.start()
+
+    def _bind(self, session: str) -> Path:
+        path = directory_of(session) / uuid.uuid4().hex[:12]
+        self._socket.bind(str(path))
+        return path
 
     def close(self) -> None:
         """Answers nobody any more. Idempotent."""
@@ -131,7 +138,7 @@ def ask(session: str, question: Any) -> list[Any]:
         StreamGroupsError: what somebody's answer was.
     """
     answers = []
-    for path in sorted(directory_of(session).iterdir()):
+    for path in sorted(directory_of(session).glob("*")):
         try:
             answer = _asked(path, question)
         except ConnectionRefusedError:
