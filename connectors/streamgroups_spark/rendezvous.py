@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from streamgroups.errors import StreamGroupsError
 
@@ -34,6 +34,11 @@ _LONGEST = 54
 _PATIENCE_S = 10.0
 
 
+#: Whoever leaves a session last, or sweeps it, may just be removing its directory.
+_again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
+
+
+@_again
 def directory_of(session: str) -> Path:
     """Where the sockets of a session are; only this user may enter it.
 
@@ -68,13 +73,12 @@ class Answering:
         self._answer, self._closed = answer, False
         _sweep(directory_of(session).parent)
         self._socket = socket.socket(socket.AF_UNIX)
-        # Whoever leaves a session last, or sweeps it, may just be removing its directory.
-        again = Retrying(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
-        self._path: Path = again(self._bind, session)
+        self._path = self._bind(session)
         self._socket.listen()
         self._thread = threading.Thread(target=self._run, name="streamgroups-rendezvous", daemon=True)
         self._thread.start()
 
+    @_again
     def _bind(self, session: str) -> Path:
         path = directory_of(session) / uuid.uuid4().hex[:12]
         self._socket.bind(str(path))
