@@ -1,6 +1,6 @@
 """Kills members of a group at named points, again and again, and lets independent readers count what has arrived.
 
-``python -m integration_tests.campaign kafka --kills 100``; a short one is a test (``test_killed_at_every_point``). Two queries share a group
+``python -m integration_tests.campaign kafka --kills 100``; a short one is a test (``test_killed_in_the_middle_of_a_commit``). Two queries share a group
 and write exactly once, each supervised in a process of its own; records keep coming. In turn a point is armed (``dying``), whoever
 passes it dies, and the campaign goes on. In the end all is read back: every record once, and those of a partition in their order.
 """

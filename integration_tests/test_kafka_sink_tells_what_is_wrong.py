@@ -35,7 +35,7 @@ def nothing_is_there(query: Query, board: str) -> bool:
 def test_a_record_too_large(query: Query, new_topic: Callable[..., str], admin: AdminClient) -> None:
     board = new_topic(2, max_message_bytes="2000")
     long = query.source(maxOffsetsPerTrigger="1000").select(
-        F.when(F.col("key") == b"77", F.expr("cast(repeat('x', 5000) as binary)"))
+        F.when(F.col("key") == F.lit(b"77"), F.expr("cast(repeat('x', 5000) as binary)"))
         .otherwise(F.col("value"))
         .alias("value")
     )
@@ -69,7 +69,7 @@ def test_a_task_that_fails_in_the_middle(query: Query, new_topic: Callable[..., 
     board = new_topic(2)
     source = query.source(maxOffsetsPerTrigger="1000")
     broken = source.select(
-        F.when(F.col("key") == b"77", F.raise_error(F.lit("no such gate"))).otherwise(F.col("value")).alias("value")
+        F.when(F.col("key") == F.lit(b"77"), F.raise_error(F.lit("no such gate"))).otherwise(F.col("value")).alias("value")
     )
     with pytest.raises(StreamingQueryException, match="no such gate"):
         run(query.exactly_once(broken.select(F.col("value").cast("binary").alias("value")), board))
