@@ -295,6 +295,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=__doc__)
     parser.add_argument("sinks", nargs="+", choices=["kafka", "postgres", "delta"])
     parser.add_argument("--kills", type=int, default=100, help="for each sink")
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
     parser.add_argument(
         "--sabotaged", action="store_true", help="without transactions or ledger: the campaign must notice"
     )

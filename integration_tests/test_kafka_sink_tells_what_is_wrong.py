@@ -69,7 +69,9 @@ def test_a_task_that_fails_in_the_middle(query: Query, new_topic: Callable[..., 
     board = new_topic(2)
     source = query.source(maxOffsetsPerTrigger="1000")
     broken = source.select(
-        F.when(F.col("key") == F.lit(b"77"), F.raise_error(F.lit("no such gate"))).otherwise(F.col("value")).alias("value")
+        F.when(F.col("key") == F.lit(b"77"), F.raise_error(F.lit("no such gate")))
+        .otherwise(F.col("value"))
+        .alias("value")
     )
     with pytest.raises(StreamingQueryException, match="no such gate"):
         run(query.exactly_once(broken.select(F.col("value").cast("binary").alias("value")), board))
