@@ -99,7 +99,8 @@ def _facts(session: str, end: object, batch_id: int) -> BatchFacts:
 
     def is_known() -> bool:
         found[:] = ask(session, BatchQuestion(end))
-        return bool(found) and (not found[0].joins or found[0].claim is not None)
+        # What reads nothing commits nothing.
+        return bool(found) and (found[0].claim is not None or not found[0].joins or not found[0].ranges)
 
     known = comes_true(is_known, _PATIENCE_S, every_s=_AGAIN_S)
     if not found:

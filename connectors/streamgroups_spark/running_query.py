@@ -26,6 +26,7 @@ from streamgroups_kafka.history import HistoryFile
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups_kafka.member_state import Standing
 from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, LedgerQuestion
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
@@ -119,15 +120,17 @@ class RunningQuery:
         return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
 
     def _answer(self, question: Any) -> BatchFacts | None:
-        if not isinstance(question, BatchQuestion | BatchWritten) or self._member is None:
+        if not isinstance(question, BatchQuestion | BatchWritten):
             return None
         run = self.micro_batches.run(question.end)
         if run is None:
             return None
         if isinstance(question, BatchWritten):
-            self._member.written(run.number)
+            if self._member is not None:
+                self._member.written(run.number)
             return None
-        standing = self._member.standing
+        # While it warms up, a query is no member yet; it reads nothing.
+        standing = Standing(None, None) if self._member is None else self._member.standing
         # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
         planned = run.ranges if standing.in_flight is not None and standing.in_flight.number == run.number else ()
         written = self.micro_batches.written

@@ -86,6 +86,12 @@ def test_a_query_that_has_not_begun_reads_nothing(session: str, checkpoint: Call
     assert batch_seen(checkpoint(), session).sources == ()
 
 
+def test_a_query_that_warms_up_is_no_member_yet(session: str, checkpoint: Callable[..., str]) -> None:
+    with source(session, replace(FACTS, ranges=(), held=(), claim=None)):
+        seen = batch_seen(checkpoint([END]), session)
+    assert (seen.ranges, seen.is_written) == ((), False)
+
+
 def test_several_sources_and_one_that_has_nothing_yet(session: str, checkpoint: Callable[..., str]) -> None:
     other = encode(BatchOffset(9, (OffsetRange(TopicPartition("gates", 0), 0, 1),)))
     gates = replace(FACTS, group_id="gates", ranges=(OffsetRange(TopicPartition("gates", 0), 0, 1),), held=())
