@@ -41,8 +41,8 @@ FACTS = BatchFacts(
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A session in a directory of its own, whose sources have no time."""
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A session in a directory of its own (not ``tmp_path``, whose name may be long), whose sources have no time."""
     monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
     with TemporaryDirectory() as directory:
         monkeypatch.setattr("tempfile.tempdir", directory)

@@ -28,8 +28,8 @@ def session(temporary: Path) -> str:
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of temporary files with a short name."""
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of temporary files with a short name, unlike ``tmp_path``."""
     with TemporaryDirectory() as directory:
         monkeypatch.setattr("tempfile.tempdir", directory)
         yield Path(directory)
