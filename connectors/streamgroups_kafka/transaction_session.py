@@ -185,8 +185,7 @@ class TransactionSession:
         """
 
         def attempt() -> int:
-            (found,) = self.once(Step.PRODUCE, self._find_leaders, [topic]).topics
-            self.judge(Step.PRODUCE, [found.error_code], f"to topic '{topic}'", topic=topic)
+            (found,) = self._look_up([topic])
             return len(found.partitions)
 
         return self.again_while_it_may_pass(attempt)
@@ -224,14 +223,18 @@ class TransactionSession:
             StreamGroupsError: see :meth:`judge`.
         """
         if not self._leaders.keys() >= set(partitions):
-            topics = {tp.topic for tp in partitions}
-            answer = self.once(Step.PRODUCE, self._find_leaders, topics)
-            for topic in answer.topics:
-                self.judge(Step.PRODUCE, [topic.error_code], f"to topic '{topic.name}'", topic=topic.name)
-                for p in topic.partitions:
-                    if p.leader_id >= 0:
-                        self._leaders[TopicPartition(topic.name, p.partition_index)] = p.leader_id
+            self._look_up({tp.topic for tp in partitions})
         return {tp: self._leaders[tp] for tp in partitions if tp in self._leaders}
+
+    def _look_up(self, topics: Collection[str]) -> Any:
+        """What the cluster says of topics; their leaders are remembered."""
+        found = self.once(Step.PRODUCE, self._find_leaders, topics).topics
+        for topic in found:
+            self.judge(Step.PRODUCE, [topic.error_code], f"to topic '{topic.name}'", topic=topic.name)
+            for p in topic.partitions:
+                if p.leader_id >= 0:
+                    self._leaders[TopicPartition(topic.name, p.partition_index)] = p.leader_id
+        return found
 
     async def _find_leaders(self, topics: Collection[str]) -> Any:
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]

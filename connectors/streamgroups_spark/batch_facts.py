@@ -1,7 +1,7 @@
 """What sources and sinks ask each other (``rendezvous``).
 
 A sink asks about the batch that it writes (``batch_seen``) and the source answers (``running_query``); before it starts, the source asks for the
-ledger of its group, and the user's own process answers (``exactly_once``). Source: SEMANTICS X2, X3.
+ledger of its group, and the user's own process answers (``kept_ledgers``). Source: SEMANTICS X2, X3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.partitions import OffsetRange
-from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.group_claim import GroupClaim
 
 
@@ -40,7 +39,7 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuestion:
-    """Which sink keeps the ledger of a group? Asked by the source, answered by the user's own process (``exactly_once``).
+    """Which sink keeps the ledger of a group? Asked by the source, answered by the user's own process (``kept_ledgers``).
 
     Args:
         group_id: the group that the source reads for.
@@ -63,7 +62,6 @@ class BatchFacts:
         claim: by which the group knows the member; ``None`` if nobody can be sure that it still does.
         mode: how the source is in the group.
         joins: whether it is a member at all: with the option ``assign`` it is not.
-        client: how the source reaches its cluster.
     """
 
     end: Mapping[str, Any]
@@ -75,4 +73,3 @@ class BatchFacts:
     claim: GroupClaim | None
     mode: MembershipMode
     joins: bool
-    client: ClientConfig

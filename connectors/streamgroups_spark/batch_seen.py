@@ -1,6 +1,6 @@
 """What a sink finds out about the batch that it writes: from the query's checkpoint and from the query's sources.
 
-Used by ``kafka_sink`` and ``ledger_sink`` on the driver, in processes that live for one batch. Spark logs where each source ends
+Used by ``kafka_sink`` and ``ledger_sink`` on the driver, and by ``foreach_ledger``. Spark logs where each source ends
 before it runs a batch; whoever runs up to there in this session is the source, and knows what is read and by which claim.
 Source: Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
 """

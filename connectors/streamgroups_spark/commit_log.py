@@ -40,13 +40,9 @@ class CommitLog:
         """The id of the batch that has begun and ends at ``offset``; ``None``, with one warning, if there is none."""
         why_not = f"its newest batch does not end at {json.dumps(offset)}, or is done already"
         try:
-            files, path = self._open()
-            ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/offsets")))
-            if ids:
-                with files.open_input_stream(f"{path}/offsets/{ids[-1]}") as log:
-                    found = holds(log.read().decode(), offset)
-                if found and not self.is_done(ids[-1]):
-                    return ids[-1]
+            newest = self.newest()
+            if newest is not None and holds(self._offsets(newest), offset) and not self.is_done(newest):
+                return newest
         except (OSError, ValueError) as e:
             why_not = str(e)
         if not self._told:
@@ -76,10 +72,7 @@ class CommitLog:
             OSError: if the checkpoint cannot be read.
             ValueError: if it holds something else.
         """
-        files, path = self._open()
-        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
-            lines = log.read().decode().splitlines()[2:]
-        return [None if line == "-" else json.loads(line) for line in lines]
+        return [None if line == "-" else json.loads(line) for line in self._offsets(batch_id).splitlines()[2:]]
 
     def has_state(self) -> bool:
         """Whether the query keeps state.
@@ -97,6 +90,11 @@ class CommitLog:
             return bool(files.get_file_info(f"{path}/commits/{batch_id}").type == FileType.File)
         except (OSError, ValueError):
             return False
+
+    def _offsets(self, batch_id: int) -> str:
+        files, path = self._open()
+        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
+            return str(log.read().decode())
 
     def _open(self) -> tuple[FileSystem, str]:
         if not _SCHEME.match(self._location):

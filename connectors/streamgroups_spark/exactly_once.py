@@ -7,7 +7,7 @@ shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,8 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.kafka_sink import transactional_id_of
 from streamgroups_spark.kept_ledgers import keep
-from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
-from streamgroups_spark.options import parse
+from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource, only_group
+from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.registering import SESSION
 from streamgroups_spark.running_query import cluster_of
@@ -85,29 +85,35 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
         raise InvalidOption(
             "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
         )
-    _refuse(df)
+    sources = _checked_sources(df)
     if isinstance(sink, KafkaSink):
-        return _to_kafka(df, sink, checkpoint)
-    return _to_ledger(df, sink, checkpoint)
+        return _to_kafka(df, sources, sink, checkpoint)
+    return _to_ledger(df, sources, sink, checkpoint)
 
 
 # ---- what can be exactly once ----------------------------------------------------------------------------------------
 
 
-def _refuse(df: DataFrame) -> None:
+def _checked_sources(df: DataFrame) -> list[SourceOptions]:
+    """The options of the query's sources, if it can be exactly once."""
     plan = df._jdf.queryExecution().analyzed()
-    sources = list(_streaming_sources(plan))
-    for name, _ in sources:
+    sources = []
+    for name, given in _streaming_sources(plan):
         if name != "streamgroups":
             raise InvalidOption(
                 f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
             )
-    stateful = sorted(_stateful(plan))
+        sources.append(parse(given, streaming=True))
+    _refuse_state(df, sources, sorted(_stateful(plan)))
+    return sources
+
+
+def _refuse_state(df: DataFrame, sources: Sequence[SourceOptions], stateful: Sequence[str]) -> None:
     if not stateful:
         return
-    for _, options in sources:
-        if options.get("membership", "shared").strip().lower() != MembershipMode.EXCLUSIVE.value:
+    for source in sources:
+        if source.mode is not MembershipMode.EXCLUSIVE:
             raise InvalidOption(
                 f"The query keeps state ({', '.join(stateful)}) and shares its group: state does not move with a partition.",
                 remedy="Set membership=exclusive on its source.",
@@ -127,7 +133,7 @@ def _streaming_sources(plan: Any) -> Iterator[tuple[str, dict[str, str]]]:
         if not leaf.isStreaming():
             continue
         if leaf.nodeName() == "StreamingRelationV2":
-            yield leaf.sourceName(), {name.lower(): value for name, value in dict(leaf.extraOptions()).items()}
+            yield leaf.sourceName(), dict(leaf.extraOptions())
         else:
             yield leaf.nodeName(), {}
 
@@ -147,14 +153,14 @@ def _stateful(plan: Any) -> Iterator[str]:
 # ---- Kafka -----------------------------------------------------------------------------------------------------------
 
 
-def _to_kafka(df: DataFrame, sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
+def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
     given = {**sink.options, "checkpointLocation": checkpoint}
     options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True)
-        _refuse_another_cluster(df, cluster)
-        df = _disjoint(df, options, cluster.topics())
+        _refuse_another_cluster(sources, cluster)
+        df = _disjoint(df, options, cluster)
         # What a killed run has left open is aborted now: the source would wait for it to time out.
         transactional_id = options.transactional_id or transactional_id_of(checkpoint)
         with closing(
@@ -164,23 +170,24 @@ def _to_kafka(df: DataFrame, sink: KafkaSink, checkpoint: str) -> DataStreamWrit
     return df.writeStream.format("streamgroups").options(**given)
 
 
-def _refuse_another_cluster(df: DataFrame, cluster: KafkaCluster) -> None:
-    for _, given in _streaming_sources(df._jdf.queryExecution().analyzed()):
-        source = cluster_of(parse(given, streaming=True))
-        if source.cluster_id() != cluster.cluster_id():
+def _refuse_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:
+    cluster_id = cluster.cluster_id()
+    for source in sources:
+        if cluster_of(source).cluster_id() != cluster_id:
             raise InvalidOption(
-                f"The source of group '{given.get('group.id')}' is on another cluster than the sink: "
+                f"The source of group '{source.group_id}' is on another cluster than the sink: "
                 "a Kafka transaction is one cluster's.",
                 remedy="Set delivery=at-least-once on the sink.",
             )
 
 
-def _disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) -> DataFrame:
+def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> DataFrame:
     """Each output partition to one task: no two tasks may write to one partition in one transaction."""
     tasks = df.sparkSession.sparkContext.defaultParallelism
     if not {"key", "partition"} & set(df.columns):
         # Each task picks partitions of its own.
         return df.coalesce(tasks)
+    counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(f"Topic '{options.topic}' does not exist.", remedy="Create it, or mend the option 'topic'.")
     chosen = with_partitions(df, counts, topic=options.topic)
@@ -197,15 +204,8 @@ def _disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) ->
 # ---- ledgers ---------------------------------------------------------------------------------------------------------
 
 
-def _to_ledger(df: DataFrame, sink: AnySink, checkpoint: str) -> DataStreamWriter:
-    groups = {options["group.id"] for _, options in _streaming_sources(df._jdf.queryExecution().analyzed())}
-    if len(groups) != 1:
-        raise InvalidOption(
-            f"The query reads for {len(groups)} groups ({', '.join(sorted(groups))}); a ledger is one group's.",
-            remedy="Read all topics with one source ('subscribe' takes several).",
-        )
-    (group_id,) = groups
-    keep(group_id, sink)
+def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
+    keep(only_group(str(source.group_id) for source in sources), sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
     told = {"format_name": name, "session": SESSION, "sink": sink}
     df.sparkSession.dataSource.register(type("LedgerDataSource", (LedgerDataSource,), told))

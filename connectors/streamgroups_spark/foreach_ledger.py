@@ -7,15 +7,15 @@ does with our own ledgers (``ledger_member``). Source: SEMANTICS X2-X4; :mod:`st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamgroups.errors import InvalidOption
 from streamgroups.ledgers.ledger import AlreadyDone, Fenced, judge
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.batch_seen import batch_seen
 from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.registering import SESSION
 
@@ -96,7 +96,7 @@ class BatchLedger:
         Raises:
             StreamGroupsError: if it cannot be exactly once, or the group has gone on without this query.
         """
-        seen: SeenBatch = batch_seen(self.checkpoint, SESSION, batch_id)
+        seen = batch_seen(self.checkpoint, SESSION, batch_id)
         others = sorted({source.group_id for source in seen.sources} - {self.group_id})
         if others:
             raise InvalidOption(
@@ -139,12 +139,7 @@ class _PositionsSink:
     positions: Positions
 
     def open(self, group_id: str) -> AbstractContextManager[_PositionsLedger]:
-        return _opened(_PositionsLedger(self.positions))
-
-
-@contextmanager
-def _opened(ledger: _PositionsLedger) -> Iterator[_PositionsLedger]:
-    yield ledger
+        return nullcontext(_PositionsLedger(self.positions))
 
 
 class _PositionsLedger:
@@ -153,9 +148,8 @@ class _PositionsLedger:
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
 
-    @contextmanager
-    def transaction(self) -> Iterator[_PositionsLedger]:
-        yield self
+    def transaction(self) -> AbstractContextManager[_PositionsLedger]:
+        return nullcontext(self)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         found = {TopicPartition(t, p): n for (t, p), n in self._positions.read().items()}

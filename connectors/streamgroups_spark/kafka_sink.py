@@ -1,7 +1,7 @@
 """Writing a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
 
-Made by ``source`` (``StreamGroupsDataSource.streamWriter``). Spark makes a writer twice for each batch, in processes that live for that
-batch: in one it is pickled to the tasks, in the other its ``commit`` is called with what they returned. So a transaction
+Made by ``source`` (``StreamGroupsDataSource.streamWriter``). Spark makes a writer twice for each batch, in two processes
+of the driver: in one it is pickled to the tasks, in the other its ``commit`` is called with what they returned. So a transaction
 begins when the writer is pickled, travels with it, and comes back with each task's message::
 
     driver   __getstate__   what is in flight? ── InitProducerId                         (streamgroups_kafka.transactions)
@@ -82,14 +82,11 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def _begin(self) -> None:
-        options = self._options
-        if options.delivery is Delivery.AT_LEAST_ONCE:
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
             self._is_written = False
             return
-        assert options.checkpoint_location is not None, "parse_sink demands it"
         # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
-        batch = batch_seen(options.checkpoint_location, self._session)
-        self._is_written = batch.is_written
+        self._is_written = self._seen().is_written
         if not self._is_written:
             with closing(self._transactions()) as transactions:
                 self._begun = transactions.begin()
@@ -132,8 +129,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskWritten], batch_id: int
     ) -> None:
         _refuse_if_shared(parts)
-        assert self._options.checkpoint_location is not None, "parse_sink demands it"
-        batch = batch_seen(self._options.checkpoint_location, self._session, batch_id)
+        batch = self._seen(batch_id)
         records = sum(part.written.records for part in parts)
         if not records:
             transactions.abort(transaction)
@@ -151,7 +147,6 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
     ) -> None:
         """Adds a source's offsets. A rebalance may have given the group a newer generation in which all is still the member's."""
-        assert self._options.checkpoint_location is not None, "parse_sink demands it"
         offsets, claim = _offsets(source), source.claim
         while True:
             assert claim is not None, "batch_seen waits for it"
@@ -164,12 +159,11 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
                 claim = newer
 
     def _next_claim(self, refused: GroupClaim, batch_id: int, i: int) -> GroupClaim | None:
-        assert self._options.checkpoint_location is not None, "parse_sink demands it"
-        checkpoint, newest = self._options.checkpoint_location, refused
+        newest = refused
 
         def is_newer() -> bool:
             nonlocal newest
-            claim = batch_seen(checkpoint, self._session, batch_id).sources[i].claim
+            claim = self._seen(batch_id).sources[i].claim
             assert claim is not None, "batch_seen waits for it"
             newest = claim
             return newest != refused
@@ -183,12 +177,19 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             with closing(self._transactions()) as transactions:
                 _abort(transactions, begun)
 
+    @property
+    def _checkpoint(self) -> str:
+        assert self._options.checkpoint_location is not None, "parse_sink demands it"
+        return self._options.checkpoint_location
+
+    def _seen(self, batch_id: int | None = None) -> SeenBatch:
+        return batch_seen(self._checkpoint, self._session, batch_id)
+
     def _transactions(self) -> Transactions:
         options = self._options
-        assert options.checkpoint_location is not None, "parse_sink demands it"
         return Transactions(
             options.client,
-            options.transactional_id or transactional_id_of(options.checkpoint_location),
+            options.transactional_id or transactional_id_of(self._checkpoint),
             timeout_ms=options.transaction_timeout_ms,
         )
 

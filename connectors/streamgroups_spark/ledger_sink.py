@@ -1,7 +1,7 @@
 """Writing a micro-batch to a sink that keeps a ledger of its own: PostgreSQL, Delta.
 
 Registered with the session by ``exactly_once``, once for each sink, so that the sink travels with the class and its login reaches no option
-and no plan. As with ``kafka_sink`` Spark makes a writer twice for each batch, in processes that live for that batch: the stage is made when the
+and no plan. As with ``kafka_sink`` Spark makes a writer twice for each batch, in two processes of the driver: the stage is made when the
 writer is pickled to the tasks, and comes back with their messages. Source: Spark's ``DataSourceStreamArrowWriter``;
 :class:`streamgroups.staging.StagingSink`; SEMANTICS X2-X4.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -115,7 +115,7 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
             # There were no tasks, or all of it is there already.
             return
         batch = batch_seen(self._checkpoint, self._session, batch_id)
-        group_id = _group_of(batch)
+        group_id = only_group(source.group_id for source in batch.sources)
         staged = [part.staged for part in parts] if sum(part.records for part in parts) else None
         patient = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
@@ -151,8 +151,13 @@ class _Counted(Iterator[pa.RecordBatch]):
         return batch
 
 
-def _group_of(batch: SeenBatch) -> str:
-    groups = sorted({source.group_id for source in batch.sources})
+def only_group(group_ids: Iterable[str]) -> str:
+    """The group that all sources of a query read for.
+
+    Raises:
+        InvalidOption: if there are several.
+    """
+    groups = sorted(set(group_ids))
     if len(groups) != 1:
         raise InvalidOption(
             f"The query reads for {len(groups)} groups ({', '.join(groups)}); a ledger is one group's.",

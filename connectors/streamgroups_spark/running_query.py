@@ -144,7 +144,6 @@ class RunningQuery:
             claim=standing.claim,
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
-            client=self._options.client,
         )
 
 

@@ -17,7 +17,6 @@ from streamgroups.batches.offset_json import BatchOffset, encode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_spark import batch_seen as module
 from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion
@@ -36,7 +35,6 @@ FACTS = BatchFacts(
     claim=GroupClaim("board", 7, "one-1"),
     mode=MembershipMode.SHARED,
     joins=True,
-    client=ClientConfig(()),
 )
 
 
