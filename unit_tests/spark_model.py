@@ -22,6 +22,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
 from streamgroups_kafka.orders import OrderBook
+from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
 
@@ -143,6 +144,7 @@ class Run:
             whole_timeout_ms=300,
             commit_log=self.checkpoint if knows_checkpoint else None,
             orders=self.moving,
+            left=LeftRanges(world.board, "airline"),
         )
 
     def _new_member(

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.errors import GroupRefused, InvalidOption
-from streamgroups.groups.board import board_of, resets_of
+from streamgroups.groups.board import auxiliaries_of
 from streamgroups.groups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
 from streamgroups.groups.overview import INACTIVE_STATES
 from streamgroups.ports import Clock
@@ -86,7 +86,7 @@ class GroupCensus:
                 raise refusal
             logger.info("Group '%s' is in use again: %s", group, refusal)
         forgotten = [group for group in vanished if group not in refused]
-        groups.delete_groups([name for group in forgotten for name in (board_of(group), resets_of(group))])
+        groups.delete_groups([name for group in forgotten for name in auxiliaries_of(group)])
         return forgotten
 
     def _retention_ms(self, stream: str) -> int | None:

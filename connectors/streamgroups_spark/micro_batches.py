@@ -23,7 +23,7 @@ from typing import Any
 from streamgroups.batches.admission import UNLIMITED, Limits, admit
 from streamgroups.batches.offset_json import BatchOffset, decode, encode
 from streamgroups.batches.packing import Packing, pack
-from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished
+from streamgroups.batches.resuming import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
 from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Owned
@@ -32,7 +32,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
 from streamgroups.waiting import comes_true
 from streamgroups_spark.joining import LOOK_S, Joining
-from streamgroups_spark.query_ports import Cluster, CommitLog, NewMember, Orders, QuerySettings
+from streamgroups_spark.query_ports import Cluster, CommitLog, LeftRanges, NewMember, Orders, QuerySettings
 from streamgroups_spark.unread import Unread
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class MicroBatches:
         whole_timeout_ms: how long an exclusive query waits until it has all partitions.
         commit_log: where to look whether the last batch is done; ``None`` if nobody has said where it is.
         orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
+        left: what earlier runs have left to the group; ``None`` for a query that is no member.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class MicroBatches:
         whole_timeout_ms: int = 30_000,
         commit_log: CommitLog | None = None,
         orders: Orders | None = None,
+        left: LeftRanges | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
-        self._clock, self._record, self._commit_log, self._orders = clock, record, commit_log, orders
+        self._clock, self._record, self._commit_log = clock, record, commit_log
+        self._orders, self._left = orders, left
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
@@ -122,7 +125,7 @@ class MicroBatches:
         member = self._start(start)
         member.finish(start.number)
         if not self._resumed:
-            self._resume(resume_finished, start)
+            self._resume(self._resume_finished, start)
         self._await_share(member)
         # An ``availableNow`` ends when it is told once that there is nothing.
         if not (self._until_now or self._unread.may_ask()):
@@ -178,6 +181,9 @@ class MicroBatches:
                 if r.topic_partition not in due
             }
             self._batch = BatchOffset(end.number, member.plan(end.number, again).ranges, end.resting)
+            if self._left is not None:
+                done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
+                self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         if self._commit_log is not None:
             batch_id = self._commit_log.begun(end_json)
             self._begun = None if batch_id is None else (end.number, batch_id)
@@ -248,6 +254,13 @@ class MicroBatches:
         self._unread.limit_to(self._cluster.end_offsets(partitions))
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
+
+    def _resume_finished(
+        self, last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart
+    ) -> Resumption:
+        unsure = unconfirmed(last, owned)
+        left = self._left.among(last, unsure) if self._left is not None and unsure else ()
+        return resume_finished(last, owned, policy, left)
 
     def _resume(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from streamgroups.batches.admission import Limits
+from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
@@ -70,6 +71,18 @@ class Orders(Protocol):
 
     def close(self) -> None:
         """The query has ended."""
+        ...
+
+
+class LeftRanges(Protocol):
+    """What a query has left to its group, for its later runs (``streamgroups_spark.left_ranges``)."""
+
+    def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
+        """Notes which of its partitions a batch that runs again does not read. Before Spark can finish it."""
+        ...
+
+    def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of the partitions that a finished batch has not read, or for which that cannot be known."""
         ...
 
 

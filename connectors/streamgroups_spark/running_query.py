@@ -30,6 +30,7 @@ from streamgroups_kafka.member_state import Standing
 from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, LedgerQuestion
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
+from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
 from streamgroups_spark.options import SourceOptions
@@ -69,11 +70,12 @@ class RunningQuery:
         )
         self._cluster = cluster_of(options)
         self._member: KafkaMember | None = None
-        orders = None
+        orders = left = None
         if not isinstance(options.subscription, Partitions):
             board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
             orders = Moving(board, self._cluster, self._group_id, self.name, record, _now_ms, SteadyClock())
             record = orders.listen(record)
+            left = LeftRanges(board, self._group_id)
         self._record = record
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
@@ -87,6 +89,7 @@ class RunningQuery:
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
             commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
             orders=orders,
+            left=left,
         )
         self._answering = Answering(session, self._answer)
 

@@ -20,13 +20,16 @@ not finished          anything else                            difference: the p
 either                elsewhere, by the sink, with the output  difference: ``group`` goes on there, others refuse
 ====================  =======================================  ==============================================
 
+A finished batch may have been an empty one for a partition: an earlier run had to read it again, and left this partition to
+the member that owned it then (:mod:`streamgroups.batches.left`). Of such a partition the checkpoint knows nothing.
+
 That a member committed ``from``, and not a tool that set the group back to there, is told by the mark beside the commit
 (:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now is left to it, whatever the policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -85,8 +88,30 @@ class Resumption:
         return {tp: n for tp, n in self.next_offsets.items() if tp not in again}
 
 
-def resume_finished(last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
-    """Resumes after a batch that Spark has finished: all of its ranges are done, perhaps not yet committed.
+def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
+    """The owned partitions that a finished batch has read, and of which the group does not say so.
+
+    >>> p0 = TopicPartition("t", 0)
+    >>> unconfirmed(BatchOffset(3, (OffsetRange(p0, 10, 20),)), {p0: Owned(20)})
+    frozenset()
+    """
+    ends = {r.topic_partition: r.end_offset for r in last.ranges}
+    return frozenset(tp for tp in ends.keys() & owned.keys() if owned[tp].next_offset != ends[tp])
+
+
+def resume_finished(
+    last: BatchOffset,
+    owned: Mapping[TopicPartition, Owned],
+    policy: OnRestart,
+    left: Collection[TopicPartition] = (),
+) -> Resumption:
+    """Resumes after a batch that Spark has finished: its ranges are done, perhaps not yet committed.
+
+    Args:
+        last: what the checkpoint says.
+        owned: the partitions that came with the first assignment.
+        policy: who is right where the two differ.
+        left: the partitions that the batch did not read after all.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -97,7 +122,10 @@ def resume_finished(last: BatchOffset, owned: Mapping[TopicPartition, Owned], po
     {TopicPartition(topic='t', partition=0): 20}
     """
     started_at = {r.topic_partition: r.next_offset for r in last.ranges}
-    next_offsets, differences = _settle(last.next_offsets, owned, policy, or_at=started_at)
+    claimed = {tp: n for tp, n in last.next_offsets.items() if tp not in left}
+    # Where the group has nothing to say, nobody has read on from where the batch was to start.
+    claimed |= {tp: started_at[tp] for tp in left if tp in owned and _is_silent(owned[tp])}
+    next_offsets, differences = _settle(claimed, owned, policy, or_at=started_at)
     return Resumption(next_offsets, (), (), differences)
 
 
@@ -143,9 +171,7 @@ def _settle(
     differences: list[Difference] = []
     for tp in sorted(checkpoint.keys() & owned.keys()):
         next_offsets[tp] = checkpoint[tp]
-        # A group without a committed offset has nothing to say; the checkpoint does.
-        silent = owned[tp].origin in (Origin.STARTING, Origin.OLDEST)
-        says = checkpoint[tp] if silent else owned[tp].next_offset
+        says = checkpoint[tp] if _is_silent(owned[tp]) else owned[tp].next_offset
         commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says == or_at.get(tp)
         if says != checkpoint[tp] and not commit_missing:
             differences.append(Difference(tp, checkpoint[tp], says))
@@ -154,6 +180,11 @@ def _settle(
     if policy is OnRestart.CHECKPOINT:
         _refuse_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
     return next_offsets, tuple(differences)
+
+
+def _is_silent(owned: Owned) -> bool:
+    """Whether the group has no committed offset, and so nothing to say; the checkpoint does."""
+    return owned.origin in (Origin.STARTING, Origin.OLDEST)
 
 
 def _refuse_to_write_again(differences: Sequence[Difference]) -> None:

@@ -1,10 +1,11 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
 Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.follower`` (for members) and
-``streamgroups_kafka.orders`` (for whoever moves a group). There are two, so that no note can wipe out another:
+``streamgroups_kafka.orders`` (for whoever moves a group). There are three, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
 * ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
+* ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.batches.left`.
 
 Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
 SEMANTICS G8, G9, G15, S6.
@@ -31,6 +32,7 @@ from streamgroups.partitions import TopicPartition
 
 _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
+_LEFT = ".streamgroups.left"
 _VERSION = 1
 
 
@@ -52,13 +54,43 @@ def resets_of(group: str) -> str:
     return group + _RESETS
 
 
+def left_of(group: str) -> str:
+    """The auxiliary group to which restarted queries write what they have left to the group.
+
+    >>> left_of("billing")
+    'billing.streamgroups.left'
+    """
+    return group + _LEFT
+
+
+def auxiliaries_of(group: str) -> tuple[str, ...]:
+    """All of these, in the order in which they are to be deleted.
+
+    Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
+    that name. So orders go before boards.
+
+    >>> auxiliaries_of("billing")
+    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups')
+    """
+    return resets_of(group), left_of(group), board_of(group)
+
+
 def is_auxiliary(group: str) -> bool:
     """Whether a group is one of these, and so no group that anybody reads with.
 
     >>> is_auxiliary("billing"), is_auxiliary("billing.streamgroups")
     (False, True)
     """
-    return group.endswith((_BOARD, _RESETS))
+    return group.endswith((_BOARD, _RESETS, _LEFT))
+
+
+def is_about(group: str) -> str:
+    """The group that an auxiliary group is about; any other group itself.
+
+    >>> is_about("billing.streamgroups.resets"), is_about("billing")
+    ('billing', 'billing')
+    """
+    return group.removesuffix(_RESETS).removesuffix(_LEFT).removesuffix(_BOARD) if is_auxiliary(group) else group
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +120,7 @@ class Note:
 
     def encode(self) -> str:
         """As metadata."""
-        return _json(
+        return write_note(
             {
                 "instance": self.instance,
                 "used": self.used_ms,
@@ -102,7 +134,7 @@ class Note:
     @classmethod
     def parse(cls, metadata: str) -> Note | None:
         """Reads metadata back; ``None`` if it is no note, or one of a newer version."""
-        raw = _read(metadata)
+        raw = read_note(metadata)
         try:
             until_ms = None if raw["until"] is None else int(raw["until"])
             orders = str(raw["obeyed"]), str(raw["stopped"])
@@ -140,12 +172,12 @@ class Order:
 
     def encode(self) -> str:
         """As metadata; the offset is committed beside it."""
-        return _json({"order": self.id, "topics": dict(self.topics), "count": self.count, "void": self.void})
+        return write_note({"order": self.id, "topics": dict(self.topics), "count": self.count, "void": self.void})
 
     @classmethod
     def parse(cls, next_offset: int, metadata: str) -> Order | None:
         """Reads an order back; ``None`` if it is none, or one of a newer version."""
-        raw = _read(metadata)
+        raw = read_note(metadata)
         try:
             topics = {str(topic): int(count) for topic, count in raw["topics"].items()}
             return cls(str(raw["order"]), next_offset, topics, int(raw["count"]), bool(raw["void"]))
@@ -222,11 +254,21 @@ def next_step(
     return Step(stop, {tp: order for tp, order in due.items() if ready[order.id] == order.count})
 
 
-def _json(fields: dict[str, object]) -> str:
+def write_note(fields: dict[str, object]) -> str:
+    """A note as metadata.
+
+    >>> write_note({"left": []})
+    '{"v":1,"left":[]}'
+    """
     return json.dumps({"v": _VERSION, **fields}, separators=(",", ":"))
 
 
-def _read(metadata: str) -> dict[str, Any]:
+def read_note(metadata: str) -> dict[str, Any]:
+    """The fields of a note; none if it is no note, or one of a newer version.
+
+    >>> read_note('{"v":1,"left":[]}')["left"], read_note("by hand")
+    ([], {})
+    """
     try:
         # What lies behind the note is none of it: confluent-kafka commits the NUL that ends a text in C along with it, and reads
         # on behind the text of one that was committed without.

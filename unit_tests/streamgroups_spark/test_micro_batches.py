@@ -416,6 +416,42 @@ class TestRestarting:
         assert again.batch() is None
         assert world.committed() == {0: 3, 1: 2}
 
+    @pytest.mark.parametrize("policy", list(OnRestart))
+    def test_S1_what_was_left_to_a_member_that_died_is_not_taken_for_read(
+        self, world: World, policy: OnRestart
+    ) -> None:
+        """The checkpoint says that the batch is done; its second run read nothing of it."""
+        world.produce(3, 2)
+        alice = Run(world, "alice", Settings(on_restart=policy)).start()
+        alice.plan()
+        world.group.kill("alice")
+        bob = Run(world, "bob").start()
+        bob.plan()
+        second = alice.again().start()
+        assert second.running == ()
+        second.finish()
+        for name in ("alice", "bob"):
+            world.group.kill(name)
+        third = alice.again().start()
+        assert third.batch() == ["flights-0[0,3)", "flights-1[0,2)"]
+
+    def test_S1_what_was_left_once_and_read_later_is_done(self, world: World) -> None:
+        world.produce(3, 2)
+        alice = Run(world, "alice").start()
+        first = alice.plan()
+        world.group.kill("alice")
+        Run(world, "bob").start().plan()
+        alice.again().start()
+        for name in ("alice", "bob"):
+            world.group.kill(name)
+        third = alice.again().start()
+        assert third.running == first
+        third.finish()
+        world.group.kill("alice")
+        fourth = alice.again().start()
+        assert fourth.batch() is None
+        assert world.committed() == {0: 3, 1: 2}
+
     @pytest.mark.parametrize(
         ("policy", "then"),
         [

@@ -17,7 +17,7 @@ from streamgroups.cli.groups.changing import ONLY_A_PLAN, ExecuteOption, UndoOpt
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
-from streamgroups.groups.board import board_of, is_auxiliary, resets_of
+from streamgroups.groups.board import auxiliaries_of, is_about, is_auxiliary, resets_of
 from streamgroups.groups.overview import GroupDescription, require_inactive
 from streamgroups.groups.resets import parse_scope
 from streamgroups.partitions import TopicPartition
@@ -74,18 +74,15 @@ def delete(
 
 def _notes_of(group: str) -> list[str]:
     """The auxiliary groups that go with a group."""
-    return [] if is_auxiliary(group) else [resets_of(group), board_of(group)]
+    return [] if is_auxiliary(group) else list(auxiliaries_of(group))
 
 
 def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
-    """Deletes groups, then their notes; returns what was not deleted, and why.
-
-    Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
-    that name. So orders go before boards, and a board stays if its orders do.
-    """
+    """Deletes groups, then their notes; returns what was not deleted, and why. A board stays if its orders do."""
     failures: dict[str, StreamGroupsError] = {}
-    for name_of in (str, resets_of, board_of):
-        due = {name: g for name in groups if name == name_of(g := _about(name))}
+    about = {name: is_about(name) for name in groups}
+    for turn in zip(*((g, *auxiliaries_of(g)) for g in about.values()), strict=True):
+        due = {name: about[name] for name in groups if name in turn}
         held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_of(g)) if n in failures}
         failures |= held_up
         try:
@@ -93,11 +90,6 @@ def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroups
         except StreamGroupsError as e:
             failures |= dict.fromkeys(due.keys() - held_up.keys(), e)
     return failures
-
-
-def _about(group: str) -> str:
-    """The group that an auxiliary group is about; any other group itself."""
-    return group.removesuffix(resets_of("")).removesuffix(board_of("")) if is_auxiliary(group) else group
 
 
 @with_cluster
