@@ -1,8 +1,9 @@
-"""Kills members of a group at named points, again and again, and lets independent readers count what has arrived.
+"""Strikes members of a group at named points, again and again, and lets independent readers count what has arrived.
 
 ``python -m integration_tests.campaign kafka --kills 100``; a short one is a test (``test_killed_in_the_middle_of_a_commit``). Two queries share a group
-and write exactly once, each supervised in a process of its own; records keep coming. In turn a point is armed (``dying``), whoever
-passes it dies, and the campaign goes on. In the end all is read back: every record once, and those of a partition in their order.
+and write exactly once, each supervised in a process of its own, the second on executors of its own; records keep coming. In turn a point is
+armed (``dying``), whoever passes it is struck in one of the ways of :data:`VICTIMS`, and the campaign goes on. In the end all is read
+back: every record once, and those of a partition in their order.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.harness import Load, committed, end_offsets, read_committed, wait_until
+from streamgroups_broker import EmbeddedKafka
 
 PARTITIONS = 4
 POINTS = (
@@ -39,12 +45,21 @@ POINTS = (
 )
 #: A ledger has its positions in the sink's own transaction.
 LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
+#: What happens at a point. ``worker``: the Python process that passes it is killed. ``executor``: the JVM of the executor that it belongs to; at
+#: the driver's points one of them. ``query``: the driver and all that it has started. ``checkpoint``: the same, and its checkpoint is lost, or
+#: every other time it is started with another one. ``broker``: the broker, which comes back. ``zombie``: the query is frozen, and wakes up when the
+#: others have its partitions. ``answer``: the sink has committed, and the query is told that the answer was lost.
+VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie")
+#: What can be taken out of the code that is tested, so that a campaign must notice: the transaction or the ledger; the check that a batch
+#: is not of a member that others have replaced; and telling batches by their offsets, instead of by their numbers.
+SABOTAGES = ("ledger", "fence", "batch-id")
+#: Of those that run on executors.
+_MASTER = "local-cluster[2,1,1024]"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _HERE = Path(__file__).parent
-#: One kill in so many takes the whole query, driver and JVM; the others one Python process of it, and the query is started again.
-_DRIVERS_ONE_IN = 5
 
-_BROKERS_ONE_IN = 20
-
+#: A point, and what happens there.
+Turn = tuple[str, str]
 #: Reads back (partition, value) of all that has arrived, in the order of arrival within a partition.
 ReadBack = Callable[[], list[tuple[int, str]]]
 
@@ -54,14 +69,14 @@ class Verdict:
     """What came of a campaign.
 
     Args:
-        kills: how many processes or queries were killed, by point.
+        kills: what has happened, and how often.
         records: how many records there were.
         lost: those that did not arrive.
         repeated: those that arrived more than once.
         disordered: partitions whose records did not arrive in order.
     """
 
-    kills: Counter[str]
+    kills: Counter[Turn]
     records: int
     lost: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
@@ -71,44 +86,81 @@ class Verdict:
     def holds(self) -> bool:
         return not (self.lost or self.repeated or self.disordered)
 
+    def __str__(self) -> str:
+        victims, points = Counter[str](), Counter[str]()
+        for (point, victim), n in self.kills.items():
+            points[point] += n
+            victims[victim] += n
+        return (
+            f"{self.kills.total()} kills {dict(victims)} {dict(points)}, {self.records} records, {len(self.lost)} lost, "
+            f"{len(self.repeated)} twice, partitions out of order: {self.disordered or 'none'}"
+        )
+
 
 class CampaignMember:
-    """A query that comes back however it dies."""
+    """A query that comes back however it dies.
 
-    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
-        self._directory, self._name = directory, name
-        self._config = {**config, "name": name, "checkpoint": str(directory / f"checkpoint-{name}")}
+    Args:
+        directory: for its checkpoint and its log.
+        name: its name.
+        config: what ``campaign_query`` wants to know.
+        master: where it runs; those with executors of their own leave files at a place of theirs.
+    """
+
+    def __init__(self, directory: Path, name: str, config: dict[str, Any], master: str = "local[2]") -> None:
+        self.name, self._directory = name, directory
+        self._config = {**config, "name": name, "master": master, "checkpoint": str(directory / f"checkpoint-{name}")}
+        self._config["options"] = {**config["options"], "kafka.client.id": name}
         self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self._n_lost = 0
 
     def see_to_it(self) -> None:
         """Starts it if it is not running."""
         if self._process is not None and self._process.poll() is None:
             return
-        self.starts += 1
         python_path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(python_path),
             "PYSPARK_PYTHON": sys.executable,
             "STREAMGROUPS_DEATHS": str(self._directory / "deaths"),
-            "STREAMGROUPS_MEMBER": self._name,
-            "STREAMGROUPS_SABOTAGE": "ledger" if self._config["sabotaged"] else "",
+            "STREAMGROUPS_MEMBER": self.name,
+            "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
         }
-        # The driver names itself: its processes inherit it.
-        run = (
-            "import os, runpy, sys; os.environ['STREAMGROUPS_DRIVER'] = str(os.getpid());"
-            "runpy.run_module('integration_tests.campaign_query', run_name='__main__', alter_sys=True)"
-        )
-        with (self._directory / f"{self._name}.log").open("ab") as log:
+        if self._config["master"] == _MASTER:
+            environment["SPARK_HOME"] = str(_spark_home(self._directory))
+        with (self._directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", run, json.dumps(self._config)],
+                [sys.executable, "-m", "integration_tests.campaign_query", json.dumps(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,
             )
+
+    def processes(self) -> list[psutil.Process]:
+        """All that belong to it, the driver first."""
+        assert self._process is not None
+        driver = psutil.Process(self._process.pid)
+        return [driver, *driver.children(recursive=True)]
+
+    def kill(self) -> None:
+        """kill -9, all of it, at once."""
+        processes = self.processes()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        _, left = psutil.wait_procs(processes, 30)
+        assert not left, left
+
+    def lose_checkpoint(self) -> None:
+        """Its checkpoint is gone; every other time it is there, and is not the one that it is started with."""
+        self._n_lost += 1
+        if self._n_lost % 2:
+            shutil.rmtree(self._config["checkpoint"])
+        else:
+            self._config["checkpoint"] += "+"
 
     def stop(self) -> None:
         """Asks it to stop; kills it if it does not."""
@@ -118,9 +170,141 @@ class CampaignMember:
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, 9)
-            self._process.wait(30)
-            raise AssertionError(f"{self._name} did not stop") from None
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop") from None
+
+
+def _spark_home(directory: Path) -> Path:
+    """PySpark's own Spark, at a place where workers may leave what they download and print."""
+    home = directory / "spark"
+    if not home.exists():
+        import pyspark
+
+        home.mkdir()
+        for part in ("bin", "jars", "python"):
+            (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
+
+
+class Strikes:
+    """Arms points, and does what is to be done to who passes them.
+
+    Args:
+        bootstrap: the broker.
+        directory: where points are armed.
+        group: the members' group.
+        members: who may be struck.
+        kafka: the broker, if it may be struck too.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        group: str,
+        members: Sequence[CampaignMember],
+        kafka: EmbeddedKafka | None,
+    ) -> None:
+        directory.mkdir(parents=True)
+        self._directory, self._group, self._kafka = directory, group, kafka
+        self._members = {member.name: member for member in members}
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        #: By how a strike is done: the point's process, and its member.
+        self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
+            "worker": lambda process, _: process.kill(),
+            "executor": _kill_executor,
+            "query": lambda _, member: member.kill(),
+            "checkpoint": self._lose_checkpoint,
+            "broker": self._kill_broker,
+            "zombie": self._freeze,
+            "answer": self._lose_answer,
+        }
+
+    def strike(self, point: str, victim: str, timeout_s: float) -> None:
+        """Waits for the next who passes a point.
+
+        Raises:
+            AssertionError: if nobody does.
+        """
+        # Only the last has executors.
+        named = list(self._members)[-1:] if victim == "executor" else list(self._members)
+        (self._directory / f".{point}").write_text(" ".join(named))
+        (self._directory / f".{point}").rename(self._directory / point)
+        wait_until(
+            lambda: self.all_are_up() and list(self._directory.glob("reached.*")),
+            f"somebody passes {point}; see {self._directory}",
+            timeout_s,
+        )
+        (reached,) = self._directory.glob("reached.*")
+        _, name, pid = reached.name.split(".")
+        # Who was about to pass may be ended by its query in the meantime.
+        with suppress(psutil.NoSuchProcess):
+            self._ways[victim](psutil.Process(int(pid)), self._members[name])
+        reached.unlink()
+        if victim == "broker":
+            assert self._kafka is not None
+            self._kafka.restart_node(1)
+
+    def all_are_up(self) -> bool:
+        """Starts the members that are not running."""
+        for member in self._members.values():
+            member.see_to_it()
+        return True
+
+    def give_up(self) -> None:
+        """Nobody is kept waiting at a point, and nobody will be."""
+        for left in self._directory.iterdir():
+            if left.name.startswith("reached.") or left.name in POINTS:
+                left.unlink()
+
+    def _lose_checkpoint(self, _: psutil.Process, member: CampaignMember) -> None:
+        member.kill()
+        member.lose_checkpoint()
+
+    def _kill_broker(self, _: psutil.Process, __: CampaignMember) -> None:
+        assert self._kafka is not None
+        self._kafka.kill_node(1)
+
+    def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
+        (self._directory / f"reached.{member.name}.{process.pid}.lost").touch()
+
+    def _freeze(self, _: psutil.Process, member: CampaignMember) -> None:
+        frozen = member.processes()
+        for process in frozen:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        try:
+            wait_until(
+                lambda: self.all_are_up() and self._one_has_all(), f"{self._group} goes on without {member.name}", 180
+            )
+        finally:
+            for process in frozen:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def _one_has_all(self) -> bool:
+        try:
+            found = self._admin.describe_consumer_groups([self._group])[self._group].result(30).members
+        except (KafkaException, TimeoutError):
+            # The group's coordinator may just be coming back.
+            return False
+        return [len(member.assignment.topic_partitions) for member in found] == [PARTITIONS]
+
+
+def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
+    """Kills the JVM that a process is a worker of, or one of the member's if it is none."""
+
+    def is_executor(candidate: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return _EXECUTOR in candidate.cmdline()
+        return False
+
+    def found() -> list[psutil.Process]:
+        return [p for p in (*process.parents(), *member.processes()) if is_executor(p)]
+
+    # One that has just been killed may not be there again yet.
+    wait_until(found, f"{member.name} has an executor", 60)
+    found()[0].kill()
 
 
 def campaign(
@@ -130,13 +314,12 @@ def campaign(
     to: str,
     read_back: ReadBack,
     *,
-    kills: int,
+    turns: Sequence[Turn],
     timeout_s: float,
-    points: tuple[str, ...] | None = None,
     per_second: int = 400,
     protocol: str = "classic",
-    sabotaged: bool = False,
-    kill_broker: Callable[[], None] | None = None,
+    sabotaged: str = "",
+    kafka: EmbeddedKafka | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -147,13 +330,12 @@ def campaign(
         sink: ``kafka``, ``postgres`` or ``delta``.
         to: the topic, the connection string or the path.
         read_back: how an independent reader sees what has arrived.
-        kills: how many.
+        turns: what happens, one after the other.
         timeout_s: for all of it, reading to the end included.
-        points: where they die, in turn.
         per_second: records that come in.
         protocol: of the group.
-        sabotaged: without transactions, or without the ledger: records must then arrive twice, or the campaign sees nothing.
-        kill_broker: kills the broker and brings it back; one kill in so many is this.
+        sabotaged: one of :data:`SABOTAGES`, or nothing.
+        kafka: the broker, if it is struck too.
         tell: is told what happens.
 
     Raises:
@@ -172,68 +354,61 @@ def campaign(
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": "2000",
     }
-    deaths = directory / "deaths"
-    deaths.mkdir(parents=True)
-    log = deaths / "deaths.log"
-    log.touch()
     config = {"bootstrap": bootstrap, "sink": sink, "to": to, "options": options, "sabotaged": sabotaged}
-    members = [CampaignMember(directory, name, config) for name in ("ann", "bob")]
-    choose = random.Random(sink)
-    turns = points or _points_of(sink, sabotaged=sabotaged)
+    with_executors = any(victim == "executor" for _, victim in turns)
+    ann = CampaignMember(directory, "ann", config)
+    bob = CampaignMember(directory, "bob", config, _MASTER if with_executors else "local[2]")
+    strikes = Strikes(bootstrap, directory / "deaths", group, (ann, bob), kafka)
     deadline_s = time.monotonic() + timeout_s
 
     def left_s() -> float:
         return max(1.0, deadline_s - time.monotonic())
 
-    def n_deaths() -> int:
-        return len(log.read_text().splitlines())
-
-    def all_are_up() -> bool:
-        for member in members:
-            member.see_to_it()
-        return True
-
     try:
-        all_are_up()
+        strikes.all_are_up()
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
-            for i in range(kills):
-                if kill_broker is not None and i % _BROKERS_ONE_IN == _BROKERS_ONE_IN - 1:
-                    kill_broker()
-                    with log.open("a") as deaths_so_far:
-                        deaths_so_far.write("broker broker broker\n")
-                    tell(f"{i + 1}: broker")
-                    continue
-                point = turns[i % len(turns)]
-                victim = "driver" if choose.randrange(_DRIVERS_ONE_IN) == 0 else "process"
-                (deaths / f".{point}").write_text(victim)
-                (deaths / f".{point}").rename(deaths / point)
-                wait_until(
-                    lambda i=i: all_are_up() and n_deaths() > i,  # type: ignore[misc]
-                    f"somebody dies {point}, after {n_deaths()} deaths; see {directory}",
-                    min(120, left_s()),
-                )
-                tell(f"{i + 1}: {point}, {victim}")
+            for i, (point, victim) in enumerate(turns):
+                began_s = time.monotonic()
+                strikes.strike(point, victim, min(300, left_s()))
+                tell(f"{i + 1}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(
-            lambda: all_are_up() and committed(bootstrap, group, topic) == ends,
+            lambda: strikes.all_are_up() and committed(bootstrap, group, topic) == ends,
             f"all is read; see {directory}",
-            min(180, left_s()),
+            min(300, left_s()),
         )
     finally:
-        for member in members:
+        strikes.give_up()
+        for member in (ann, bob):
             member.stop()
-    kinds = Counter(line.split()[0] for line in log.read_text().splitlines())
-    return _judged(kinds, load.count, read_back())
+    return _judged(Counter(turns), load.count, read_back())
 
 
-def _points_of(sink: str, *, sabotaged: bool) -> tuple[str, ...]:
-    if sink != "kafka":
-        return LEDGER_POINTS
-    # Without transactions nobody begins or commits one.
-    return ("before-offset-log", "mid-read", "inside-transaction") if sabotaged else POINTS
+def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS) -> list[Turn]:
+    """Every victim at every point, in a random order that is the same each time, and again from the start."""
+    points = POINTS if sink == "kafka" else LEDGER_POINTS
+    round_ = [(point, victim) for point in points for victim in victims] + [("after-commit", "answer")]
+    choose = random.Random(sink)
+    turns: list[Turn] = []
+    while len(turns) < n_turns:
+        turns += choose.sample(round_, len(round_))
+    return turns[:n_turns]
 
 
-def _judged(kills: Counter[str], n_records: int, arrived: list[tuple[int, str]]) -> Verdict:
+def turns_that_tell(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
+    """Where what was taken away is missed."""
+    if sabotaged == "ledger":
+        # At least once: nobody begins or commits a transaction.
+        points = ("inside-transaction",) if sink == "kafka" else ("after-commit",)
+        told = [(point, victim) for point in points for victim in ("worker", "query")]
+    elif sabotaged == "fence":
+        told = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
+    else:
+        told = [("before-offset-log", "checkpoint")]
+    return [told[i % len(told)] for i in range(n_turns)]
+
+
+def _judged(kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]]) -> Verdict:
     expected = {str(i) for i in range(n_records)}
     values = Counter(value for _, value in arrived)
     in_order: dict[int, list[int]] = {}
@@ -290,28 +465,25 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
 
 def main() -> int:
     from integration_tests.conftest import BROKER_PROPERTIES
-    from streamgroups_broker import EmbeddedKafka
 
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=__doc__)
     parser.add_argument("sinks", nargs="+", choices=["kafka", "postgres", "delta"])
     parser.add_argument("--kills", type=int, default=100, help="for each sink")
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
-    parser.add_argument(
-        "--sabotaged", action="store_true", help="without transactions or ledger: the campaign must notice"
-    )
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for each sink")
+    parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS, help="what happens at the points")
+    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink")
     asked = parser.parse_args()
     failed = False
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
-
-        def kill_broker() -> None:
-            kafka.kill_node(1)
-            kafka.restart_node(1)
-
         for sink in asked.sinks:
             directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
+            if asked.sabotaged:
+                turns = turns_that_tell(sink, asked.sabotaged, asked.kills)
+            else:
+                turns = all_turns(sink, asked.kills, asked.victims)
             with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
                 began_s = time.monotonic()
                 verdict = campaign(
@@ -320,18 +492,15 @@ def main() -> int:
                     sink,
                     to,
                     read_back,
-                    kills=asked.kills,
+                    turns=turns,
                     timeout_s=asked.timeout,
                     protocol=asked.protocol,
                     sabotaged=asked.sabotaged,
-                    kill_broker=kill_broker,
-                    tell=lambda text: print(text, file=sys.stderr),
+                    kafka=kafka,
+                    tell=partial(print, file=sys.stderr, flush=True),
                 )
-            print(
-                f"{sink}: {verdict.kills.total()} kills in {time.monotonic() - began_s:.0f} s {dict(verdict.kills)}, "
-                f"{verdict.records} records, {len(verdict.lost)} lost, {len(verdict.repeated)} twice, "
-                f"partitions out of order: {verdict.disordered or 'none'}"
-            )
+            took = f"{time.monotonic() - began_s:.0f} s"
+            print(f"{sink}, {asked.protocol}, {asked.sabotaged or 'nothing'} taken away, {took}: {verdict}", flush=True)
             failed = failed or not verdict.holds
     return int(failed)
 

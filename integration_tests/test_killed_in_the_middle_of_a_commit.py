@@ -6,40 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import campaign, target
+from integration_tests.campaign import Turn, campaign, target
 
 
 @pytest.mark.parametrize(
-    ("sink", "points", "protocol"),
+    ("sink", "turns", "protocol"),
     [
-        ("kafka", ("inside-transaction", "before-commit", "after-commit"), "classic"),
-        ("postgres", ("after-commit",), "consumer"),
+        (
+            "kafka",
+            [("inside-transaction", "worker"), ("before-commit", "query"), ("after-commit", "worker")],
+            "classic",
+        ),
+        ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_there_twice(
-    bootstrap: str, tmp_path: Path, sink: str, points: tuple[str, ...], protocol: str
+    bootstrap: str, tmp_path: Path, sink: str, turns: list[Turn], protocol: str
 ) -> None:
     with target(sink, bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(
-            bootstrap,
-            tmp_path,
-            sink,
-            to,
-            read_back,
-            kills=len(points),
-            points=points,
-            protocol=protocol,
-            timeout_s=400,
-        )
+        verdict = campaign(bootstrap, tmp_path, sink, to, read_back, turns=turns, protocol=protocol, timeout_s=400)
     assert verdict.holds, verdict
-    assert verdict.kills.total() == len(points)
+    assert verdict.kills.total() == len(turns)
 
 
 def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Path) -> None:
-    points = ("inside-transaction",)
+    turns = [("inside-transaction", "worker")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(
-            bootstrap, tmp_path, "kafka", to, read_back, kills=1, points=points, timeout_s=300, sabotaged=True
-        )
+        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, timeout_s=300, sabotaged="ledger")
     assert verdict.repeated
     assert not verdict.lost

@@ -1,8 +1,10 @@
-"""Lets a process of a query die at a named point; put on the path of the queries of ``integration_tests.campaign``, and nowhere else.
+"""Lets a campaign strike a query at a named point; put on the path of the queries of ``integration_tests.campaign``, and nowhere else.
 
 Python runs this file in every process that it starts. A point is armed by a file of its name in the directory that ``STREAMGROUPS_DEATHS``
-names; whoever comes by first takes the file away and kills itself, or the whole query if the file says so. The code that is tested knows
-nothing of it. ``STREAMGROUPS_SABOTAGE=ledger`` takes the ledger out of it, to see that a campaign notices.
+names, in which it says of which members. Whoever comes by first says so, by giving the file another name, and waits until the campaign has done what it
+wants to do: it may not live to see it. The code that is tested knows nothing of it.
+
+``STREAMGROUPS_SABOTAGE`` takes out of that code what keeps it right, to see that a campaign notices (see ``campaign.SABOTAGES``).
 """
 
 from __future__ import annotations
@@ -11,29 +13,35 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 _DIRECTORY = os.environ.get("STREAMGROUPS_DEATHS", "")
+_MEMBER = os.environ.get("STREAMGROUPS_MEMBER", "")
 
 
 def passing(point: str) -> None:
-    """A point is passed: the end, if it is armed."""
+    """A point is passed: if it is armed, what comes now is the campaign's to say."""
     armed = os.path.join(_DIRECTORY, point)
+    reached = os.path.join(_DIRECTORY, f"reached.{_MEMBER}.{os.getpid()}")
     try:
         with open(armed) as file:
-            victim = file.read().strip()
-        os.unlink(armed)
+            if _MEMBER not in file.read().split():
+                return
+        os.rename(armed, reached)
     except OSError:
         return
-    with open(os.path.join(_DIRECTORY, "deaths.log"), "a") as log:
-        log.write(f"{point} {victim} {os.environ['STREAMGROUPS_MEMBER']}\n")
-    if victim == "driver":
-        os.killpg(int(os.environ["STREAMGROUPS_DRIVER"]), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    while os.path.exists(reached):
+        time.sleep(0.005)
+    if os.path.exists(f"{reached}.lost"):
+        os.unlink(f"{reached}.lost")
+        from streamgroups.errors import SinkUnreachable
+
+        raise SinkUnreachable("The campaign has lost the answer.", remedy="Ask again.")
 
 
 def _around(before: str | None, after: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -81,16 +89,28 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
 }
 
 
-def _no_ledger(_: Callable[..., Any]) -> Callable[..., Any]:
+def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Every batch may be written, whatever the ledger says."""
 
     def commit_all(ranges: Any, positions: Any) -> Any:
-        from streamgroups.ledgers.ledger import Commit, NothingRead
+        from streamgroups.ledgers.ledger import NothingRead
 
-        read = {r.topic_partition: r.end_offset for r in ranges if len(r)}
-        return Commit(read) if read else NothingRead()
+        # What a ledger says that stands where each batch begins.
+        return judge(ranges, {r.topic_partition: r.next_offset for r in ranges}) if ranges else NothingRead()
 
     return commit_all
+
+
+def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
+    """A batch is known that is written already; one that others have overtaken is not."""
+
+    def not_fenced(ranges: Any, positions: Any) -> Any:
+        from streamgroups.ledgers.ledger import Fenced
+
+        verdict = judge(ranges, positions)
+        return _all_is_new(judge)(ranges, positions) if isinstance(verdict, Fenced) else verdict
+
+    return not_fenced
 
 
 def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,9 +118,49 @@ def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_: dict
 
 
-if os.environ.get("STREAMGROUPS_SABOTAGE") == "ledger":
-    _WRAPPED["streamgroups.committing"] = [("judge", _no_ledger)]
-    _WRAPPED["streamgroups_spark.running_query"] = [("TakingOver", _nobody_is_asked)]
+def _anybody(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
+    """The broker is not told of which generation a member is."""
+    return lambda self, transaction, offsets, claim: commit_offsets(
+        self, transaction, offsets, replace(claim, generation=None, member_id="")
+    )
+
+
+def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
+    """A batch is written if its number is one that this member has not written."""
+
+    def commit_once(self: Any, messages: Any, batch_id: int) -> None:
+        known = os.path.join(_DIRECTORY, f"{_MEMBER}.last")
+        if os.path.exists(known):
+            with open(known) as file:
+                if batch_id <= int(file.read()):
+                    self.abort(messages, batch_id)
+                    return
+        commit(self, messages, batch_id)
+        with open(known, "w") as file:
+            file.write(str(batch_id))
+
+    return commit_once
+
+
+_SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
+    "ledger": {
+        "streamgroups.committing": [("judge", _all_is_new)],
+        "streamgroups_spark.running_query": [("TakingOver", _nobody_is_asked)],
+    },
+    "fence": {
+        "streamgroups.committing": [("judge", _only_done_is_done)],
+        "streamgroups_kafka.transactions": [("Transactions.commit_offsets", _anybody)],
+    },
+    "batch-id": {
+        "streamgroups.committing": [("judge", _all_is_new)],
+        "streamgroups_spark.running_query": [("TakingOver", _nobody_is_asked)],
+        "streamgroups_spark.ledger_sink": [("LedgerStreamWriter.commit", _by_batch_id)],
+        "streamgroups_spark.kafka_sink": [("KafkaStreamWriter.commit", _by_batch_id)],
+    },
+}
+for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():
+    # What is sabotaged is what is inside of the point: first.
+    _WRAPPED[_module] = _instead + _WRAPPED.get(_module, [])
 
 
 class _Wrapping(importlib.abc.MetaPathFinder):
