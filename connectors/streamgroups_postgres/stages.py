@@ -8,9 +8,10 @@ wrote (``merging``), and then it is dropped. Nothing of it is in the write-ahead
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -19,6 +20,7 @@ from psycopg import errors, sql
 from streamgroups.errors import RecordRefused, SinkRefused, StageLost, StreamGroupsError
 from streamgroups_postgres.column_types import RecordColumn, record_columns
 from streamgroups_postgres.connecting import describe, set_up, translated
+from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 from streamgroups_postgres.copy_text import copy_text
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.target import FoundColumn, type_sql
@@ -38,11 +40,13 @@ class StageColumn:
         record: the column of the records that goes into it.
         type: in SQL; the type of the table's own column.
         not_null: whether NULL is refused.
+        type_name: in ``pg_type``; a domain's is that of its base type.
     """
 
     record: RecordColumn
     type: str
     not_null: bool
+    type_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,14 @@ def stage_columns(
     """What the stage is made of: the table's own types, so that a value that does not fit is refused in its task."""
     targets = {target.name: target for target in there}
     return tuple(
-        StageColumn(column, "boolean", False)
+        StageColumn(column, "boolean", False, "bool")
         if column.name == delete_marker
-        else StageColumn(column, targets[column.name].type, targets[column.name].not_null or column.name in key)
+        else StageColumn(
+            column,
+            targets[column.name].type,
+            targets[column.name].not_null or column.name in key,
+            targets[column.name].type_name,
+        )
         for column in columns
     )
 
@@ -167,7 +176,12 @@ def copy_into(
     """
     n_rows = 0
     # Only where the last record of a key wins does it matter which came first.
-    copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
+    typed = [(column.record, column.type_name) for column in stage.columns]
+    in_binary = all(is_binary(*column) for column in typed)
+    encode: Callable[..., pa.Buffer] = (
+        partial(copy_binary, columns=typed) if in_binary else partial(copy_text, columns=[c for c, _ in typed])
+    )
+    copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
         stage.name.identifier,
         sql.SQL(", ").join(
             map(
@@ -175,22 +189,24 @@ def copy_into(
                 ["attempt", *(["row_number"] if stage.key else []), *(f"c{i}" for i in range(len(stage.columns)))],
             )
         ),
+        sql.SQL("binary" if in_binary else "text"),
     )
-    columns = [column.record for column in stage.columns]
     try:
         with connection.transaction(), connection.cursor() as cursor:
             # Records may be slow to come: others do not wait for this transaction.
             set_up(connection, idle_ms=0)
             with cursor.copy(copy) as copying:
+                if in_binary:
+                    copying.write(HEADER)
                 for batch in batches:
                     _check(batch, stage)
                     for start in range(0, len(batch), _ROWS_AT_ONCE):
                         some = batch.slice(start, _ROWS_AT_ONCE)
                         numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.key else []
-                        copying.write(
-                            memoryview(copy_text(some, columns, before=[attempt, *numbers], first_row=n_rows))
-                        )
+                        copying.write(memoryview(encode(some, before=[attempt, *numbers], first_row=n_rows)))
                         n_rows += len(some)
+                if in_binary:
+                    copying.write(TRAILER)
     except psycopg.Error as e:
         raise _copy_error(e, stage) from e
     return PostgresStaged(stage, attempt, n_rows)

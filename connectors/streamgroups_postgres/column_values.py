@@ -1,0 +1,86 @@
+"""Arrow's values, made ready to be written to PostgreSQL; and what is refused before it sees it.
+
+Used by ``copy_text`` and ``copy_binary``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.errors import RecordRefused
+from streamgroups_postgres.column_types import RecordColumn
+
+
+def unwrapped(values: pa.Array) -> pa.Array:
+    """The values, without dictionaries and extensions around them."""
+    while True:
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
+        elif pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        else:
+            return values
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """Values that PostgreSQL understands, by their number or their text in Arrow. Finer than microseconds it does not count."""
+    t = values.type
+    if pa.types.is_date64(t):
+        return pc.cast(values, pa.date32())
+    if pa.types.is_time(t):
+        return _cut(values, pa.time64("us"))
+    if pa.types.is_timestamp(t):
+        # What has a zone is counted in UTC; the session is in UTC, so that no one needs to know the zone.
+        naive = pc.cast(pc.cast(values, pa.int64()), pa.timestamp(t.unit))
+        return _cut(naive, pa.timestamp("us"))
+    if pa.types.is_duration(t):
+        return _cut(values, pa.duration("us"))
+    return values
+
+
+def _cut(values: pa.Array, to: pa.DataType) -> pa.Array:
+    return pc.cast(values, options=pc.CastOptions(to, allow_time_truncate=True))
+
+
+def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
+    """Refuses what is no text to PostgreSQL: it would refuse the line without naming the column."""
+    if b"\0" in memoryview(joined(texts)).tobytes():
+        row = first_row + pc.index(pc.match_substring(texts, "\0"), True).as_py()
+        raise refused(column, row, "it has the character NUL")
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as e:
+        raise refused(
+            column, first_row + first_refused(texts, lambda one: one.validate(full=True)), "it is not UTF-8"
+        ) from e
+    return texts
+
+
+def joined(texts: pa.Array) -> pa.Buffer:
+    """The bytes of all values, one after the other."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return pa.py_buffer(b"")
+    ends = pa.Array.from_buffers(pa.int64(), texts.offset + len(texts) + 1, [None, offsets])
+    begin, end = ends[texts.offset].as_py(), ends[-1].as_py()
+    return data.slice(begin, end - begin)
+
+
+def first_refused(values: pa.Array, convert: Any) -> int:
+    """The first row that cannot be converted."""
+    for row in range(len(values)):
+        try:
+            convert(values.slice(row, 1))
+        except (pa.ArrowInvalid, ValueError, OverflowError):
+            return row
+    return 0
+
+
+def refused(column: RecordColumn, row: int, why: str) -> RecordRefused:
+    return RecordRefused(
+        f"The value of column '{column.name}' in row {row + 1} of a task cannot be written to PostgreSQL: {why}.",
+        remedy="Filter such records out, or mend the value in the query.",
+    )
