@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.harness import committed, produce, wait_until
+from integration_tests.postgres import PostgresServer
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups.errors import InvalidOption
 from streamgroups.staging import StagingSink
@@ -112,6 +115,100 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
     assert read_back() == list(range(N))
     board.run()
     assert read_back() == list(range(N + 10))
+
+
+class TestTheTable:
+    """What keeps a query from writing is told with its remedy, nothing of the batch is there, and it goes on once it is mended."""
+
+    def test_of_postgres(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        new_topic: Callable[..., str],
+        group: str,
+        tmp_path: Path,
+        postgres: str,
+    ) -> None:
+        topic = new_topic(2)
+        produce(bootstrap, topic, N, partitions=2)
+        sink = sg.PostgresSink(conninfo=postgres, table="board", create_table=False)
+        board = Board(spark, bootstrap, topic, group, tmp_path / "checkpoint", sink)
+        number = F.col("number")
+        named = board.numbers(maxOffsetsPerTrigger="1000").select(
+            number, F.when(number == 77, "seventy-seven").otherwise("n").alias("name")
+        )
+        with psycopg.connect(postgres, autocommit=True) as db:
+            for mend, told in (
+                ("SELECT 1", r"There is no table board.*Create it"),
+                ("CREATE TABLE board (number text, name varchar(5))", r"column 'number'.*ALTER TABLE"),
+                (
+                    "ALTER TABLE board ALTER number TYPE int USING 0",
+                    r"column 'name' in row \d+ .*too long for type character varying\(5\)",
+                ),
+                ("ALTER TABLE board ALTER name TYPE text, ADD CHECK (number <> 78)", "violates check constraint"),
+            ):
+                db.execute(mend)
+                with pytest.raises(StreamingQueryException, match=told):
+                    board.run(named)
+                assert not any(committed(bootstrap, group, topic).values())
+            assert db.execute("SELECT count(*) FROM board").fetchone() == (0,)
+            db.execute("ALTER TABLE board DROP CONSTRAINT board_number_check")
+            board.run(named)
+            found = db.execute("SELECT number, name FROM board ORDER BY number").fetchall()
+        assert [n for n, _ in found] == list(range(N))
+        assert found[77][1] == "seventy-seven"
+
+    def test_of_delta(
+        self, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+    ) -> None:
+        topic = new_topic(2)
+        produce(bootstrap, topic, N, partitions=2)
+        path = tmp_path / "board"
+        board = Board(
+            spark, bootstrap, topic, group, tmp_path / "checkpoint", sg.DeltaSink(uri=str(path), create_table=False)
+        )
+        with pytest.raises(StreamingQueryException, match=r"There is no Delta table at .* create_table=True"):
+            board.run()
+        DeltaTable.create(str(path), pa.schema([("number", pa.string())]))
+        with pytest.raises(StreamingQueryException, match="number"):
+            board.run()
+        assert DeltaTable(path).to_pyarrow_table().num_rows == 0
+        shutil.rmtree(path)
+        DeltaTable.create(str(path), pa.schema([("number", pa.int32())]))
+        board.run()
+        assert sorted(DeltaTable(path).to_pyarrow_table().column("number").to_pylist()) == list(range(N))
+
+
+def test_a_server_that_is_down_and_back(
+    spark: SparkSession,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    postgres: str,
+    postgres_server: PostgresServer,
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, N, partitions=2)
+    board = Board(spark, bootstrap, topic, group, tmp_path / "c", sg.PostgresSink(conninfo=postgres, table="board"))
+    writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
+    query = writer.trigger(processingTime="1 second").start()
+    try:
+        wait_until(lambda: sum(committed(bootstrap, group, topic).values()) == N, "all is written")
+        postgres_server.stop()
+        try:
+            produce(bootstrap, topic, 10, partitions=2, first=N)
+            with pytest.raises(
+                StreamingQueryException, match=r"PostgreSQL cannot be reached.*Check that the server runs"
+            ):
+                query.awaitTermination(120)
+        finally:
+            postgres_server.start()
+    finally:
+        query.stop()
+    board.run()
+    with psycopg.connect(postgres) as db:
+        assert sorted(n for (n,) in db.execute("SELECT number FROM board").fetchall()) == list(range(N + 10))
 
 
 def test_two_sinks_of_one_group_are_refused(board: Board, tmp_path: Path) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
+import streamgroups as sg
+from integration_tests.harness import committed, produce, read_committed
 from integration_tests.secured_broker import PLAIN, Listeners, secured_broker
+from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
 from streamgroups.errors import NotAuthorized
@@ -32,15 +38,15 @@ def _allow(listeners: Listeners, operation: str, *resource: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+_LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
+}
+
+
 def test_each_missing_permission_is_named(listeners: Listeners) -> None:
-    ann = ClientConfig.from_options(
-        {
-            "bootstrap.servers": listeners.login,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": f'{PLAIN} username="ann" password="right horse";',
-        }
-    )
+    ann = ClientConfig.from_options({"bootstrap.servers": listeners.login, **_LOGIN})
     with closing(Transactions(ann, "x")) as anns, closing(Transactions(config_of(listeners.plain), "x")) as somebodys:
         with pytest.raises(
             NotAuthorized, match=r"transactional id 'x'.*Grant Write and Describe on the TransactionalId"
@@ -60,3 +66,42 @@ def test_each_missing_permission_is_named(listeners: Listeners) -> None:
             writer.write("target", encoded(transaction, "target", [(0, "ann's")]))
         anns.commit(transaction)
     assert_values(listeners.plain, "target", {0: ["ann's"]})
+
+
+def test_a_query_without_permissions_says_which_and_goes_on_once_it_has_them(
+    listeners: Listeners, spark: SparkSession, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": listeners.plain})
+    for made in admin.create_topics([NewTopic("flights", 1, 1), NewTopic("board", 1, 1)]).values():
+        made.result(30)
+    produce(listeners.plain, "flights", 50, partitions=1)
+    options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "flights", "group.id": "board-writers"}
+    flights = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
+    login = {f"kafka.{name}": value for name, value in _LOGIN.items()}
+    to = {
+        "kafka.bootstrap.servers": listeners.login,
+        "topic": "board",
+        "kafka.transactional.id": "board-writer",
+        **login,
+    }
+
+    def write() -> None:
+        run(sg.exactly_once(flights.select("value"), sink=sg.KafkaSink(to), checkpoint=str(tmp_path / "checkpoint")))
+
+    with pytest.raises(NotAuthorized, match=r"transactional id 'board-writer'.*Grant Write and Describe on the Trans"):
+        write()
+    _allow(listeners, "Write", "--transactional-id", "board-writer")
+    _allow(listeners, "Describe", "--topic", "board")
+    with pytest.raises(StreamingQueryException, match=r"topic 'board'.*Grant"):
+        write()
+    _allow(listeners, "Write", "--topic", "board")
+    with pytest.raises(StreamingQueryException, match=r"group 'board-writers'.*Grant Read"):
+        write()
+    assert not read_committed(listeners.plain, "board")
+    assert not any(committed(listeners.plain, "board-writers", "flights").values())
+    _allow(listeners, "Read", "--group", "board-writers")
+    with pytest.raises(StreamingQueryException, match=r"topic 'flights'.*Grant Read"):
+        write()
+    _allow(listeners, "Read", "--topic", "flights")
+    write()
+    assert len(read_committed(listeners.plain, "board")) == 50

@@ -95,7 +95,7 @@ _REFUSED_RECORD = _Meaning(
 _ZOMBIE = _Meaning(
     FencedMember,
     "a newer run has taken over this transactional id, or its transaction timed out",
-    "Nothing it wrote counts. If there is no newer run, restart this one and raise the transaction's time-out above the longest batch.",
+    "Nothing it wrote counts. If there is no newer run, raise 'kafka.transaction.timeout.ms' above the longest batch, and restart this one.",
 )
 
 #: What each code means, by its name in confluent_kafka.KafkaError.

@@ -153,7 +153,11 @@ class TransactionSession:
                     raise _TryAgainError(error)
                 # What the group refuses is told as that; the rest only means that there must be another transaction.
                 if gravest is Verdict.ABORT and (error.retriable or type(error) is StreamGroupsError):
-                    raise TransactionFailed(error.what, remedy="Nothing of it is visible: write the batch again.")
+                    raise TransactionFailed(
+                        error.what,
+                        remedy="Nothing of it is visible: write the batch again. "
+                        "If it takes longer than 'kafka.transaction.timeout.ms', raise that.",
+                    )
                 raise error
 
     def forget_who_is_responsible(self) -> None:

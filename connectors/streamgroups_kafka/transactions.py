@@ -158,7 +158,8 @@ class Transactions:
         node = self._session.coordinator(CoordinatorOf.GROUP, claim.group_id)
         answer = self._session.once(step, self._session.send, request, node)
         codes = [p.error_code for topic in answer.topics for p in topic.partitions]
-        self._session.judge(step, codes, f"of group '{claim.group_id}'", group=claim.group_id)
+        topics = ", ".join(by_topic)
+        self._session.judge(step, codes, f"of group '{claim.group_id}'", group=claim.group_id, topic=topics)
 
     def commit(self, transaction: OpenTransaction) -> None:
         """Commits: output and offsets become visible together. May be called again for the same transaction.
