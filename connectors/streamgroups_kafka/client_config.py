@@ -20,6 +20,9 @@ from streamgroups_kafka.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNO
 
 # Warnings and errors only; a closed idle connection is neither.
 _QUIET = {"log_level": "4", "log.connection.close": "false"}
+#: A new client's first requests are short and follow each other: none may wait for the answer to the last. It looks for a broker to
+#: connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client in turn.
+_PROMPT = {"socket.nagle.disable": "true", "reconnect.backoff.ms": "20"}
 # A member never fetches: what it asks for is as little as librdkafka allows.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -128,6 +131,7 @@ class ClientConfig:
         heartbeat = {"heartbeat.interval.ms": "1000"} if protocol == "classic" else {}
         return {
             **_QUIET,
+            **_PROMPT,
             **heartbeat,
             # New partitions must be seen soon: librdkafka's own default is five minutes.
             "topic.metadata.refresh.interval.ms": "5000",
@@ -159,6 +163,7 @@ class ClientConfig:
         """
         return {
             **_QUIET,
+            **_PROMPT,
             # The Java client checks by default, librdkafka does not.
             "check.crcs": "true",
             **self._only(COMMON | FETCHING, client_id),
@@ -181,9 +186,9 @@ class ClientConfig:
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "fetch.min.bytes": "9"})
         >>> sorted(config.for_admin())
-        ['bootstrap.servers', 'log.connection.close', 'log_level']
+        ['bootstrap.servers', 'log.connection.close', 'log_level', 'reconnect.backoff.ms', 'socket.nagle.disable']
         """
-        return {**_QUIET, **self._only(COMMON, client_id)}
+        return {**_QUIET, **_PROMPT, **self._only(COMMON, client_id)}
 
     def redact(self, text: str) -> str:
         """Take this configuration's secrets out of a text: a client's error, say.

@@ -99,8 +99,6 @@ class NewFetcher(Protocol):
 #: Overridden by the user's own ``kafka.*`` settings. A reader lives as long as its ranges: it should neither wait for more
 #: records than there are (``fetch.wait.max.ms`` delays the EOF event by as much) nor pause when its queue is full.
 _DEFAULTS: dict[str, str] = {
-    # The requests of a new connection are short and follow each other: none may wait for the answer to the last.
-    "socket.nagle.disable": "true",
     "fetch.wait.max.ms": "20",
     "fetch.queue.backoff.ms": "2",
     "queued.max.messages.kbytes": "65536",

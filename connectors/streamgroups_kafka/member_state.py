@@ -193,6 +193,12 @@ class MemberState:
         with self._changed:
             self._claim = claim
 
+    @property
+    def has_been_assigned(self) -> bool:
+        """Whether there has been an assignment, of nothing perhaps."""
+        with self._changed:
+            return self._membership.assignments > 0
+
     def await_turn(self, timeout_s: float) -> Turn:
         """Waits until something is to be committed or the query ends, or the time is up. Says what to do."""
         self.await_due(timeout_s)

@@ -117,7 +117,9 @@ class ConsumerOwner:
     def _serve(self, consumer: Consumer) -> bool:
         """One turn: commit what is due, answer the group. Returns whether to go on."""
         self._renew_claim(consumer)
-        turn = self._state.await_turn(_POLL_INTERVAL_S)
+        # Until its first assignment it waits for the group, which only a poll hears; then for the query.
+        joining = self._settings.assign is None and not self._state.has_been_assigned
+        turn = self._state.await_turn(0 if joining else _POLL_INTERVAL_S)
         if turn is Turn.LEAVE_AT_ONCE:
             return False
         committed = self._commit_due(consumer)
@@ -126,7 +128,7 @@ class ConsumerOwner:
             return False
         if self._settings.assign is None and time.monotonic() >= self._next_refresh_s:
             self._refresh_subscription(consumer)
-        message = consumer.poll(0 if committed else _POLL_INTERVAL_S)
+        message = consumer.poll(0 if committed and not joining else _POLL_INTERVAL_S)
         error = message.error() if message is not None else None
         if error is not None:
             self._on_error(error)

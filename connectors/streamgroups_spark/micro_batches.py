@@ -33,7 +33,7 @@ from streamgroups.ports import Clock, Member, Recorder
 from streamgroups.waiting import comes_true
 from streamgroups_spark.joining import LOOK_S, Joining
 from streamgroups_spark.query_ports import Cluster, CommitLog, LeftRanges, NewMember, Orders, QuerySettings
-from streamgroups_spark.unread import Unread
+from streamgroups_spark.unread import Start, Unread, at_once
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class MicroBatches:
         commit_log: where to look whether the last batch is done; ``None`` if nobody has said where it is.
         orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
         left: what earlier runs have left to the group; ``None`` for a query that is no member.
+        start: how to begin what Spark need not wait for.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class MicroBatches:
         commit_log: CommitLog | None = None,
         orders: Orders | None = None,
         left: LeftRanges | None = None,
+        start: Start = at_once,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
@@ -92,7 +94,7 @@ class MicroBatches:
         self._resumed = False
         self._until_now = False
         self._last_batch_ms: int | None = None
-        self._unread = Unread(cluster, clock, record, fail_on_data_loss=settings.fail_on_data_loss)
+        self._unread = Unread(cluster, clock, record, fail_on_data_loss=settings.fail_on_data_loss, start=start)
 
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
@@ -147,6 +149,7 @@ class MicroBatches:
         self._last_batch_ms = self._clock()
         self._unread.was_some()
         self._joining.was_read(read)
+        self._unread.ask_sizes(batch.ranges)
         return encode(self._batch)
 
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:

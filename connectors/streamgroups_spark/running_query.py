@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -90,6 +91,7 @@ class RunningQuery:
             commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
             orders=orders,
             left=left,
+            start=_in_background,
         )
         self._answering = Answering(session, self._answer)
 
@@ -158,6 +160,11 @@ def cluster_of(options: SourceOptions) -> KafkaCluster:
         attempts=options.attempts,
         retry_interval_ms=options.retry_interval_ms,
     )
+
+
+def _in_background(job: Callable[[], None]) -> None:
+    # A daemon: a broker that does not answer must not keep a query that has ended.
+    threading.Thread(target=job, name="streamgroups-background", daemon=True).start()
 
 
 def _now_ms() -> int:

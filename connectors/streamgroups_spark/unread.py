@@ -5,7 +5,9 @@ Used by ``micro_batches``, once for each batch, on the query's thread. Source: S
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import TypeAlias
 
 from streamgroups.errors import DataLoss
 from streamgroups.groups.history import Kind
@@ -18,6 +20,14 @@ _ASK_EVERY_MS = 40
 #: How large records are is asked for at most this often, and for partitions that are new.
 _SIZE_EVERY_MS = 600_000
 
+#: Has a job done, now or on a thread of its own. A job raises nothing.
+Start: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+def at_once(job: Callable[[], None]) -> None:
+    """Does a job before it returns."""
+    job()
+
 
 class Unread:
     """What is unread, as far as the log was asked.
@@ -27,15 +37,19 @@ class Unread:
         clock: a steady clock, in milliseconds.
         record: takes note of what is gone.
         fail_on_data_loss: whether records that are gone fail the query.
+        start: how sizes are asked for.
     """
 
-    def __init__(self, log: Log, clock: Clock, record: Recorder, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, record: Recorder, *, fail_on_data_loss: bool, start: Start = at_once
+    ) -> None:
         self._log, self._clock, self._record, self._fail_on_data_loss = log, clock, record, fail_on_data_loss
+        self._start = start
         self._targets: dict[TopicPartition, int] | None = None
         self._last_asked_ms: int | None = None
         #: The end offsets that were last seen.
         self.ends: dict[TopicPartition, int] = {}
-        self._record_bytes: Mapping[TopicPartition, float] = {}
+        self._record_bytes: Future[Mapping[TopicPartition, float]] | None = None
         self._sized: frozenset[TopicPartition] = frozenset()
         self._sized_ms: int | None = None
 
@@ -97,11 +111,31 @@ class Unread:
         member.move(oldest, note=f"Records are gone: {told}; going on with the oldest (failOnDataLoss=false)")
         return oldest
 
-    def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
-        """How large records are, asked for now and then: what is stored changes slowly."""
+    def ask_sizes(self, ranges: Collection[OffsetRange]) -> None:
+        """Asks how large records are, now and then: what is stored changes slowly.
+
+        Between the planning of a batch and its packing Spark writes its log, so the answer is there when it is wanted.
+        """
         now_ms = self._clock()
         partitions = self._sized | {r.topic_partition for r in ranges}
-        if self._sized_ms is None or now_ms - self._sized_ms >= _SIZE_EVERY_MS or partitions != self._sized:
-            self._sized_ms, self._sized = now_ms, partitions
-            self._record_bytes = record_bytes(self._log, partitions)
-        return self._record_bytes
+        if self._sized_ms is not None and now_ms - self._sized_ms < _SIZE_EVERY_MS and partitions == self._sized:
+            return
+        self._sized_ms, self._sized = now_ms, partitions
+        answer = self._record_bytes = Future[Mapping[TopicPartition, float]]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(record_bytes(self._log, partitions))
+            except BaseException as e:
+                answer.set_exception(e)
+
+        self._start(ask)
+
+    def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
+        """How large records are.
+
+        Raises:
+            StreamGroupsError: what :class:`streamgroups.ports.Log` raises.
+        """
+        self.ask_sizes(ranges)
+        return self._record_bytes.result() if self._record_bytes is not None else {}

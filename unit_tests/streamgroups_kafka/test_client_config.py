@@ -367,7 +367,9 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "partition.assignment.strategy": "cooperative-sticky",
         "queued.max.messages.kbytes": "1",
         "queued.min.messages": "1",
+        "reconnect.backoff.ms": "20",
         "session.timeout.ms": "9000",
+        "socket.nagle.disable": "true",
         "topic.metadata.refresh.interval.ms": "5000",
     }
 
@@ -400,6 +402,8 @@ def test_a_reader_sees_gaps_and_ends() -> None:
         "isolation.level": "read_uncommitted",
         "log.connection.close": "false",
         "log_level": "4",
+        "reconnect.backoff.ms": "20",
+        "socket.nagle.disable": "true",
     }
 
 
@@ -413,7 +417,12 @@ def test_users_may_change_what_a_reader_does_by_default() -> None:
 
 def test_an_admin_client_gets_nothing_it_would_warn_about() -> None:
     config = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_committed", client_rack="a")
-    assert config.for_admin().keys() == {"bootstrap.servers", "client.rack", "log_level", "log.connection.close"}
+    assert config.for_admin().keys() - {"reconnect.backoff.ms", "socket.nagle.disable"} == {
+        "bootstrap.servers",
+        "client.rack",
+        "log_level",
+        "log.connection.close",
+    }
     records: list[str] = []
     logger = _silent()
     logger.setLevel(logging.DEBUG)

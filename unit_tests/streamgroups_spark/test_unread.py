@@ -1,0 +1,71 @@
+"""S4: how large records are is asked for while Spark writes its log, and waited for where tasks are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from streamgroups.errors import BrokerUnreachable
+from streamgroups.fakes import FakeCluster
+from streamgroups.groups.history import no_history
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.unread import Unread
+
+TEN_MINUTES_MS = 600_000
+FIRST, SECOND = (OffsetRange(TopicPartition("flights", p), 0, 5) for p in range(2))
+
+
+class World:
+    """A log with two partitions, and what was started in the background."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.jobs: list[Callable[[], None]] = []
+        self.cluster = FakeCluster(lambda: self.now_ms)
+        self.cluster.create_topic("flights", partitions=2)
+        for r in (FIRST, SECOND):
+            self.cluster.produce(r.topic_partition, 5, value=b"x" * 100)
+        self.unread = Unread(
+            self.cluster, lambda: self.now_ms, no_history, fail_on_data_loss=True, start=self.jobs.append
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_sizes_are_asked_for_before_they_are_wanted(world: World) -> None:
+    world.unread.ask_sizes([FIRST])
+    (job,) = world.jobs
+    job()
+    assert world.unread.sizes([FIRST]) == {FIRST.topic_partition: 100.0}
+    assert world.jobs == [job]
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "ranges", "asks"),
+    [(TEN_MINUTES_MS - 1, [FIRST], 1), (TEN_MINUTES_MS, [FIRST], 2), (1, [FIRST, SECOND], 2)],
+)
+def test_sizes_are_asked_for_now_and_then(
+    world: World, later_ms: int, ranges: Collection[OffsetRange], asks: int
+) -> None:
+    world.unread.ask_sizes([FIRST])
+    world.now_ms = later_ms
+    world.unread.ask_sizes(ranges)
+    assert len(world.jobs) == asks
+    for job in world.jobs:
+        job()
+    assert world.unread.sizes(ranges).keys() == {r.topic_partition for r in ranges}
+
+
+def test_what_goes_wrong_in_the_background_is_told_where_sizes_are_wanted(world: World) -> None:
+    def unreachable(_: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        raise BrokerUnreachable("gone", remedy="wait")
+
+    world.cluster.beginning_offsets = unreachable  # type: ignore[method-assign]
+    world.unread.ask_sizes([FIRST])
+    world.jobs[0]()
+    with pytest.raises(BrokerUnreachable, match="gone"):
+        world.unread.sizes([FIRST])
