@@ -39,8 +39,9 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 BROKER_PROPERTIES = {
     "group.consumer.session.timeout.ms": 6_000,
     "group.consumer.heartbeat.interval.ms": 1_000,
-    # Compaction within a test's patience.
+    # Compaction, and the end of a transaction that takes too long, within a test's patience.
     "log.cleaner.backoff.ms": 200,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 
 

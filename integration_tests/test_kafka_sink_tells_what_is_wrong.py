@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
@@ -86,3 +88,22 @@ def test_a_transaction_that_the_broker_does_not_allow(query: Query, new_topic: C
 
     with pytest.raises(InvalidOption, match=r"transaction.*(time-?out|long)"):
         query.exactly_once(query.source().select("value"), board, **{"kafka.transaction.timeout.ms": "999999999"})
+
+
+def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_topic: Callable[..., str]) -> None:
+    board = new_topic(2)
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if "77" in batch.column("key").cast("string").to_pylist():
+                # The other task has written by then, which starts the broker's clock.
+                time.sleep(4)
+            yield batch.select(["value"])
+
+    source = query.source(maxOffsetsPerTrigger="1000", minPartitions="2").select("key", "value")
+    slow = source.mapInArrow(slowly, "value binary")
+    with pytest.raises(StreamingQueryException, match=r"kafka\.transaction\.timeout\.ms"):
+        run(query.exactly_once(slow, board, **{"kafka.transaction.timeout.ms": "1000"}))
+    assert nothing_is_there(query, board)
+    run(query.exactly_once(slow, board, **{"kafka.transaction.timeout.ms": "30000"}))
+    assert values(query.bootstrap, board) == Counter(map(str, range(N)))
