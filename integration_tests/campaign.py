@@ -266,7 +266,7 @@ class Strikes:
         self._kafka.kill_node(1)
 
     def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
-        (self._directory / f"reached.{member.name}.{process.pid}.lost").touch()
+        (self._directory / f"lost.{member.name}.{process.pid}").touch()
 
     def _freeze(self, _: psutil.Process, member: CampaignMember) -> None:
         frozen = member.processes()
@@ -275,20 +275,23 @@ class Strikes:
                 process.suspend()
         try:
             wait_until(
-                lambda: self.all_are_up() and self._one_has_all(), f"{self._group} goes on without {member.name}", 180
+                lambda: self.all_are_up() and self._others_have_all(member),
+                f"{self._group} goes on without {member.name}",
+                180,
             )
         finally:
             for process in frozen:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 
-    def _one_has_all(self) -> bool:
+    def _others_have_all(self, frozen: CampaignMember) -> bool:
         try:
             found = self._admin.describe_consumer_groups([self._group])[self._group].result(30).members
         except (KafkaException, TimeoutError):
             # The group's coordinator may just be coming back.
             return False
-        return [len(member.assignment.topic_partitions) for member in found] == [PARTITIONS]
+        owned = {member.client_id: len(member.assignment.topic_partitions) for member in found}
+        return frozen.name not in owned and sum(owned.values()) == PARTITIONS
 
 
 def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
@@ -367,6 +370,13 @@ def campaign(
     try:
         strikes.all_are_up()
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
+            if sabotaged:
+                # What is taken away is missed when there is something to write again, or to take for written.
+                wait_until(
+                    lambda: strikes.all_are_up() and sum(committed(bootstrap, group, topic).values()) > 5 * per_second,
+                    f"the first batches are written; see {directory}",
+                    min(300, left_s()),
+                )
             for i, (point, victim) in enumerate(turns):
                 began_s = time.monotonic()
                 strikes.strike(point, victim, min(300, left_s()))

@@ -27,7 +27,7 @@ _MEMBER = os.environ.get("STREAMGROUPS_MEMBER", "")
 def passing(point: str) -> None:
     """A point is passed: if it is armed, what comes now is the campaign's to say."""
     armed = os.path.join(_DIRECTORY, point)
-    reached = os.path.join(_DIRECTORY, f"reached.{_MEMBER}.{os.getpid()}")
+    reached, lost = (os.path.join(_DIRECTORY, f"{what}.{_MEMBER}.{os.getpid()}") for what in ("reached", "lost"))
     try:
         with open(armed) as file:
             if _MEMBER not in file.read().split():
@@ -37,8 +37,8 @@ def passing(point: str) -> None:
         return
     while os.path.exists(reached):
         time.sleep(0.005)
-    if os.path.exists(f"{reached}.lost"):
-        os.unlink(f"{reached}.lost")
+    if os.path.exists(lost):
+        os.unlink(lost)
         from streamgroups.errors import SinkUnreachable
 
         raise SinkUnreachable("The campaign has lost the answer.", remedy="Ask again.")
