@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamgroups_delta.sink import DeltaSink
     from streamgroups_kafka.group_cursors import GroupCursors
     from streamgroups_postgres.sink import PostgresSink
+    from streamgroups_spark.event_time import with_event_time
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
     from streamgroups_spark.foreach_ledger import ledger
     from streamgroups_spark.metrics_listener import MetricsListener
@@ -41,6 +42,7 @@ _WHERE = {
     "ledger": "streamgroups_spark.foreach_ledger",
     "register": "streamgroups_spark.registering",
     "supervise": "streamgroups_spark.supervising",
+    "with_event_time": "streamgroups_spark.event_time",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
 
@@ -62,6 +64,7 @@ __all__ = [
     "ledger",
     "register",
     "supervise",
+    "with_event_time",
 ]
 
 

@@ -23,6 +23,7 @@ OFFERED = {
     "PostgresSink",
     "RestartPolicy",
     "supervise",
+    "with_event_time",
     *CURSOR_TYPES,
 }
 

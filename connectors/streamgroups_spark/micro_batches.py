@@ -32,7 +32,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
 from streamgroups.waiting import comes_true
 from streamgroups_spark.joining import LOOK_S, Joining
-from streamgroups_spark.query_ports import Cluster, CommitLog, LeftRanges, NewMember, Orders, QuerySettings
+from streamgroups_spark.query_ports import Cluster, CommitLog, LeftRanges, NewMember, Orders, QuerySettings, Times
 from streamgroups_spark.unread import Start, Unread, at_once
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class MicroBatches:
         orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
         left: what earlier runs have left to the group; ``None`` for a query that is no member.
         start: how to begin what Spark need not wait for.
+        times: how far event time has come; ``None`` if nobody wants to know.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class MicroBatches:
         orders: Orders | None = None,
         left: LeftRanges | None = None,
         start: Start = at_once,
+        times: Times | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._orders, self._left = orders, left
+        self._times = times
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
@@ -125,6 +128,8 @@ class MicroBatches:
         if self._is_to_warm_up(limited=limited):
             return encode(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
+        if self._times is not None:
+            self._times.finished(member.membership, start.number)
         member.finish(start.number)
         if not self._resumed:
             self._resume(self._resume_finished, start)
@@ -133,6 +138,8 @@ class MicroBatches:
         if not (self._until_now or self._unread.may_ask()):
             return start_json
         available = self._unread.of(member, self._follow_orders())
+        if self._times is not None:
+            self._times.looked({tp: n for tp, (n, _) in available.items()}, self._unread.ends)
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         if not ranges:
             return start_json

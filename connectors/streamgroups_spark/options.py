@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.settings import TIME_OPTIONS
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
 from streamgroups.partitions import TopicPartition
@@ -26,7 +27,7 @@ from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "historyDir", "checkpointLocation")
+_STREAM_ONLY = ("membership", "onRestart", "historyDir", "checkpointLocation", *TIME_OPTIONS)
 #: Spark ignores these in batch reads with a warning; so do we.
 _IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (

@@ -12,7 +12,7 @@ from streamgroups.batches.admission import Limits
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.groups.joining import MembershipMode
-from streamgroups.groups.membership import InFlight, Owned
+from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.groups.subscription import Subscription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Groups, Log, Member
@@ -83,6 +83,18 @@ class LeftRanges(Protocol):
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Those of the partitions that a finished batch has not read, or for which that cannot be known."""
+        ...
+
+
+class Times(Protocol):
+    """How far event time has come (``streamgroups_spark.query_time``)."""
+
+    def finished(self, membership: Membership, number: int) -> None:
+        """Batch ``number`` and all before it are done, and will be committed next. Asked before each batch, what is owned with it."""
+        ...
+
+    def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """The log was asked where partitions end, for readers of committed records if that is what the query reads."""
         ...
 
 

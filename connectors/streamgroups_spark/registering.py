@@ -9,10 +9,16 @@ import uuid
 
 from pyspark.sql import SparkSession
 
+from streamgroups_spark.seen_times import SeenStore, Tell, new_tell
 from streamgroups_spark.source import StreamGroupsDataSource
+from streamgroups_spark.time_source import TimeDataSource
 
 #: One for each driver: a query that another driver has left behind must not take part.
 SESSION = uuid.uuid4().hex[:12]
+#: What tasks have told.
+SEEN = SeenStore()
+#: One for each Spark application of this process, one after the other.
+_tells: dict[str, Tell] = {}
 
 
 def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
@@ -37,6 +43,15 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     """
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which do not see the session: what it says travels with the class.
-    told = {"parallelism": cores, "session": SESSION}
+    told = {"parallelism": cores, "session": SESSION, "tell": tell_of(spark)}
     source = type("StreamGroupsDataSource", (StreamGroupsDataSource,), told)
     spark.dataSource.register(source)
+    spark.dataSource.register(type("TimeDataSource", (TimeDataSource,), {"session": SESSION}))
+
+
+def tell_of(spark: SparkSession) -> Tell:
+    """How the tasks of a session tell what event times they read."""
+    application = spark.sparkContext.applicationId
+    if application not in _tells:
+        _tells[application] = new_tell(spark, SEEN.keep)
+    return _tells[application]

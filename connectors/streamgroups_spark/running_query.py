@@ -15,11 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from streamgroups.batches.packing import Packing
+from streamgroups.event_time.seen import Seen
 from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.board import KafkaBoard
 from streamgroups_kafka.clock import SteadyClock
@@ -35,7 +36,9 @@ from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
 from streamgroups_spark.options import SourceOptions
+from streamgroups_spark.query_time import QueryTime
 from streamgroups_spark.rendezvous import Answering, ask
+from streamgroups_spark.time_facts import SeenQuestion, StreamTime, TimeQuestion, TimeTold, TimeWanted
 
 #: librdkafka's default for ``max.poll.interval.ms``.
 _REBALANCE_TIMEOUT_MS = 300_000
@@ -71,13 +74,15 @@ class RunningQuery:
         )
         self._cluster = cluster_of(options)
         self._member: KafkaMember | None = None
-        orders = left = None
+        orders = left = board = None
         if not isinstance(options.subscription, Partitions):
             board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
             orders = Moving(board, self._cluster, self._group_id, self.name, record, _now_ms, SteadyClock())
             record = orders.listen(record)
             left = LeftRanges(board, self._group_id)
         self._record = record
+        self._stream: StreamTime | None = next(iter(ask(session, TimeWanted(self._group_id))), None)
+        self._time = None if self._stream is None else self._query_time(self._stream, board)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
         self.micro_batches = MicroBatches(
@@ -92,8 +97,20 @@ class RunningQuery:
             orders=orders,
             left=left,
             start=_in_background,
+            times=self._time,
         )
         self._answering = Answering(session, self._answer)
+
+    @property
+    def told_by(self) -> str | None:
+        """Under which name the source's tasks tell the event times that they read; ``None`` if nobody asks them."""
+        return self._stream.told_by if self._stream is not None and self._stream.by_reader else None
+
+    def _query_time(self, stream: StreamTime, board: KafkaBoard | None) -> QueryTime:
+        def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
+            return [it for told in ask(self._session, SeenQuestion(stream.told_by, ranges)) for it in told]
+
+        return QueryTime(self.name, self._group_id, stream.settings, seen, board, self._cluster, SteadyClock())
 
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
@@ -124,7 +141,9 @@ class RunningQuery:
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
 
-    def _answer(self, question: Any) -> BatchFacts | None:
+    def _answer(self, question: Any) -> BatchFacts | TimeTold | None:
+        if isinstance(question, TimeQuestion):
+            return None if self._time is None else self._time.told(question)
         if not isinstance(question, BatchQuestion | BatchWritten):
             return None
         run = self.micro_batches.run(question.end)

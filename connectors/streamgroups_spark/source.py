@@ -48,6 +48,7 @@ from streamgroups_spark.kafka_sink import KafkaStreamWriter
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.running_query import RunningQuery, cluster_of
+from streamgroups_spark.seen_times import Tell, measured
 from streamgroups_spark.sink_options import check_output_schema, parse_sink
 from streamgroups_spark.worker_socket import acknowledge_at_once
 
@@ -72,6 +73,8 @@ class RangesPartition(InputPartition):
     """One task: the ranges it reads."""
 
     ranges: tuple[OffsetRange, ...]
+    #: Under which name the task tells the event times that it reads; ``None`` if it does not.
+    told_by: str | None = None
 
     # InputPartition sets ``value``; a frozen dataclass has its own fields instead.
 
@@ -83,6 +86,8 @@ class StreamGroupsDataSource(DataSource):
     parallelism: ClassVar[int] = os.cpu_count() or 1
     #: How the processes of a session find each other (``rendezvous``); ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
+    #: How tasks tell what event times they read; ``sg.register`` sets it.
+    tell: ClassVar[Tell | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -105,7 +110,7 @@ class StreamGroupsDataSource(DataSource):
         """The reader of a streaming query. Made in several processes: it does nothing until it is called."""
         try:
             options = parse(self.options, streaming=True)
-            return StreamReader(options, _checked(schema), _packing(options, self.parallelism), self.session)
+            return StreamReader(options, _checked(schema), _packing(options, self.parallelism), self.session, self.tell)
         except InvalidOption as refusal:
             return RefusedStream(refusal)
 
@@ -154,11 +159,13 @@ class RefusedStream(DataSourceStreamReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches as a member of the group."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, packing: Packing, session: str) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, packing: Packing, session: str, tell: Tell | None
+    ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
-        self._session = session
+        self._session, self._tell = session, tell
         self._query: RunningQuery | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,12 +207,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
-        return [RangesPartition(ranges) for ranges in self._running().tasks(start, end)]
+        tasks = self._running().tasks(start, end)
+        told_by = self._query.told_by if self._query is not None else None
+        return [RangesPartition(ranges, told_by) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        return read_ranges(partition.ranges, _arrow_schema(self._schema), _read_settings(self._options, self._group_id))
+        settings = _read_settings(self._options, self._group_id)
+        batches = read_ranges(partition.ranges, _arrow_schema(self._schema), settings)
+        if partition.told_by is None or self._tell is None:
+            return batches
+        return measured(batches, "timestamp", partition.told_by, self._tell)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: ``latestOffset`` says earlier, and for the last batch too, that a batch is done."""

@@ -44,7 +44,7 @@ Streams are orders, prices.
                 f"Option 'importFrom' of stream '{stream}' names the stream itself.",
                 remedy="Name another stream, or give 'every' or 'delay' to generate time.",
             )
-        way = _way(stream, streams)
+        way = way_of(stream, streams)
         if all(streams[name].generation is None for name in way):
             raise InvalidOption(
                 f"No time reaches stream '{stream}': it imports along {' <- '.join(way)}, and none of these generates any.",
@@ -66,13 +66,17 @@ def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeS
     At(time_ms=7)
     """
     return {
-        stream: advance_to(state, latest(*(states[name].watermark for name in _way(stream, streams))))
+        stream: advance_to(state, latest(*(states[name].watermark for name in way_of(stream, streams))))
         for stream, state in states.items()
     }
 
 
-def _way(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:
-    """A stream, the one it imports from, and so on; a circle is walked once."""
+def way_of(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:
+    """A stream, the one it imports from, and so on; a circle is walked once.
+
+    >>> way_of("prices", {"prices": TimeSettings(import_from="trades"), "trades": TimeSettings(import_from="prices")})
+    ['prices', 'trades']
+    """
     way = [stream]
     while (source := streams[way[-1]].import_from) is not None and source not in way:
         way.append(source)

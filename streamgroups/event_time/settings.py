@@ -43,7 +43,8 @@ from streamgroups.event_time.windows import (
 )
 from streamgroups.times import parse_duration_ms
 
-_TIME = ("every", "delay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
+#: Of a source and of a query that reads it.
+TIME_OPTIONS = ("every", "delay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
 _WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
 _RECORDS = re.compile(r"(\d+)\s*records?")
 _NONE = "none"
@@ -105,7 +106,7 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
     streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'every' or 'delay' to generate it from records, \
 or 'importFrom' to take it from another stream.
     """
-    merged = {**_known(source, _TIME), **_known(query, _TIME)}
+    merged = {**_known(source, TIME_OPTIONS), **_known(query, TIME_OPTIONS)}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
     generation = None
     if "every" in given or "delay" in given:

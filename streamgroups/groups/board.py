@@ -1,11 +1,12 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
 Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.follower`` (for members) and
-``streamgroups_kafka.orders`` (for whoever moves a group). There are three, so that no note can wipe out another:
+``streamgroups_kafka.orders`` (for whoever moves a group). There are four, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
 * ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.batches.left`.
+* ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.seen`.
 
 Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
 SEMANTICS G8, G9, G15, S6.
@@ -33,6 +34,7 @@ from streamgroups.partitions import TopicPartition
 _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
 _LEFT = ".streamgroups.left"
+_TIMES = ".streamgroups.time"
 _VERSION = 1
 
 
@@ -63,6 +65,15 @@ def left_of(group: str) -> str:
     return group + _LEFT
 
 
+def times_of(group: str) -> str:
+    """The auxiliary group to which owners write how far the event time of their partitions has come.
+
+    >>> times_of("billing")
+    'billing.streamgroups.time'
+    """
+    return group + _TIMES
+
+
 def auxiliaries_of(group: str) -> tuple[str, ...]:
     """All of these, in the order in which they are to be deleted.
 
@@ -70,9 +81,9 @@ def auxiliaries_of(group: str) -> tuple[str, ...]:
     that name. So orders go before boards.
 
     >>> auxiliaries_of("billing")
-    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups')
+    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups')
     """
-    return resets_of(group), left_of(group), board_of(group)
+    return resets_of(group), left_of(group), times_of(group), board_of(group)
 
 
 def is_auxiliary(group: str) -> bool:
@@ -81,7 +92,7 @@ def is_auxiliary(group: str) -> bool:
     >>> is_auxiliary("billing"), is_auxiliary("billing.streamgroups")
     (False, True)
     """
-    return group.endswith((_BOARD, _RESETS, _LEFT))
+    return group.endswith((_BOARD, _RESETS, _LEFT, _TIMES))
 
 
 def is_about(group: str) -> str:
@@ -90,7 +101,11 @@ def is_about(group: str) -> str:
     >>> is_about("billing.streamgroups.resets"), is_about("billing")
     ('billing', 'billing')
     """
-    return group.removesuffix(_RESETS).removesuffix(_LEFT).removesuffix(_BOARD) if is_auxiliary(group) else group
+    return (
+        group.removesuffix(_RESETS).removesuffix(_LEFT).removesuffix(_TIMES).removesuffix(_BOARD)
+        if is_auxiliary(group)
+        else group
+    )
 
 
 @dataclass(frozen=True, slots=True)

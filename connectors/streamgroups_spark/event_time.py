@@ -1,0 +1,209 @@
+"""``sg.with_event_time(df, "ts", ...)``: Spark's watermark of a stream becomes ours: the minimum over its partitions.
+
+Called by users on the driver, on a DataFrame of the source ``streamgroups``. Spark's own operators of event time follow that watermark: windows,
+``dropDuplicatesWithinWatermark``, joins, ``transformWithState``. Source: SEMANTICS W2, W3, W8-W11, W14; DESIGN "Time"; Spark's
+``WatermarkTracker``, which takes the minimum of what the watermark nodes of a query have seen.
+
+::
+
+    records ────────────┐
+                        ├ union ─ withWatermark ─ only records ─┐
+    punctuations ──┬────┘                                       ├ union ─▶ the DataFrame that is returned
+                   └─────────────── withWatermark ─ nothing ────┘
+
+The right-hand node sees nothing but punctuations: its watermark is ours. The left-hand one sees them too, so that it never holds back: not when all is
+idle, nor when time is imported. Its own records' maximum is beyond that, and the minimum of both is ours.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType, TimestampType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.importing import check_imports, way_of
+from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
+from streamgroups.event_time.violations import OnViolation
+from streamgroups_spark.kept_times import keep, streams
+from streamgroups_spark.options import parse
+from streamgroups_spark.registering import tell_of
+from streamgroups_spark.seen_times import telling
+from streamgroups_spark.time_facts import StreamTime
+from streamgroups_spark.time_source import options_of
+
+_MARK = "__is_punctuation"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+#: What tells where a record comes from.
+_PLACE = ("topic", "partition", "offset")
+
+
+def with_event_time(
+    df: DataFrame,
+    column: str,
+    *,
+    watermark: str | None = None,
+    partition_idle_timeout: str | None = None,
+    generate: str | None = None,
+    import_from: str | None = None,
+    on_violation: str | None = None,
+) -> DataFrame:
+    """Gives a stream the watermark of this library: the minimum over its partitions, but for idle ones (SEMANTICS W2, W3).
+
+    What is not given is taken from the options of the source (SEMANTICS W11); ``"none"`` takes one of these back.
+
+    Args:
+        df: made from one ``format("streamgroups")``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
+            source's own column ``timestamp``.
+        column: the event time, a timestamp. Rows where it is null say nothing of time.
+        watermark: how far behind the latest record of a partition time is: ``"10s"``; negative: ahead of it. Option ``delay``.
+        partition_idle_timeout: for how long a partition with nothing unread holds time back. Option ``partitionIdleTimeout``.
+        generate: how often time is asserted: ``"10 records"``, or ``"5s"`` of event time. Option ``every``.
+        import_from: the ``group.id`` of the stream whose time drives this one, which must have its event time already. Option
+            ``importFrom``.
+        on_violation: what becomes of records before the watermark. Only ``"keep"``. Option ``onViolation``.
+
+    Returns:
+        The same rows and columns, with ``column`` under Spark's watermark. There are no punctuations among them.
+
+    Raises:
+        InvalidOption: for whatever of this cannot be, naming it and the way out.
+
+    Example::
+
+        flights = sg.with_event_time(flights, "timestamp", watermark="10s", partition_idle_timeout="30s")
+        flights.groupBy(F.window("timestamp", "5 minutes")).count()
+    """
+    given = {
+        "delay": watermark,
+        "partitionIdleTimeout": partition_idle_timeout,
+        "every": generate,
+        "importFrom": import_from,
+        "onViolation": on_violation,
+    }
+    source = _source(df)
+    _check_column(df.schema, column)
+    _check_plan(df)
+    options = {**_defaults(source), **{name: value for name, value in given.items() if value is not None}}
+    settings = _settings(options)
+    group_id = str(parse(source, streaming=True).group_id)
+    known = {**streams(), group_id: settings}
+    check_imports(known)
+    stream = StreamTime(group_id, settings, uuid.uuid4().hex[:12], _is_own_timestamp(df, column))
+    if not stream.by_reader:
+        df = _told(df, column, stream.told_by)
+    keep(stream)
+    return _punctuated(df, column, options_of(way_of(group_id, known), options))
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+def _punctuated(df: DataFrame, column: str, options: Mapping[str, str]) -> DataFrame:
+    times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
+    row = [_filled(name, column, df.schema) for name in df.columns]
+    punctuations = times.select(*row, F.lit(True).alias(_MARK))
+    # The condition names the event time, and cannot be split: else Spark would filter before it looks at the watermark.
+    records = ~(F.col(_MARK) & F.col(column).isNotNull())
+    both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
+    left, right = (it.withWatermark(column, "0 seconds").where(records).drop(_MARK) for it in (both, punctuations))
+    return left.union(right)
+
+
+def _filled(name: str, column: str, schema: StructType) -> Column:
+    return (F.col("time") if name == column else F.lit(None).cast(schema[name].dataType)).alias(name)
+
+
+def _told(df: DataFrame, column: str, told_by: str) -> DataFrame:
+    """With a stage that tells event times, computed from whatever they are computed from."""
+    missing = [name for name in _PLACE if name not in df.columns]
+    if missing:
+        raise InvalidOption(
+            f"The DataFrame has no column {', '.join(map(repr, missing))}, so nobody can tell which partition's time '{column}' is.",
+            remedy="Call with_event_time before you select them away.",
+        )
+    return df.mapInArrow(telling(column, told_by, tell_of(df.sparkSession)), df.schema)
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def _defaults(source: Mapping[str, str]) -> dict[str, str]:
+    """The options of time among those of the source, under their own names."""
+    canonical = {name.lower(): name for name in TIME_OPTIONS}
+    return {canonical[name.lower()]: value for name, value in source.items() if name.lower() in canonical}
+
+
+def _settings(options: Mapping[str, str]) -> TimeSettings:
+    settings = time_settings({}, options)
+    if settings.generation is not None and settings.generation.flush:
+        raise InvalidOption(
+            "Option 'flush' is 'true', but Spark keeps its watermark in the checkpoint: a query that is started again would take all for late.",
+            remedy="Leave it out.",
+        )
+    if settings.on_violation is not OnViolation.KEEP:
+        raise InvalidOption(
+            f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators judge late records by themselves.",
+            remedy="Leave it out, or use sg.windows.",
+        )
+    return settings
+
+
+def _source(df: DataFrame) -> dict[str, str]:
+    """The options of the one source that the DataFrame reads."""
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+        )
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    found = [leaves.apply(i) for i in range(leaves.size())]
+    names = [leaf.sourceName() if leaf.nodeName() == "StreamingRelationV2" else leaf.nodeName() for leaf in found]
+    if names != ["streamgroups"]:
+        raise InvalidOption(
+            f"The DataFrame reads from {', '.join(sorted(names))}: it must read one stream, from streamgroups.",
+            remedy="Call with_event_time on each stream, before you join or union it.",
+        )
+    return dict(found[0].extraOptions())
+
+
+def _check_column(schema: StructType, column: str) -> None:
+    if column not in schema.names:
+        raise InvalidOption(
+            f"There is no column '{column}' for the event time.", remedy=f"There are {', '.join(schema.names)}."
+        )
+    of = schema[column].dataType
+    if not isinstance(of, TimestampType):
+        raise InvalidOption(
+            f"Column '{column}' is {of.simpleString()}; an event time is a timestamp.", remedy="Cast it to timestamp."
+        )
+
+
+def _check_plan(df: DataFrame) -> None:
+    policy = str(df.sparkSession.conf.get(_POLICY, "min"))
+    if policy.lower() != "min":
+        raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, as it is by default.")
+    for node in _nodes(df._jdf.queryExecution().analyzed()):
+        if node.nodeName() == "EventTimeWatermark":
+            raise InvalidOption("The DataFrame has a watermark already.", remedy="Leave withWatermark out.")
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for i in range(children.size()):
+        yield from _nodes(children.apply(i))
+
+
+def _is_own_timestamp(df: DataFrame, column: str) -> bool:
+    """Whether the event time is the source's own column ``timestamp``, which its tasks can tell as they read."""
+    plan = df._jdf.queryExecution().analyzed()
+    output, own = plan.output(), plan.collectLeaves().apply(0).output()
+    expr_ids = {own.apply(i).exprId().toString() for i in range(own.size()) if own.apply(i).name() == "timestamp"}
+    return any(
+        output.apply(i).name() == column and output.apply(i).exprId().toString() in expr_ids
+        for i in range(output.size())
+    )

@@ -1,0 +1,88 @@
+"""What the processes of a session ask each other about event time (``rendezvous``).
+
+Before its source starts, a query asks the user's own process how its time is made (:class:`TimeWanted`), and after each batch what the tasks
+have seen of it (:class:`SeenQuestion`); ``kept_times`` answers. The time source asks the query's other source how far time has come
+(:class:`TimeQuestion`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import Watermark
+from streamgroups.partitions import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTime:
+    """How the time of a stream is made.
+
+    Args:
+        group_id: the group that reads it: its name.
+        settings: the rules.
+        told_by: under which name tasks tell what they see.
+        by_reader: whether the tasks of the source do, because event time is the record's own timestamp; else a stage behind them.
+    """
+
+    group_id: str
+    settings: TimeSettings
+    told_by: str
+    by_reader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWanted:
+    """How is the time of this group's stream made? The answer is a :class:`StreamTime`.
+
+    Args:
+        group_id: the group that the source reads for.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQuestion:
+    """What have tasks seen of these ranges? They are done with; it is asked once. The answer is a list of ``Seen``.
+
+    Args:
+        told_by: under which name tasks tell it.
+        ranges: what they have read.
+    """
+
+    told_by: str
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeQuestion:
+    """How far has the time of this group's stream come? The answer is a :class:`TimeTold`.
+
+    Args:
+        group_id: the group that the source reads for.
+        asserted: what this query has asserted already.
+        settings: how the query expects time to be made; ``None`` if it does not care.
+    """
+
+    group_id: str
+    asserted: Watermark
+    settings: TimeSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTold:
+    """How far the time of a stream has come.
+
+    Args:
+        member: who reads it.
+        state: the watermark, and the time of each partition.
+        settings: how time is made.
+        now_ms: when it was said, in milliseconds since the epoch.
+    """
+
+    member: str
+    state: SourceTime
+    settings: TimeSettings
+    now_ms: int

@@ -1,0 +1,91 @@
+"""Flights with event times of their own, written when a test says so, and windows of five minutes over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from integration_tests.harness import committed, end_offsets, wait_until
+
+#: 2013-01-01T05:00:00Z, when the first flights leave.
+START_MS = 1_357_016_400_000
+MINUTE_MS = 60_000
+
+
+def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]]) -> None:
+    """Writes one flight for each minute, by partition: as the record's timestamp, and as JSON in its value."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for partition, of in minutes.items():
+        for minute in of:
+            at_ms = START_MS + minute * MINUTE_MS
+            value = f'{{"carrier": "UA", "dep_ms": {at_ms}}}'
+            producer.produce(topic, value=value, partition=partition, timestamp=at_ms)
+    assert producer.flush(30) == 0
+
+
+def departures(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The flights as the source gives them."""
+    return spark.readStream.format("streamgroups").options(**options).load()
+
+
+def windows(df: DataFrame, column: str = "timestamp") -> DataFrame:
+    """How many flights leave in each five minutes."""
+    return df.groupBy(F.window(column, "5 minutes")).agg(F.count("*").alias("flights"))
+
+
+class Closed:
+    """The windows that a running query has closed."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.query: StreamingQuery | None = None
+
+    def write(self, batch: DataFrame, _batch_id: int) -> None:
+        self.rows += batch.collect()
+
+    @property
+    def flights(self) -> dict[int, int]:
+        """How many flights each closed window holds, by the minute at which it begins."""
+        return {(round(row.window.start.timestamp() * 1_000) - START_MS) // MINUTE_MS: row.flights for row in self.rows}
+
+
+@contextmanager
+def closing(windowed: DataFrame, checkpoint: object | None = None) -> Iterator[Closed]:
+    """Runs a query for as long as the ``with`` block."""
+    closed = Closed()
+    writer = windowed.writeStream.outputMode("append").foreachBatch(closed.write)
+    closed.query = (writer if checkpoint is None else writer.option("checkpointLocation", str(checkpoint))).start()
+    try:
+        yield closed
+    finally:
+        closed.query.stop()
+
+
+def wait_until_read(bootstrap: str, topic: str, partitions: int, *groups: str) -> None:
+    """Waits until groups have read and committed all that there is."""
+    ends = {p: end for p, end in end_offsets(bootstrap, topic, partitions).items() if end}
+
+    def is_read() -> bool:
+        return all(ends.items() <= committed(bootstrap, group, topic).items() for group in groups)
+
+    wait_until(is_read, f"{groups} have read {ends}", timeout_s=60)
+
+
+def wait_until_closed(closed: Closed, last: int, *, timeout_s: float = 60) -> float:
+    """Waits until the window that begins at a minute is closed; says how many seconds that took."""
+    began_s = time.monotonic()
+
+    def is_closed() -> bool:
+        assert closed.query is not None
+        if (failure := closed.query.exception()) is not None:
+            raise failure
+        return last in closed.flights
+
+    wait_until(is_closed, f"the window at minute {last} is closed, of {sorted(closed.flights)}", timeout_s=timeout_s)
+    return time.monotonic() - began_s

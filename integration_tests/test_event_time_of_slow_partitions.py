@@ -1,0 +1,45 @@
+"""W2, W3, W14: the watermark is the minimum over the partitions, so a slow one loses nothing, and a silent one holds nothing back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
+from integration_tests.harness import sharing
+
+HOUR = range(60)
+#: Far enough behind the hour that all its windows are over.
+MUCH_LATER = [120]
+
+
+def test_W2_W3_a_slow_and_a_silent_partition(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(3, retention_ms="-1")
+    ours, sparks = f"{group}-ours", f"{group}-sparks"
+    flights = {name: departures(spark, sharing(bootstrap, name, topic, "consumer")) for name in (ours, sparks)}
+    by_partition = sg.with_event_time(flights[ours], "timestamp", watermark="0s", partition_idle_timeout="2s")
+    by_maximum = flights[sparks].withWatermark("timestamp", "0 seconds")
+
+    fast, slow, silent = 0, 1, 2
+    depart(bootstrap, topic, {fast: HOUR, slow: [0], silent: []})
+    with closing(windows(by_partition)) as kept, closing(windows(by_maximum)) as lost:
+        wait_until_read(bootstrap, topic, 3, ours, sparks)
+        # By Spark's watermark the hour is nearly over; by ours it is the first minute.
+        wait_until_closed(lost, 50)
+        depart(bootstrap, topic, {slow: HOUR[1:]})
+        wait_until_read(bootstrap, topic, 3, ours, sparks)
+        depart(bootstrap, topic, {fast: MUCH_LATER, slow: MUCH_LATER})
+        seconds = wait_until_closed(kept, 55)
+        wait_until_closed(lost, 55)
+
+        each_window = dict.fromkeys(range(0, 60, 5), 10)
+        assert kept.flights == each_window, "nothing is lost"
+        assert 120 - sum(lost.flights.values()) == 54, (
+            "Spark's own: the slow partition's but for the last window, and the first"
+        )
+        # The silent partition held nothing back: one idle timeout, and two triggers of what two busy cores take for one.
+        assert seconds < 2 + 2 * 10
