@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamgroups_postgres.sink import PostgresSink
     from streamgroups_spark.event_time import with_event_time
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
+    from streamgroups_spark.explaining import explain_time
     from streamgroups_spark.foreach_ledger import ledger
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
@@ -38,6 +39,7 @@ _WHERE = {
     "MetricsListener": "streamgroups_spark.metrics_listener",
     "PostgresSink": "streamgroups_postgres.sink",
     "exactly_once": "streamgroups_spark.exactly_once",
+    "explain_time": "streamgroups_spark.explaining",
     "RestartPolicy": "streamgroups.supervision",
     "ledger": "streamgroups_spark.foreach_ledger",
     "register": "streamgroups_spark.registering",
@@ -61,6 +63,7 @@ __all__ = [
     "RestartPolicy",
     "__version__",
     "exactly_once",
+    "explain_time",
     "ledger",
     "register",
     "supervise",

@@ -14,6 +14,8 @@ from typing import Any
 from streamgroups.batches.admission import UNLIMITED, Limits
 from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
+from streamgroups.event_time.seen import Seen
+from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
@@ -25,6 +27,7 @@ from streamgroups_kafka.orders import OrderBook
 from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
+from streamgroups_spark.query_time import QueryTime
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Run:
         run: str = "1",
         *,
         knows_checkpoint: bool = False,
+        time: TimeSettings | None = None,
     ) -> None:
         self.world, self.name = world, name
         self.settings = settings or Settings()
@@ -134,6 +138,11 @@ class Run:
         self.moving = _Moving(
             world.board, world.cluster, "airline", name, self.history, world.clock, world.clock, patience_ms=0
         )
+        self.time = (
+            None
+            if time is None
+            else QueryTime(name, "airline", time, self._seen, world.board, world.cluster, world.clock)
+        )
         self.source = MicroBatches(
             self.settings,
             Packing(cores=2),
@@ -145,7 +154,13 @@ class Run:
             commit_log=self.checkpoint if knows_checkpoint else None,
             orders=self.moving,
             left=LeftRanges(world.board, "airline"),
+            times=self.time,
         )
+
+    def _seen(self, ranges: Collection[OffsetRange]) -> list[Seen]:
+        """What the tasks tell: the time of each record, which is its timestamp."""
+        records = [record for r in ranges for record in self.world.cluster.read(r)]
+        return [Seen(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
     def _new_member(
         self,

@@ -14,6 +14,7 @@ OFFERED = {
     "__version__",
     "register",
     "exactly_once",
+    "explain_time",
     "ledger",
     "DeltaSink",
     "KafkaSink",

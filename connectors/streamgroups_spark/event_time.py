@@ -86,10 +86,10 @@ def with_event_time(
         "onViolation": on_violation,
     }
     source = _source(df)
-    _check_column(df.schema, column)
+    check_column(df.schema, column)
     _check_plan(df)
-    options = {**_defaults(source), **{name: value for name, value in given.items() if value is not None}}
-    settings = _settings(options)
+    options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
+    settings = checked_settings(options)
     group_id = str(parse(source, streaming=True).group_id)
     known = {**streams(), group_id: settings}
     check_imports(known)
@@ -132,13 +132,13 @@ def _told(df: DataFrame, column: str, told_by: str) -> DataFrame:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def _defaults(source: Mapping[str, str]) -> dict[str, str]:
+def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
     """The options of time among those of the source, under their own names."""
     canonical = {name.lower(): name for name in TIME_OPTIONS}
     return {canonical[name.lower()]: value for name, value in source.items() if name.lower() in canonical}
 
 
-def _settings(options: Mapping[str, str]) -> TimeSettings:
+def checked_settings(options: Mapping[str, str]) -> TimeSettings:
     settings = time_settings({}, options)
     if settings.generation is not None and settings.generation.flush:
         raise InvalidOption(
@@ -170,7 +170,7 @@ def _source(df: DataFrame) -> dict[str, str]:
     return dict(found[0].extraOptions())
 
 
-def _check_column(schema: StructType, column: str) -> None:
+def check_column(schema: StructType, column: str) -> None:
     if column not in schema.names:
         raise InvalidOption(
             f"There is no column '{column}' for the event time.", remedy=f"There are {', '.join(schema.names)}."

@@ -214,6 +214,8 @@ class MicroBatches:
         if begun is not None and self._commit_log is not None and self._commit_log.is_done(begun[1]):
             # A member that has failed cannot commit, and the query knows why already.
             with suppress(StreamGroupsError):
+                if self._times is not None:
+                    self._times.finished(self._member.membership, begun[0])
                 self._member.finish(begun[0])
         self._member.close()
         if self._orders is not None:

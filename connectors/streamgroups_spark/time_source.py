@@ -81,7 +81,7 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Nothing is asserted."""
-        return _offset(NOT_YET)
+        return self._offset(NOT_YET)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on it is asked each time: an ``availableNow`` ends when it is told once that there is nothing."""
@@ -97,7 +97,7 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             self._in_vain_s = time.monotonic()
             return iter(()), start
         self._in_vain_s = None
-        return _rows(now), _offset(now)
+        return _rows(now), self._offset(now)
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """The same again, after a restart."""
@@ -105,6 +105,9 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: what was asserted stands in the offset."""
+
+    def _offset(self, watermark: Watermark) -> dict[str, Any]:
+        return {"version": 1, "kind": _KIND, "group": self._group_ids[0], "watermark": encode_watermark(watermark)}
 
     def _asserted(self, before: Watermark) -> Watermark:
         """What the stream and those it imports from assert together; never less than before."""
@@ -118,8 +121,13 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return oldest(*(told.state.watermark for told in ask(self._session, question)))
 
 
-def _offset(watermark: Watermark) -> dict[str, Any]:
-    return {"version": 1, "kind": _KIND, "watermark": encode_watermark(watermark)}
+def group_in(offset: Any) -> str | None:
+    """The group whose time a source asserts, by one of its offsets; ``None`` if the offset is another source's.
+
+    >>> group_in({"version": 1, "n": 7, "ranges": {}}) is None
+    True
+    """
+    return str(offset["group"]) if isinstance(offset, dict) and offset.get("kind") == _KIND else None
 
 
 def _rows(watermark: Watermark) -> Iterator[pa.RecordBatch]:

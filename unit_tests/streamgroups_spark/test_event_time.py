@@ -1,0 +1,126 @@
+"""W8, W9, W11: what ``with_event_time`` takes and refuses, and what tasks tell; without a Spark session."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.generation import Generation, Records
+from streamgroups.event_time.seen import Seen
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.event_time import check_column, checked_settings, options_of_time
+from streamgroups_spark.options import parse
+from streamgroups_spark.seen_times import SeenParam, SeenStore, Told, measured, seen_in
+
+SOURCE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class TestSettings:
+    def test_W11_those_of_the_source_are_defaults(self) -> None:
+        given = {**SOURCE, "EVERY": "10 records", "delay": "5s"}
+        assert parse(given, streaming=True).group_id == "airline"
+        assert checked_settings({**options_of_time(given), "delay": "1s"}).generation == Generation(Records(10), 1_000)
+
+    def test_W11_they_have_no_meaning_in_batch_reads(self) -> None:
+        with pytest.raises(InvalidOption, match=r"Option 'every' has no meaning in batch reads"):
+            parse({**SOURCE, "every": "10 records"}, streaming=False)
+
+    @pytest.mark.parametrize(
+        ("options", "refusal"),
+        [
+            ({}, "Nothing says how event time moves on"),
+            ({"delay": "0s", "flush": "true"}, "Spark keeps its watermark in the checkpoint"),
+            ({"delay": "0s", "onViolation": "drop"}, "Spark's own operators judge late records"),
+            ({"delay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
+            ({"every": "5"}, "could be records or a duration"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, options: dict[str, str], refusal: str) -> None:
+        with pytest.raises(InvalidOption, match=refusal):
+            checked_settings(options)
+
+    def test_the_column_must_be_a_timestamp(self) -> None:
+        schema = StructType.fromDDL("ts timestamp, day date, local timestamp_ntz")
+        check_column(schema, "ts")
+        for wrong in ("day", "local"):
+            with pytest.raises(InvalidOption, match=f"Column '{wrong}' is .*; an event time is a timestamp. Cast it"):
+                check_column(schema, wrong)
+        with pytest.raises(
+            InvalidOption, match=r"There is no column 'tz' for the event time. There are ts, day, local"
+        ):
+            check_column(schema, "tz")
+
+
+def batch(*rows: tuple[int, int, int | None]) -> pa.RecordBatch:
+    partitions, offsets, times = zip(*rows, strict=True)
+    stamps = [None if ms is None else datetime.fromtimestamp(ms / 1_000, timezone.utc) for ms in times]
+    columns = {
+        "topic": ["flights"] * len(rows),
+        "partition": pa.array(partitions, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "ts": pa.array(stamps, pa.timestamp("us", "UTC")),
+    }
+    return pa.record_batch(columns)
+
+
+class TestWhatTasksTell:
+    def test_each_partition_by_itself(self) -> None:
+        found = seen_in(batch((0, 5, 700), (1, 9, 100), (0, 6, 600), (0, 7, None)), "ts")
+        assert sorted(found, key=lambda it: it.topic_partition) == [Seen(P0, 5, 2, 700), Seen(P1, 9, 1, 100)]
+
+    def test_records_without_an_event_time_say_nothing(self) -> None:
+        assert seen_in(batch((0, 5, None)), "ts") == []
+        assert seen_in(batch((0, 5, None)).slice(0, 0), "ts") == []
+
+    def test_times_before_1970(self) -> None:
+        assert seen_in(batch((0, 5, -1_500)), "ts") == [Seen(P0, 5, 1, -1_500)]
+
+    def test_rows_pass_unchanged_and_are_told_before_anybody_has_them(self) -> None:
+        told: Told = []
+
+        def tell(told_by: str, seen: list[Seen]) -> None:
+            told.extend((told_by, it) for it in seen)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield batch((0, 5, 700))
+            yield batch((0, 6, 800))
+
+        passing = measured(batches(), "ts", "trades", tell)
+        assert next(passing) == batch((0, 5, 700))
+        assert told == [("trades", Seen(P0, 5, 1, 700))], "a limit may never ask for more"
+        assert next(passing) == batch((0, 6, 800))
+
+    def test_it_is_collected_in_tasks_and_handed_on_at_home(self) -> None:
+        store = SeenStore()
+        at_home = SeenParam(store.keep)
+        in_a_task: SeenParam = pickle.loads(pickle.dumps(at_home))
+        told = in_a_task.addInPlace([("trades", Seen(P0, 5, 1, 700))], [("trades", Seen(P0, 6, 1, 800))])
+        assert at_home.addInPlace([], told) == []
+        assert len(store.take("trades", (OffsetRange(P0, 5, 7),))) == 2
+
+
+class TestTheStore:
+    def test_what_a_task_tells_again_counts_once(self) -> None:
+        store = SeenStore()
+        for _ in range(2):
+            store.keep([("trades", Seen(P0, 5, 3, 700))])
+        assert store.take("trades", (OffsetRange(P0, 5, 8),)) == [Seen(P0, 5, 3, 700)]
+
+    def test_others_are_left_alone(self) -> None:
+        store = SeenStore()
+        store.keep([("trades", Seen(P0, 5, 1, 700)), ("prices", Seen(P0, 5, 1, 900)), ("trades", Seen(P1, 5, 1, 1))])
+        assert store.take("trades", (OffsetRange(P0, 0, 9),)) == [Seen(P0, 5, 1, 700)]
+        assert store.take("prices", (OffsetRange(P0, 0, 9),)) == [Seen(P0, 5, 1, 900)]
+
+    def test_what_nobody_asks_for_is_forgotten_in_the_end(self) -> None:
+        store = SeenStore()
+        store.keep([("trades", Seen(P0, offset, 1, offset)) for offset in range(10_001)])
+        found = store.take("trades", (OffsetRange(P0, 0, 10_001),))
+        assert (len(found), min(it.next_offset for it in found)) == (10_000, 1)

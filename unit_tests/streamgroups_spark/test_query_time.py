@@ -1,0 +1,180 @@
+"""W2, W3, W8: the event time of a query's source, from the calls that Spark makes; on the fakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.batches.admission import Limits
+from streamgroups.errors import BrokerUnreachable, InvalidOption
+from streamgroups.event_time.generation import Generation, Records
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups.groups.board import times_of
+from streamgroups_spark.time_facts import TimeQuestion
+from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+
+AS_READ = TimeSettings(Generation())
+IDLE = TimeSettings(Generation(), partition_idle_timeout_ms=2_000)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(2)
+
+
+def happen(world: World, partition: int, *times_ms: int) -> None:
+    for ms in times_ms:
+        world.cluster.produce(tp(partition), timestamp_ms=ms)
+
+
+def watermark(run: Run, asserted: Watermark = NOT_YET) -> Watermark:
+    assert run.time is not None
+    told = run.time.told(TimeQuestion("airline", asserted))
+    assert told is not None
+    return told.state.watermark
+
+
+def read_all(run: Run) -> Run:
+    while run.batch() is not None:
+        pass
+    return run
+
+
+class TestWhileItRuns:
+    def test_W2_the_slow_partition_holds_time_back(self, world: World) -> None:
+        run = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 900)
+        happen(world, 1, 300)
+        run.plan()
+        assert watermark(run) == NOT_YET, "what is in flight asserts nothing"
+        run.finish()
+        run.batch()
+        assert watermark(run) == At(300)
+
+    def test_W3_a_partition_without_records_is_idle_after_its_time(self, world: World) -> None:
+        run = Run(world, "alice", time=IDLE).start()
+        happen(world, 0, 900)
+        read_all(run)
+        assert watermark(run) == NOT_YET
+        world.clock.advance(1_000)
+        run.batch()
+        assert watermark(run) == NOT_YET
+        happen(world, 0, 950)
+        world.clock.advance(1_000)
+        read_all(run)
+        assert watermark(run) == At(950)
+
+    def test_W3_under_backpressure_a_slow_partition_is_never_idle(self, world: World) -> None:
+        run = Run(world, "alice", Settings(limits=Limits(max_offsets=1)), time=IDLE).start()
+        happen(world, 0, *range(900, 903))
+        happen(world, 1, *range(300, 320))
+        held_back = 0
+        while run.batch() is not None:
+            world.clock.advance(10_000)
+            if world.committed()[1] < 20:
+                held_back += 1
+                assert watermark(run) in (NOT_YET, *(At(ms) for ms in range(300, 320)))
+        assert held_back >= 18
+
+    def test_W3_records_of_open_transactions_are_unread(self, world: World) -> None:
+        run = Run(world, "alice", time=IDLE).start()
+        happen(world, 0, 900)
+        happen(world, 1, 300)
+        read_all(run)
+        assert run.time is not None
+        # To a reader of committed records the partition ends where it has read to.
+        for _ in range(2):
+            world.clock.advance(5_000)
+            happen(world, 1, 301)
+            run.time.looked({tp(0): 1, tp(1): 1}, {tp(0): 1, tp(1): 1})
+        assert watermark(run) == At(300)
+
+    def test_W8_records_are_counted_once_for_each_partition(self, world: World) -> None:
+        settings = TimeSettings(Generation(Records(3), delay_ms=5))
+        run = Run(world, "alice", time=settings).start()
+        for ms in (100, 101):
+            happen(world, 0, ms)
+            happen(world, 1, ms)
+            read_all(run)
+        assert watermark(run) == NOT_YET
+        happen(world, 0, 102)
+        happen(world, 1, 102)
+        assert watermark(read_all(run)) == At(97)
+
+    def test_what_the_query_has_asserted_it_does_not_take_back(self, world: World) -> None:
+        run = Run(world, "alice", time=AS_READ).start()
+        assert watermark(run, At(500)) == At(500)
+        assert watermark(run, NOT_YET) == At(500)
+
+    def test_questions_about_others_are_not_answered(self, world: World) -> None:
+        run = Run(world, "alice", time=AS_READ)
+        assert run.time is not None
+        assert run.time.told(TimeQuestion("another", NOT_YET)) is None
+        with pytest.raises(
+            InvalidOption, match="Group 'airline' is read by two queries of this session whose event time"
+        ):
+            run.time.told(TimeQuestion("airline", NOT_YET, IDLE))
+
+
+class TestThatItTravels:
+    def test_W3_a_restarted_query_knows_the_time_of_a_silent_partition(self, world: World) -> None:
+        run = Run(world, "alice", checkpoint=Checkpoint(), time=AS_READ).start()
+        happen(world, 0, 300)
+        happen(world, 1, 700)
+        read_all(run)
+        run.source.stop()
+        again = Run(world, "alice", checkpoint=run.checkpoint, time=AS_READ).start()
+        happen(world, 0, 900)
+        assert watermark(read_all(again)) == At(700)
+
+    def test_a_batch_that_runs_again_counts_once(self, world: World) -> None:
+        settings = TimeSettings(Generation(Records(2)))
+        run = Run(world, "alice", time=settings).start()
+        happen(world, 0, 300)
+        happen(world, 1, 300)
+        run.plan()
+        run.member.die()
+        again = Run(world, "alice", checkpoint=run.checkpoint, time=settings).start()
+        again.finish()
+        read_all(again)
+        assert watermark(again) == NOT_YET
+        happen(world, 0, 301)
+        happen(world, 1, 301)
+        assert watermark(read_all(again)) == At(301)
+
+    def test_a_partition_that_is_taken_over_brings_its_time(self, world: World) -> None:
+        alice = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 300)
+        happen(world, 1, 700)
+        read_all(alice)
+        alice.source.stop()
+        bob = Run(world, "bob", time=AS_READ).start()
+        bob.batch()
+        assert watermark(bob) == At(300)
+
+    def test_a_group_that_was_moved_back_begins_anew(self, world: World) -> None:
+        alice = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 300, 400)
+        happen(world, 1, 700, 800)
+        read_all(alice)
+        alice.source.stop()
+        world.commit(0, 0)
+        bob = Run(world, "bob", time=AS_READ).start()
+        bob.plan()
+        assert watermark(bob) == NOT_YET, "else what is read again would be late"
+        bob.finish()
+        assert watermark(read_all(bob)) == At(400)
+
+    def test_without_a_board_time_waits_for_records(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise BrokerUnreachable("No answer.")
+
+        monkeypatch.setattr(world.board, "write", refuse)
+        run = Run(world, "alice", time=AS_READ).start()
+        happen(world, 0, 300)
+        happen(world, 1, 700)
+        assert watermark(read_all(run)) == At(300)
+        assert "The event time of group 'airline' cannot be noted on its board" in caplog.text
+        assert not world.cluster.committed(times_of("airline"), [tp(0), tp(1)])

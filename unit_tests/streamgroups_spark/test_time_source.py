@@ -1,0 +1,119 @@
+"""W10, W14: punctuations: what the time source tells Spark, and what stands in its offsets."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from streamgroups.event_time.generation import Generation
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups_spark.rendezvous import Answering
+from streamgroups_spark.time_facts import TimeQuestion, TimeTold
+from streamgroups_spark.time_source import TimeDataSource, TimeReader, options_of
+
+SETTINGS = TimeSettings(Generation())
+
+
+class Stream:
+    """One that says how far its time has come."""
+
+    def __init__(self, group_id: str, watermark: Watermark = NOT_YET) -> None:
+        self.group_id, self.watermark = group_id, watermark
+        self.asked: list[TimeQuestion] = []
+
+    def answer(self, question: Any) -> TimeTold | None:
+        if not isinstance(question, TimeQuestion) or question.group_id != self.group_id:
+            return None
+        self.asked.append(question)
+        return TimeTold("alice", SourceTime(self.watermark), SETTINGS, 0)
+
+
+@contextmanager
+def session(*streams: Stream) -> Iterator[str]:
+    name = uuid.uuid4().hex[:8]
+    with ExitStack() as stack:
+        for stream in streams:
+            stack.callback(Answering(name, stream.answer).close)
+        yield name
+
+
+def reader(session: str, *group_ids: str) -> TimeReader:
+    source = type("Source", (TimeDataSource,), {"session": session})(options_of(group_ids, {"delay": "0s"}))
+    made = source.simpleStreamReader(StructType.fromDDL(source.schema()))
+    made.prepareForTriggerAvailableNow()
+    return made
+
+
+def times_ms(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [it.value // 1_000 for batch in batches for it in batch.column("time")]
+
+
+def through_a_checkpoint(offset: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(offset)))
+
+
+def test_W14_spark_is_told_a_millisecond_less_for_it_takes_what_is_at_its_watermark_for_late() -> None:
+    with session(trades := Stream("trades")) as name:
+        source = reader(name, "trades")
+        start = source.initialOffset()
+        assert source.read(start)[1] == start, "nothing is asserted"
+        trades.watermark = At(5_000)
+        rows, end = source.read(start)
+        assert times_ms(rows) == [4_999]
+        assert source.read(through_a_checkpoint(end))[1] == end, "nothing is new"
+        assert times_ms(source.readBetweenOffsets(start, through_a_checkpoint(end))) == [4_999]
+
+
+def test_a_query_that_is_started_again_goes_on_where_it_was() -> None:
+    with session(trades := Stream("trades", At(5_000))) as name:
+        _, end = reader(name, "trades").read(reader(name, "trades").initialOffset())
+        trades.watermark = At(3_000)
+        again = reader(name, "trades")
+        assert again.read(end)[1] == end
+        assert trades.asked[-1] == TimeQuestion("trades", At(5_000), SETTINGS)
+
+
+def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
+    with session(prices := Stream("prices", At(1_000)), trades := Stream("trades", At(5_000))) as name:
+        source = reader(name, "prices", "trades")
+        rows, end = source.read(source.initialOffset())
+        assert times_ms(rows) == [4_999]
+        assert prices.asked[-1].asserted == At(5_000)
+        prices.watermark = At(7_000)
+        assert times_ms(source.read(end)[0]) == [6_999]
+        assert trades.asked[-1].asserted == NOT_YET
+
+
+def test_of_several_members_the_one_that_asserts_least_counts() -> None:
+    with session(Stream("trades", At(5_000)), Stream("trades", At(3_000))) as name:
+        source = reader(name, "trades")
+        assert times_ms(source.read(source.initialOffset())[0]) == [2_999]
+
+
+def test_nobody_is_there_yet() -> None:
+    with session() as name:
+        source = reader(name, "trades")
+        assert source.read(source.initialOffset())[1] == source.initialOffset()
+
+
+def test_it_does_not_ask_every_time_when_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([100.0, 100.01, 100.03, 100.05, 100.06])
+    monkeypatch.setattr("streamgroups_spark.time_source.time.monotonic", lambda: next(times_s))
+    with session(trades := Stream("trades")) as name:
+        source = TimeReader(name, ("trades",), SETTINGS)
+        for _ in range(4):
+            source.read(source.initialOffset())
+        assert len(trades.asked) == 2
+
+
+def test_the_column_may_be_null_or_spark_leaves_out_the_filter() -> None:
+    assert StructType.fromDDL(TimeDataSource({}).schema())["time"].nullable
