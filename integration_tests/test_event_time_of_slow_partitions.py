@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,23 @@ from integration_tests.harness import sharing
 HOUR = range(60)
 #: Far enough behind the hour that all its windows are over.
 MUCH_LATER = [120]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for i in range(plan.children().size()):
+        yield from nodes(plan.children().apply(i))
+
+
+def test_W14_punctuations_are_left_out_after_spark_has_seen_them(spark: SparkSession, bootstrap: str) -> None:
+    flights = departures(spark, sharing(bootstrap, "never-started", "flights", "consumer"))
+    plan = sg.with_event_time(flights, "timestamp", watermark="0s")._jdf.queryExecution().optimizedPlan()
+    watermarks = [node for node in nodes(plan) if node.nodeName() == "EventTimeWatermark"]
+    assert len(watermarks) == 2
+    for watermark in watermarks:
+        assert [node.nodeName() for node in nodes(watermark) if node.nodeName() == "Filter"] == []
+    filters = [node for node in nodes(plan) if node.nodeName() == "Filter"]
+    assert [node.children().apply(0).nodeName() for node in filters] == ["EventTimeWatermark"] * 2
 
 
 def test_W2_W3_a_slow_and_a_silent_partition(

@@ -28,6 +28,7 @@ from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.registering import SESSION
 from streamgroups_spark.running_query import cluster_of
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
+from streamgroups_spark.time_source import TimeDataSource
 
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 #: Nodes of Spark's plans that keep state from batch to batch.
@@ -99,6 +100,12 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
     plan = df._jdf.queryExecution().analyzed()
     sources = []
     for name, given in _streaming_sources(plan):
+        if name == TimeDataSource.name():
+            raise InvalidOption(
+                "The query follows event time by with_event_time: Spark runs batches for time alone, which read nothing; if one were run again, "
+                "nobody could tell that its output is written.",
+                remedy="Write with delivery=at-least-once, or with writeStream.foreachBatch.",
+            )
         if name != "streamgroups":
             raise InvalidOption(
                 f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",

@@ -43,7 +43,7 @@ class QueryTime:
         settings: how time is made.
         seen: what the tasks of a batch have seen; asked once for each batch.
         board: the notes of all groups; not closed here. ``None`` for a query that is no member of its group.
-        log: who is asked where partitions end, open transactions included.
+        log: who is asked where partitions end, open transactions included; ``None`` if the query reads these anyway.
         now_ms: milliseconds since the epoch.
     """
 
@@ -54,7 +54,7 @@ class QueryTime:
         settings: TimeSettings,
         seen: Callable[[tuple[OffsetRange, ...]], Iterable[Seen]],
         board: Board | None,
-        log: Log,
+        log: Log | None,
         now_ms: Clock,
     ) -> None:
         self._member, self._group_id, self._settings = member, group_id, settings
@@ -83,9 +83,10 @@ class QueryTime:
             at_ms, before = self._looked
             if before == next_offsets and 0 <= now_ms - at_ms < _LOOK_EVERY_MS:
                 return
-        read_up = [tp for tp, n in next_offsets.items() if n >= ends[tp]]
-        # Under read_committed a partition ends before open transactions, whose records are unread too.
-        whole = {**ends, **self._log.high_watermarks(read_up)}
+        whole = dict(ends)
+        if self._log is not None:
+            # To a reader of committed records a partition ends before open transactions, whose records are unread too.
+            whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
         self._observe({tp: Sighting(n, whole[tp]) for tp, n in next_offsets.items()})
 

@@ -110,7 +110,8 @@ class RunningQuery:
         def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
             return [it for told in ask(self._session, SeenQuestion(stream.told_by, ranges)) for it in told]
 
-        return QueryTime(self.name, self._group_id, stream.settings, seen, board, self._cluster, SteadyClock())
+        log = self._cluster if self._options.client.isolation_level == "read_committed" else None
+        return QueryTime(self.name, self._group_id, stream.settings, seen, board, log, SteadyClock())
 
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
