@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
@@ -55,9 +55,9 @@ class TimeDataSource(DataSource):
         """The name of the format."""
         return _KIND
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """A point in time. Nullable: Spark would else leave out the filter that keeps punctuations from users."""
-        return "time timestamp"
+        return StructType([StructField("time", TimestampType(), nullable=True)])
 
     def simpleStreamReader(self, schema: StructType) -> TimeReader:
         """Made in several processes: it does nothing until it is called."""
@@ -72,10 +72,17 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         session: where to ask.
         group_ids: the group whose time is asserted, the one it is imported from, and so on.
         settings: how the first one's time is made.
+        clock_s: seconds that go on.
     """
 
-    def __init__(self, session: str, group_ids: tuple[str, ...], settings: TimeSettings) -> None:
-        self._session, self._group_ids, self._settings = session, group_ids, settings
+    def __init__(
+        self,
+        session: str,
+        group_ids: tuple[str, ...],
+        settings: TimeSettings,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session, self._group_ids, self._settings, self._clock_s = session, group_ids, settings, clock_s
         self._in_vain_s: float | None = None
         self._until_now = False
 
@@ -90,11 +97,11 @@ class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         """What is new since ``start``: at most one punctuation."""
         before = decode_watermark(start["watermark"])
-        if not self._until_now and self._in_vain_s is not None and time.monotonic() - self._in_vain_s < _ASK_EVERY_S:
+        if not self._until_now and self._in_vain_s is not None and self._clock_s() - self._in_vain_s < _ASK_EVERY_S:
             return iter(()), start
         now = self._asserted(before)
         if now == before or not isinstance(now, At):
-            self._in_vain_s = time.monotonic()
+            self._in_vain_s = self._clock_s()
             return iter(()), start
         self._in_vain_s = None
         return _rows(now), self._offset(now)

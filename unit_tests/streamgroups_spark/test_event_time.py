@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.generation import Generation, Records
@@ -47,7 +47,7 @@ class TestSettings:
             checked_settings(options)
 
     def test_the_column_must_be_a_timestamp(self) -> None:
-        schema = StructType.fromDDL("ts timestamp, day date, local timestamp_ntz")
+        schema = StructType().add("ts", TimestampType()).add("day", DateType()).add("local", TimestampNTZType())
         check_column(schema, "ts")
         for wrong in ("day", "local"):
             with pytest.raises(InvalidOption, match=f"Column '{wrong}' is .*; an event time is a timestamp. Cast it"):

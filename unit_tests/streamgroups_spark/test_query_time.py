@@ -133,7 +133,7 @@ class TestThatItTravels:
         happen(world, 0, 300)
         happen(world, 1, 300)
         run.plan()
-        run.member.die()
+        world.group.kill("alice")
         again = Run(world, "alice", checkpoint=run.checkpoint, time=settings).start()
         again.finish()
         read_all(again)

@@ -9,13 +9,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from pyspark.sql.types import StructType
 
 from streamgroups.event_time.generation import Generation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups.fakes import FakeClock
 from streamgroups_spark.rendezvous import Answering
 from streamgroups_spark.time_facts import TimeQuestion, TimeTold
 from streamgroups_spark.time_source import TimeDataSource, TimeReader, options_of
@@ -48,7 +47,7 @@ def session(*streams: Stream) -> Iterator[str]:
 
 def reader(session: str, *group_ids: str) -> TimeReader:
     source = type("Source", (TimeDataSource,), {"session": session})(options_of(group_ids, {"delay": "0s"}))
-    made = source.simpleStreamReader(StructType.fromDDL(source.schema()))
+    made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
     return made
 
@@ -105,15 +104,15 @@ def test_nobody_is_there_yet() -> None:
         assert source.read(source.initialOffset())[1] == source.initialOffset()
 
 
-def test_it_does_not_ask_every_time_when_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    times_s = iter([100.0, 100.01, 100.03, 100.05, 100.06])
-    monkeypatch.setattr("streamgroups_spark.time_source.time.monotonic", lambda: next(times_s))
+def test_it_does_not_ask_every_time_when_there_is_nothing() -> None:
+    clock = FakeClock(100_000)
     with session(trades := Stream("trades")) as name:
-        source = TimeReader(name, ("trades",), SETTINGS)
+        source = TimeReader(name, ("trades",), SETTINGS, lambda: clock() / 1_000)
         for _ in range(4):
             source.read(source.initialOffset())
+            clock.advance(15)
         assert len(trades.asked) == 2
 
 
 def test_the_column_may_be_null_or_spark_leaves_out_the_filter() -> None:
-    assert StructType.fromDDL(TimeDataSource({}).schema())["time"].nullable
+    assert TimeDataSource({}).schema()["time"].nullable
