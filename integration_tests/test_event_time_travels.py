@@ -57,6 +57,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
         # Only the note on the board knows that the silent partition has come to minute 30.
         wait_until_closed(after, 20)
         assert after.flights == {5: 10, 10: 10, 15: 10, 20: 10}
+        assert after.query is not None
         explained = sg.explain_time(after.query)
         assert f"{topic}-{busy}" in explained
         assert "holds the watermark back" in explained
@@ -74,9 +75,9 @@ def test_W10_a_join_is_as_quick_as_the_fast_stream(
         "timestamp",
         import_from=f"{group}-flown",
     )
-    left = fast.select(F.col("timestamp").alias("flown_at"))
-    right = slow.select(F.col("timestamp").alias("planned_at"))
-    within = F.expr("planned_at BETWEEN flown_at - INTERVAL 1 MINUTE AND flown_at")
+    left = fast.select(F.col("timestamp").alias("flown_at"), F.col("partition").alias("flown_from"))
+    right = slow.select(F.col("timestamp").alias("planned_at"), F.col("partition").alias("planned_from"))
+    within = F.expr("flown_from = planned_from AND planned_at BETWEEN flown_at - INTERVAL 1 MINUTE AND flown_at")
     joined = left.join(right, within, "left_outer")
 
     depart(bootstrap, planned, {0: [0]})
