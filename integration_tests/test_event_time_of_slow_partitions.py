@@ -30,8 +30,8 @@ def check_plan(query: StreamingQuery) -> None:
     assert len(watermarks) == 2
     for watermark in watermarks:
         assert "Filter" not in [node.nodeName() for node in nodes(watermark)]
-    filters = [node for node in nodes(plan) if node.nodeName() == "Filter"]
-    assert [node.children().apply(0).nodeName() for node in filters] == ["EventTimeWatermark"] * 2
+    filters = [node.children().apply(0).nodeName() for node in nodes(plan) if node.nodeName() == "Filter"]
+    assert filters.count("EventTimeWatermark") == 2
 
 
 def test_W2_W3_a_slow_and_a_silent_partition(
@@ -45,7 +45,8 @@ def test_W2_W3_a_slow_and_a_silent_partition(
 
     fast, slow, silent = 0, 1, 2
     depart(bootstrap, topic, {fast: HOUR, slow: [0], silent: []})
-    with closing(windows(by_partition)) as kept, closing(windows(by_maximum)) as lost:
+    # A filter of the user's that no punctuation would pass.
+    with closing(windows(by_partition.where("value IS NOT NULL"))) as kept, closing(windows(by_maximum)) as lost:
         wait_until_read(bootstrap, topic, 3, ours, sparks)
         # By Spark's watermark the hour is nearly over; by ours it is the first minute.
         wait_until_closed(lost, 50)

@@ -107,8 +107,10 @@ def _punctuated(df: DataFrame, column: str, options: Mapping[str, str]) -> DataF
     times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
     row = [_filled(name, column, df.schema) for name in df.columns]
     punctuations = times.select(*row, F.lit(True).alias(_MARK))
-    # The condition names the event time, and cannot be split: else Spark would filter before it looks at the watermark.
-    records = ~(F.col(_MARK) & F.col(column).isNotNull())
+    # The condition names the event time, and cannot be split: else Spark would filter before it looks at the watermark. And it has a part that
+    # Spark may not move anything past (it is always true): else a user's own filter, or that of a join for null keys, would go before the watermark, where
+    # punctuations, whose other columns are null, would be lost.
+    records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
     both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
     left, right = (it.withWatermark(column, "0 seconds").where(records).drop(_MARK) for it in (both, punctuations))
     return left.union(right)
