@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from streamgroups._version import __version__
 
 if TYPE_CHECKING:
+    from streamgroups.event_time.aggregates import python_aggregate
+    from streamgroups.event_time.shapes import hopping, session, tumbling
     from streamgroups.groups.cursors.message import Message
     from streamgroups.groups.cursors.starting import CursorType
     from streamgroups.supervision import RestartPolicy
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
     from streamgroups_spark.supervising import supervise
+    from streamgroups_spark.windows import dead_letters, window_results, windows
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
     AT_TIME = CursorType.AT_TIME
@@ -38,12 +41,19 @@ _WHERE = {
     "Message": "streamgroups.groups.cursors.message",
     "MetricsListener": "streamgroups_spark.metrics_listener",
     "PostgresSink": "streamgroups_postgres.sink",
+    "RestartPolicy": "streamgroups.supervision",
+    "dead_letters": "streamgroups_spark.windows",
     "exactly_once": "streamgroups_spark.exactly_once",
     "explain_time": "streamgroups_spark.explaining",
-    "RestartPolicy": "streamgroups.supervision",
+    "hopping": "streamgroups.event_time.shapes",
     "ledger": "streamgroups_spark.foreach_ledger",
+    "python_aggregate": "streamgroups.event_time.aggregates",
     "register": "streamgroups_spark.registering",
+    "session": "streamgroups.event_time.shapes",
     "supervise": "streamgroups_spark.supervising",
+    "tumbling": "streamgroups.event_time.shapes",
+    "window_results": "streamgroups_spark.windows",
+    "windows": "streamgroups_spark.windows",
     "with_event_time": "streamgroups_spark.event_time",
 }
 _CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
@@ -62,11 +72,18 @@ __all__ = [
     "PostgresSink",
     "RestartPolicy",
     "__version__",
+    "dead_letters",
     "exactly_once",
     "explain_time",
+    "hopping",
     "ledger",
+    "python_aggregate",
     "register",
+    "session",
     "supervise",
+    "tumbling",
+    "window_results",
+    "windows",
     "with_event_time",
 ]
 

@@ -25,6 +25,13 @@ OFFERED = {
     "RestartPolicy",
     "supervise",
     "with_event_time",
+    "windows",
+    "tumbling",
+    "hopping",
+    "session",
+    "python_aggregate",
+    "window_results",
+    "dead_letters",
     *CURSOR_TYPES,
 }
 

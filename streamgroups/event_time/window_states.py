@@ -229,7 +229,8 @@ def _move(state: WindowStates, watermark: Watermark, closed_until: Watermark) ->
     moved = WindowStates(latest(state.watermark, watermark), latest(state.closed_until, closed_until))
     due = tuple(f for f in state.filled if _is_due(moved, f.window) and not _is_due(state, f.window))
     closed = tuple(f for f in state.filled if reached(moved.closed_until, f.window.end_ms))
-    return replace(moved, filled=tuple(f for f in state.filled if f not in closed)), Change(due, closed)
+    still_open = tuple(f for f in state.filled if not reached(moved.closed_until, f.window.end_ms))
+    return replace(moved, filled=still_open), Change(due, closed)
 
 
 def _is_due(state: WindowStates, window: Window) -> bool:

@@ -1,0 +1,228 @@
+"""W4-W7: windows of a running query: late records refine or come out as dead letters, sessions survive a restart, idle ones close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from integration_tests.harness import committed, wait_until
+from streamgroups.errors import InvalidOption
+
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+#: Event times are seconds after this: long ago, so that the clock has passed every window's end.
+EPOCH_MS = 1_577_836_800_000
+COUNT = {"records": "count(*)", "total": "sum(offset)"}
+
+
+@pytest.fixture
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get(_STATE_STORE)
+    spark.conf.set(_STATE_STORE, _ROCKSDB)
+    yield
+    spark.conf.set(_STATE_STORE, str(before))
+
+
+class Stream:
+    """A topic of one partition, whose records have a key and an event time; and a query on it."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
+        self._spark, self._checkpoint = spark, checkpoint
+        self._topic, self._sent = topic, 0
+        self._options = {
+            "kafka.bootstrap.servers": bootstrap,
+            "group.id": group,
+            "subscribe": topic,
+            "startingPosition": "TRIM_HORIZON",
+            "membership": "exclusive",
+        }
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self.rows: list[Row] = []
+        self.query: StreamingQuery | None = None
+
+    def frame(self, **options: str) -> DataFrame:
+        read = self._spark.readStream.format("streamgroups").options(**self._options | options).load()
+        return read.withColumn("key", F.col("key").cast("string")).withWatermark("timestamp", "0 seconds")
+
+    def send(self, *records: tuple[str, int]) -> None:
+        for key, at_s in records:
+            self._producer.produce(self._topic, key=key, value=b"", timestamp=EPOCH_MS + at_s * 1000)
+        self._sent += len(records)
+        assert self._producer.flush(30) == 0
+
+    def start(self, windowed: DataFrame, **trigger: Any) -> None:
+        def keep(batch: DataFrame, _batch_id: int) -> None:
+            self.rows += batch.collect()
+
+        writer = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(self._checkpoint))
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
+
+    def send_and_take(self, *records: tuple[str, int], rows: int) -> list[tuple[object, ...]]:
+        """The so many rows that come out when these records, and no others, have come in."""
+        self.send(*records)
+        options = self._options
+        done = {0: self._sent}
+        wait_until(
+            lambda: committed(options["kafka.bootstrap.servers"], options["group.id"], self._topic) == done,
+            f"the batch of {records} is done",
+        )
+        wait_until(lambda: len(self.rows) >= rows, f"{rows} rows; there are {self.rows}", 30)
+        return self.take()
+
+    def take(self) -> list[tuple[object, ...]]:
+        found, self.rows = self.rows, []
+        return sorted(map(shown, found), key=str)
+
+    def stop(self) -> None:
+        assert self.query is not None
+        self.query.stop()
+
+
+def shown(row: Row) -> tuple[object, ...]:
+    """A row, in seconds: of a window, its key, its records and the pane; of a dead letter, what it missed."""
+    seconds = [_seconds(row.window_start), _seconds(row.window_end)]
+    if row.pane == "dead letter":
+        letter = row.dead_letter
+        return (*seconds, row.key, letter.why, _seconds(letter.watermark), letter.late_by_ms, letter.record.offset)
+    return (*seconds, row.key, row.records, row.pane, row.revision)
+
+
+def _seconds(time: Any) -> int:
+    return int(time.timestamp()) - EPOCH_MS // 1000
+
+
+@pytest.fixture
+def stream(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, rocksdb: None
+) -> Iterator[Stream]:
+    opened = Stream(spark, bootstrap, new_topic(1, retention_ms="-1"), group, tmp_path / "checkpoint")
+    yield opened
+    if opened.query is not None:
+        opened.stop()
+
+
+def test_a_late_record_refines_and_a_later_one_is_told_what_it_missed(stream: Stream) -> None:
+    windowed = sg.windows(
+        stream.frame(),
+        on="timestamp",
+        by=["key"],
+        window=sg.tumbling("10s"),
+        aggregate=COUNT,
+        allowed_lateness="10s",
+        dead_letters=True,
+    )
+    stream.start(windowed)
+    took = stream.send_and_take
+    assert took(("a", 5), ("a", 6), ("b", 7), rows=0) == []
+    assert took(("a", 12), rows=2) == [(0, 10, "a", 2, "on time", 0), (0, 10, "b", 1, "on time", 0)]
+    assert took(("a", 8), rows=1) == [(0, 10, "a", 3, "refinement", 1)]
+    assert took(("c", 9), rows=1) == [(0, 10, "c", 1, "refinement", 0)]
+    assert took(("a", 35), rows=1) == [(10, 20, "a", 1, "on time", 0)]
+    assert took(("a", 7), rows=1) == [(0, 10, "a", "late", 35, 28_000, 6)], "offset 6 missed it by 28 seconds"
+
+
+def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) -> None:
+    def windowed() -> DataFrame:
+        return sg.windows(
+            stream.frame(),
+            on="timestamp",
+            by=["key"],
+            window=sg.session("10s"),
+            aggregate=COUNT,
+            allowed_lateness="30s",
+        )
+
+    stream.start(windowed())
+    first = stream.send_and_take(("a", 0), ("a", 18), ("b", 2), rows=2)
+    assert first == [(0, 10, "a", 1, "on time", 0), (2, 12, "b", 1, "on time", 0)]
+    stream.stop()
+    stream.start(windowed())
+    assert stream.send_and_take(("a", 9), rows=1) == [(0, 10, "a", None, "withdrawn", 1)]
+    assert stream.send_and_take(("b", 40), rows=1) == [(0, 28, "a", 3, "on time", 1)]
+
+
+def test_an_idle_window_closes_by_the_clock(stream: Stream) -> None:
+    windowed = sg.windows(
+        stream.frame(),
+        on="timestamp",
+        by=["key"],
+        window=sg.tumbling("10s"),
+        aggregate=COUNT,
+        idle_timeout="1s",
+        dead_letters=True,
+    )
+    stream.send(("a", 5))
+    stream.start(windowed, processingTime="200 milliseconds")
+    wait_until(lambda: stream.rows, "the window closes", 30)
+    assert stream.take() == [(0, 10, "a", 1, "idle", 0)]
+    stream.send(("a", 6), ("b", 11))
+    wait_until(lambda: len(stream.rows) == 2, "the next window closes, and the late record is told of", 30)
+    assert stream.take() == [(0, 10, "a", "late", 10, 4_000, 1), (10, 20, "b", 1, "idle", 0)]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [sg.tumbling("10s"), sg.hopping("20s", hop="5s"), sg.session("4s")],
+    ids=["tumbling", "hopping", "session"],
+)
+def test_both_ways_give_the_same(
+    window: Any, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], rocksdb: None, tmp_path: Path
+) -> None:
+    topic = new_topic(1, retention_ms="-1")
+    told = []
+    for own_state in (False, True):
+        stream = Stream(spark, bootstrap, topic, f"{topic}-{own_state}", tmp_path / str(own_state))
+        if not own_state:
+            stream.send(*((str(i % 3), i * 7 // 10 - (i * 37 % 41 if i % 4 == 0 else 0) + 50) for i in range(120)))
+        windowed = sg.windows(
+            stream.frame(maxOffsetsPerTrigger="20"),
+            on="timestamp",
+            by=["key"],
+            window=window,
+            aggregate={"records": "count(*)", "first": "min(offset)", "mean": "avg(offset)"},
+            dead_letters=own_state,
+        )
+        plan = windowed._jdf.queryExecution().analyzed().toString()
+        assert ("TransformWithState" in plan) == own_state
+        stream.start(sg.window_results(windowed), availableNow=True)
+        assert stream.query is not None
+        stream.query.awaitTermination(60)
+        told.append(sorted(tuple(row) for row in stream.rows))
+    assert told[0] == told[1]
+    assert len(told[0]) > 10
+
+
+def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession) -> None:
+    frame = stream.frame()
+    good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
+    for wrong, named in [
+        ({"on": "timestmp"}, "no column 'timestmp'"),
+        ({"on": "offset"}, "Column 'offset' is of type bigint"),
+        ({"on": None}, "which column is the event time"),
+        ({"by": "key"}, "Option 'by'"),
+        ({"by": ["headers"]}, "'headers' of 'by'"),
+        ({"aggregate": {}}, "'aggregate' is empty"),
+        ({"aggregate": {"pane": "count(*)"}}, "called 'pane'"),
+        ({"boundary": "processingTime", "idle_timeout": "1m"}, "idle_timeout"),
+        ({"allowed_lateness": "-1m"}, "allowed_lateness"),
+        ({"dead_letters": True, "aggregate": {"n": "stddev(offset)"}}, r"Aggregate 'n' is 'stddev\(offset\)'"),
+        ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "sum of a string"),
+        ({"buckets": 0}, "Option 'buckets' is 0"),
+    ]:
+        with pytest.raises(InvalidOption, match=named):
+            sg.windows(frame, **good | wrong)
+    with pytest.raises(InvalidOption, match="under no watermark"):
+        sg.windows(frame.withColumn("timestamp", F.current_timestamp()), **good)
+    with pytest.raises(InvalidOption, match="not a streaming one"):
+        sg.windows(spark.range(1), **good)
+    spark.conf.set(_STATE_STORE, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    with pytest.raises(InvalidOption, match="RocksDB"):
+        sg.windows(frame, dead_letters=True, **good)
