@@ -203,7 +203,7 @@ def test_both_ways_give_the_same(
 def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession) -> None:
     frame = stream.frame()
     good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
-    for wrong, named in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"on": "timestmp"}, "no column 'timestmp'"),
         ({"on": "offset"}, "Column 'offset' is of type bigint"),
         ({"on": None}, "which column is the event time"),
@@ -216,7 +216,8 @@ def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession
         ({"dead_letters": True, "aggregate": {"n": "stddev(offset)"}}, r"Aggregate 'n' is 'stddev\(offset\)'"),
         ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "sum of a string"),
         ({"buckets": 0}, "Option 'buckets' is 0"),
-    ]:
+    ]
+    for wrong, named in refused:
         with pytest.raises(InvalidOption, match=named):
             sg.windows(frame, **good | wrong)
     with pytest.raises(InvalidOption, match="under no watermark"):

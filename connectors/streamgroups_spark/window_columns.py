@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
-from streamgroups.event_time.windows import Hopping, Session, Shape, Windowing
+from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
 
 #: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
 PACKED = "bucket INT, records BINARY, starts ARRAY<BIGINT>"
@@ -43,6 +43,16 @@ class WindowPlan:
     output: pa.Schema
     dead_letters: bool
     buckets: int
+
+    @property
+    def form(self) -> str:
+        """What a state must have been made with to be gone on with: a later change would give wrong results, not an error."""
+        aggregates = (
+            f"{'python' if isinstance(a, PythonAggregate) else a.function.value}({a.argument or '*'})"
+            for a in self.aggregates
+        )
+        kind = "event time" if isinstance(self.windowing.boundary, EventTime) else "processing time"
+        return f"{self.windowing.shape} by {kind}, {self.keys} keys, {', '.join(aggregates)}, {self.buckets} buckets"
 
     @property
     def key_names(self) -> list[str]:

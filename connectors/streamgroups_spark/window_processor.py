@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from streamgroups.errors import InvalidOption
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
@@ -49,7 +50,7 @@ class WindowProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT")
+        self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT, form STRING")
         self._panes = handle.getMapState("panes", "start_ms BIGINT", "panes BINARY")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N803
@@ -79,6 +80,11 @@ class WindowProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         now_ms, watermark_ms = timer.getCurrentProcessingTimeInMs(), timer.getCurrentWatermarkInMs()
         found = self._time.get()
+        if found is not None and found[2] != self._plan.form:
+            raise InvalidOption(
+                f"The checkpoint's windows are {found[2]}; the query's are {self._plan.form}.",
+                remedy="Take back the change, or start with a new checkpoint.",
+            )
         kept = KeptTime() if found is None else decode_kept(json.loads(found[0]))
         # Before it has seen a record, Spark's watermark is 1970.
         watermark = At(watermark_ms) if watermark_ms > 0 else NOT_YET
@@ -87,7 +93,7 @@ class WindowProcessor(StatefulProcessor):
         wake_ms = 1 + (max(watermark_ms, 0) if time_mode(self._plan) == EVENT_TIME else now_ms)
         if found is None or found[1] != wake_ms:
             self._handle.registerTimer(wake_ms)
-        self._time.update((json.dumps(encode_kept(kept)), wake_ms))
+        self._time.update((json.dumps(encode_kept(kept)), wake_ms, self._plan.form))
         for table in rows:
             yield Row(rows=to_bytes(table))
 

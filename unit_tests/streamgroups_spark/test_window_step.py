@@ -330,3 +330,16 @@ def test_a_session_that_was_told_and_grows_is_withdrawn() -> None:
     assert sessions.take(at(20, key="b"), 12, 0) == []
     assert brief(sessions.take([], 13, 0)) == [(0, 13, "a", 3, "on time", 1)]
     assert brief(sessions.take(at(6), 14, 0)) == [(0, 13, "a", 4, "refinement", 2)]
+
+
+def test_the_form_of_a_state_names_what_must_not_change() -> None:
+    form = plan_of(Windowing(tumbling(5))).form
+    assert form.startswith("Hopping(size_ms=5, hop_ms=5) by event time, 1 keys, count(*), count(v), sum(v), avg(v)")
+    assert form.endswith("python(v), 1 buckets")
+    assert plan_of(Windowing(tumbling(5), EventTime(9, 9))).form == form, "lateness and timeout may"
+    for other in (
+        plan_of(Windowing(tumbling(6))),
+        plan_of(Windowing(tumbling(5), ProcessingTime())),
+        plan_of(Windowing(tumbling(5)), 2),
+    ):
+        assert other.form != form
