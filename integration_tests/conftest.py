@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.cursors import SETTINGS
-from integration_tests.harness import Broker, wait_until
+from integration_tests.harness import Broker
 from integration_tests.postgres import PostgresServer
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.spark_sessions import session_builder
@@ -82,22 +81,9 @@ def new_topic(admin: AdminClient) -> Callable[..., str]:
         topic = name or f"t-{uuid.uuid4().hex[:8]}"
         options = {key.replace("_", "."): value for key, value in config.items()}
         admin.create_topics([NewTopic(topic, partitions, 1, config=options)])[topic].result(30)
-        wait_until(lambda: _has_leaders(admin, topic, partitions), f"topic '{topic}' has leaders")
         return topic
 
     return make
-
-
-def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether the broker leads all partitions of a new topic: it says so a moment before it takes records."""
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(topic, p): latest for p in range(partitions)}
-    try:
-        for answer in admin.list_offsets(asked, request_timeout=10).values():
-            answer.result(10)
-    except KafkaException:
-        return False
-    return True
 
 
 @pytest.fixture

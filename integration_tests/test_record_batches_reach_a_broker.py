@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
-from integration_tests.harness import Broker
+from integration_tests.harness import Broker, wait_until
 from streamgroups.errors import RecordRefused
 from streamgroups_kafka import native
 from streamgroups_kafka.admin_session import AdminSession
@@ -24,7 +24,7 @@ from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.record_batches import BatchSettings, encode
 
 NOW_MS = 1_700_000_000_000
-OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, CORRUPT_MESSAGE = 45, 47, 2
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER = 45, 47, 2, 6
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 Records = list[tuple[Any, ...]]
@@ -64,9 +64,22 @@ def send(session: AdminSession, topic: str, batches: Sequence[EncodedBatch]) -> 
             topic_data=[request_topic(name=topic, partition_data=[data])],
             max_version=12,
         )
-        answer = session.run("producing", session.send, request)
-        codes.append(answer.responses[0].partition_responses[0].error_code)
+        codes.append(_sent(session, request))
     return codes
+
+
+def _sent(session: AdminSession, request: ProduceRequest) -> int:
+    """The error code of a request; sent again while the broker does not yet lead a partition of a new topic."""
+    code: int = NOT_LEADER_OR_FOLLOWER
+
+    def is_led() -> bool:
+        nonlocal code
+        answer = session.run("producing", session.send, request)
+        code = answer.responses[0].partition_responses[0].error_code
+        return code != NOT_LEADER_OR_FOLLOWER
+
+    wait_until(is_led, "the topic has a leader")
+    return code
 
 
 def identity(session: AdminSession) -> ProducerIdentity:
