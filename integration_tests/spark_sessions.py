@@ -7,7 +7,6 @@ everything else in a session. Source: the options of the JVM (JEP 165, tiered co
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
+
+from streamgroups_broker._cache import made_once
 
 #: Compile once and lightly; collect garbage without threads of its own.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -57,22 +58,12 @@ def class_archive() -> Path | None:
         return None
     of_what = hashlib.sha256(f"{os.path.realpath(java)} {pyspark.__version__}".encode()).hexdigest()[:8]
     archive = Path(sys.prefix) / f"spark-classes-{of_what}.jsa"
-    with suppress(OSError):
-        with archive.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not archive.exists():
-                _make(archive)
-        # An empty file remembers that it could not be made.
-        return archive if archive.exists() and archive.stat().st_size else None
+    # One that could not be made for lack of time is made the next time.
+    with suppress(subprocess.SubprocessError):
+        return made_once(archive, archive.with_suffix(".lock"), _make)
     return None
 
 
 def _make(archive: Path) -> None:
-    new = archive.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "integration_tests.spark_classes", str(new)]
-    with suppress(subprocess.SubprocessError):
-        subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True)
-        if not new.exists():
-            new.touch()
-        new.replace(archive)
+    command = [sys.executable, "-m", "integration_tests.spark_classes", str(archive)]
+    subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True)

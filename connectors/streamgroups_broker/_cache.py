@@ -171,9 +171,23 @@ def class_archive(jars: KafkaJars, java_version: str, record: Callable[[Path], N
     """
     release = re.sub(r"[^\w.+-]", "_", java_version)
     archive = jars.directory / f"classes-java-{release}.jsa"
+    return made_once(archive, jars.directory.parent / f"kafka-{jars.version}.lock", record)
+
+
+def made_once(archive: Path, lock: Path, record: Callable[[Path], None]) -> Path | None:
+    """An archive of classes that processes side by side want: one of them makes it, the others wait.
+
+    Args:
+        archive: where it is to be.
+        lock: the file that they wait for.
+        record: writes it.
+
+    Returns:
+        its path, or None if it cannot be made or the place is read-only.
+    """
     with suppress(OSError):
         if not archive.exists():
-            with _locked(jars.directory.parent / f"kafka-{jars.version}.lock"):
+            with _locked(lock):
                 if not archive.exists():
                     _record(archive, record)
         return archive if archive.stat().st_size > 0 else None
