@@ -18,8 +18,7 @@ idle, nor when time is imported. Its own records' maximum is beyond that, and th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,6 +30,7 @@ from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_se
 from streamgroups.event_time.violations import OnViolation
 from streamgroups_spark.kept_times import keep, streams
 from streamgroups_spark.options import parse
+from streamgroups_spark.plans import analyzed, leaves, nodes, source_name
 from streamgroups_spark.registering import tell_of
 from streamgroups_spark.seen_times import telling
 from streamgroups_spark.time_facts import StreamTime
@@ -161,9 +161,8 @@ def _source(df: DataFrame) -> dict[str, str]:
         raise InvalidOption(
             "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
         )
-    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
-    found = [leaves.apply(i) for i in range(leaves.size())]
-    names = [leaf.sourceName() if leaf.nodeName() == "StreamingRelationV2" else leaf.nodeName() for leaf in found]
+    found = list(leaves(analyzed(df)))
+    names = [source_name(leaf) for leaf in found]
     if names != ["streamgroups"]:
         raise InvalidOption(
             f"The DataFrame reads from {', '.join(sorted(names))}: it must read one stream, from streamgroups.",
@@ -188,22 +187,15 @@ def _check_plan(df: DataFrame) -> None:
     policy = str(df.sparkSession.conf.get(_POLICY, "min"))
     if policy.lower() != "min":
         raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, as it is by default.")
-    for node in _nodes(df._jdf.queryExecution().analyzed()):
+    for node in nodes(analyzed(df)):
         if node.nodeName() == "EventTimeWatermark":
             raise InvalidOption("The DataFrame has a watermark already.", remedy="Leave withWatermark out.")
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    children = plan.children()
-    for i in range(children.size()):
-        yield from _nodes(children.apply(i))
-
-
 def _is_own_timestamp(df: DataFrame, column: str) -> bool:
     """Whether the event time is the source's own column ``timestamp``, which its tasks can tell as they read."""
-    plan = df._jdf.queryExecution().analyzed()
-    output, own = plan.output(), plan.collectLeaves().apply(0).output()
+    plan = analyzed(df)
+    output, own = plan.output(), next(leaves(plan)).output()
     expr_ids = {own.apply(i).exprId().toString() for i in range(own.size()) if own.apply(i).name() == "timestamp"}
     return any(
         output.apply(i).name() == column and output.apply(i).exprId().toString() in expr_ids

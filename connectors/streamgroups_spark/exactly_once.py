@@ -25,6 +25,7 @@ from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource, only_group
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.output_partitions import with_partitions
+from streamgroups_spark.plans import analyzed, is_data_source, leaves, source_name
 from streamgroups_spark.registering import SESSION
 from streamgroups_spark.running_query import cluster_of
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
@@ -97,7 +98,7 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
 
 def _checked_sources(df: DataFrame) -> list[SourceOptions]:
     """The options of the query's sources, if it can be exactly once."""
-    plan = df._jdf.queryExecution().analyzed()
+    plan = analyzed(df)
     sources = []
     for name, given in _streaming_sources(plan):
         if name == TimeDataSource.name():
@@ -134,15 +135,9 @@ def _refuse_state(df: DataFrame, sources: Sequence[SourceOptions], stateful: Seq
 
 
 def _streaming_sources(plan: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    leaves = plan.collectLeaves()
-    for i in range(leaves.size()):
-        leaf = leaves.apply(i)
-        if not leaf.isStreaming():
-            continue
-        if leaf.nodeName() == "StreamingRelationV2":
-            yield leaf.sourceName(), dict(leaf.extraOptions())
-        else:
-            yield leaf.nodeName(), {}
+    for leaf in leaves(plan):
+        if leaf.isStreaming():
+            yield source_name(leaf), dict(leaf.extraOptions()) if is_data_source(leaf) else {}
 
 
 def _stateful(plan: Any) -> Iterator[str]:
