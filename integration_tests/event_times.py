@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration_tests.harness import committed, end_offsets, wait_until
+from integration_tests.query_here import stop_between_batches
 
 #: 2013-01-01T05:00:00Z, when the first flights leave.
 START_MS = 1_357_016_400_000
@@ -56,7 +58,7 @@ class Closed:
 
 
 @contextmanager
-def closing(windowed: DataFrame, checkpoint: object | None = None) -> Iterator[Closed]:
+def closing(windowed: DataFrame, checkpoint: Path | None = None) -> Iterator[Closed]:
     """Runs a query for as long as the ``with`` block."""
     closed = Closed()
     writer = windowed.writeStream.outputMode("append").foreachBatch(closed.write)
@@ -64,7 +66,10 @@ def closing(windowed: DataFrame, checkpoint: object | None = None) -> Iterator[C
     try:
         yield closed
     finally:
-        closed.query.stop()
+        if checkpoint is None:
+            closed.query.stop()
+        else:
+            stop_between_batches(closed.query, checkpoint)
 
 
 def wait_until_read(bootstrap: str, topic: str, partitions: int, *groups: str) -> None:

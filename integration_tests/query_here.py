@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from integration_tests.harness import wait_until
+from streamgroups_spark.commit_log import CommitLog
 
 
 class Sink:
@@ -31,3 +35,15 @@ def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
         yield sink
     finally:
         sink.query.stop()
+
+
+def stop_between_batches(query: StreamingQuery, checkpoint: Path) -> None:
+    """Stops a query, and not between its output and Spark's note that the batch is done: it would be run again."""
+    log = CommitLog(str(checkpoint))
+
+    def is_resting() -> bool:
+        newest = log.newest()
+        return newest is None or log.is_done(newest) or not query.isActive
+
+    wait_until(is_resting, "no batch is running")
+    query.stop()

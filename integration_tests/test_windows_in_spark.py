@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.harness import committed, wait_until
+from integration_tests.query_here import stop_between_batches
 from streamgroups.errors import InvalidOption
 
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -82,13 +83,8 @@ class Stream:
         return sorted(map(shown, found), key=str)
 
     def stop(self) -> None:
-        """Stops it, and not between its output and Spark's note that the batch is done: it would be run again."""
         assert self.query is not None
-        wait_until(lambda: self._newest("commits") == self._newest("offsets"), "no batch is running")
-        self.query.stop()
-
-    def _newest(self, log: str) -> int:
-        return max((int(path.name) for path in (self._checkpoint / log).glob("[0-9]*")), default=-1)
+        stop_between_batches(self.query, self._checkpoint)
 
 
 def shown(row: Row) -> tuple[object, ...]:
