@@ -4,6 +4,8 @@ Spark creates these classes from ``sg.register(spark)``, pickles them and calls 
 schema are read in one, a stream reader lives on the driver in another for as long as its query, ``read`` runs in the
 workers. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2). This module only
 translates; ``micro_batches`` plans and ``streamgroups_kafka`` talks to Kafka.
+
+Each of these processes imports this module while somebody waits for it. What only one of them needs is imported there.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -40,17 +42,16 @@ from streamgroups.batches.packing import Packing, pack
 from streamgroups.batches.progress import encode_report
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
-from streamgroups.lookup import ranges_of, record_bytes
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.fetching import ReadSettings
 from streamgroups_kafka.range_reader import read_ranges
-from streamgroups_spark.kafka_sink import KafkaStreamWriter
-from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.options import SourceOptions, parse
-from streamgroups_spark.running_query import RunningQuery, cluster_of
 from streamgroups_spark.seen_times import Tell, measured
-from streamgroups_spark.sink_options import check_output_schema, parse_sink
 from streamgroups_spark.worker_socket import acknowledge_at_once
+
+if TYPE_CHECKING:
+    from streamgroups_spark.micro_batches import MicroBatches
+    from streamgroups_spark.running_query import RunningQuery
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +126,9 @@ class StreamGroupsDataSource(DataSource):
         Raises:
             InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
         """
+        from streamgroups_spark.kafka_sink import KafkaStreamWriter
+        from streamgroups_spark.sink_options import check_output_schema, parse_sink
+
         options = parse_sink(self.options)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)
@@ -230,6 +234,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _running(self) -> MicroBatches:
         if self._query is None:
+            from streamgroups_spark.running_query import RunningQuery
+
             _stop_on_sigterm()
             _tell_ignored(self._options)
             self._query = RunningQuery(self._options, self._packing, self._session)
@@ -250,6 +256,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up where to start and to end, and packs what lies between into tasks."""
+        from streamgroups.lookup import ranges_of, record_bytes
+        from streamgroups_spark.running_query import cluster_of
+
         options = self._options
         cluster = cluster_of(options)
         _tell_ignored(options)
