@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
 from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
+from benchmarks.event_time import event_time
 from benchmarks.figures import Missing, Row, S
 from benchmarks.handover import handover
 from benchmarks.machine import machine
@@ -35,6 +36,7 @@ FAMILIES: Mapping[str, Family] = {
     "bulk": bulk,
     "catch-up": catch_up,
     "queries": queries,
+    "event-time": event_time,
     "small-batches": _SMALL_BATCHES,
     "hand-over": handover,
     "partitions": partitions,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,13 +42,15 @@ class StreamRun:
 
     Args:
         wall_s: from ``start()`` until it had ended.
-        trigger_s: what the triggers took that read something; without starting and stopping.
+        trigger_s: what the triggers took that read records; without starting and stopping.
+        all_triggers_s: the same of all triggers, those included that only move the watermark.
         records: what it read.
         observed: the sums of what ``observe("check", ...)`` counted, by name.
     """
 
     wall_s: float
     trigger_s: float
+    all_triggers_s: float
     records: int
     observed: Mapping[str, int] = field(default_factory=dict)
 
@@ -81,14 +83,16 @@ def batch_read(bench: Bench, name: str, topic: str, expected: int, options: Mapp
     return took_s
 
 
-def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: Transform = lambda df: df) -> StreamRun:
+def stream_read(
+    bench: Bench, name: str, topic: str, expected: int, transform: Transform = lambda df: df, **options: str
+) -> StreamRun:
     """Reads a topic from its beginning by a streaming query that ends when it has (``availableNow``).
 
     Raises:
         WrongCount: it read another number of records.
     """
     checkpoint = bench.directory / uuid.uuid4().hex
-    frame = transform(stream_frame(bench, name, topic))
+    frame = transform(stream_frame(bench, name, topic, **options))
     started_s = time.perf_counter()
     query = (
         frame.writeStream.format("noop")
@@ -99,17 +103,25 @@ def stream_read(bench: Bench, name: str, topic: str, expected: int, transform: T
     )
     progress = until_end(query)
     wall_s = time.perf_counter() - started_s
-    read = [p for p in progress if p.numInputRows]
-    records = sum(p.numInputRows for p in read)
+    read = [p for p in progress if _records(p)]
+    records = sum(_records(p) for p in read)
     if records != expected:
         raise WrongCount(f"{records} of {expected} records were read")
-    trigger_s = sum(p.durationMs["triggerExecution"] for p in read) / 1000
     observed: dict[str, int] = {}
     for p in read:
         row = p.observedMetrics.get("check")
         for key, value in (row.asDict() if row else {}).items():
             observed[key] = observed.get(key, 0) + (value or 0)
-    return StreamRun(wall_s, trigger_s, records, observed)
+    return StreamRun(wall_s, _triggers_s(read), _triggers_s(progress), records, observed)
+
+
+def _records(progress: Any) -> int:
+    """What a batch has read, but for the punctuations of ``sg.with_event_time``."""
+    return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in source.description)
+
+
+def _triggers_s(progress: Iterable[Any]) -> float:
+    return float(sum(p.durationMs["triggerExecution"] for p in progress)) / 1000
 
 
 def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:

@@ -22,6 +22,8 @@ from benchmarks.rounds import WrongCount
 JSON_SCHEMA = "id long, carrier string, origin string, delay int"
 #: One in five records passes this filter.
 DELAYED = "delay >= 140"
+#: The header that holds a record's event time: its ``id``, taken for milliseconds since the epoch.
+EVENT_TIME_HEADER = "time"
 #: Records of fewer bytes than this are not JSON, only digits.
 LEAST_JSON_BYTES = 100
 #: Neither librdkafka's nor Kafka's clients shall print that the broker has stopped.
@@ -37,12 +39,14 @@ class TopicSpec:
         partitions: records go to them round robin.
         value_bytes: size of each value.
         compression: as Kafka's producers call it.
+        has_time_header: whether each record has its event time in a header, too (:data:`EVENT_TIME_HEADER`).
     """
 
     records: int
     partitions: int = 8
     value_bytes: int = 100
     compression: str = "none"
+    has_time_header: bool = False
 
     @property
     def name(self) -> str:
@@ -50,16 +54,23 @@ class TopicSpec:
         >>> TopicSpec(1000).name
         'r1000-p8-b100-none'
         """
-        return f"r{self.records}-p{self.partitions}-b{self.value_bytes}-{self.compression}"
+        shape = f"r{self.records}-p{self.partitions}-b{self.value_bytes}-{self.compression}"
+        return f"{shape}-time" if self.has_time_header else shape
 
 
 def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
-    """The records of a topic: ``key``, ``value``, ``partition``."""
-    return spark.range(0, spec.records, 1, 2).select(
+    """The records of a topic: ``key``, ``value``, ``partition``, and ``headers`` if they have any."""
+    columns = [
         F.col("id").cast("string").cast("binary").alias("key"),
         F.expr(_value(spec.value_bytes)).cast("binary").alias("value"),
         F.expr(f"cast(id % {spec.partitions} as int)").alias("partition"),
-    )
+    ]
+    if spec.has_time_header:
+        header = F.struct(
+            F.lit(EVENT_TIME_HEADER).alias("key"), F.col("id").cast("string").cast("binary").alias("value")
+        )
+        columns.append(F.array(header).alias("headers"))
+    return spark.range(0, spec.records, 1, 2).select(*columns)
 
 
 def delayed(spark: SparkSession, spec: TopicSpec) -> int:

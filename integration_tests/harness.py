@@ -1,4 +1,4 @@
-"""Tools of the integration tests: producing, waiting, and queries in processes of their own that can be killed.
+"""Tools of the integration tests: producing, waiting, and queries, in processes of their own where they shall be killed.
 
 A query's output is one file per finished batch, written whole or not at all, that lists what the batch read. So a test can
 say exactly which records arrived, how often, and from whom.
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -186,8 +186,8 @@ def sharing(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, 
 
 
 @dataclass
-class QueryProcess:
-    """A streaming query in a process group of its own.
+class Query:
+    """A streaming query whose output and history a test reads.
 
     Args:
         directory: where output, history, checkpoints and logs of all queries of a test go.
@@ -195,7 +195,6 @@ class QueryProcess:
         options: of the source, ``kafka.*`` included.
         trigger: as for ``DataStreamWriter.trigger``; default: as fast as it can.
         batch_delay_s: how long each batch sleeps before its output is written, to hold it in flight.
-        supervised: how often ``sg.supervise`` runs it, one time after the other; 0: it runs without.
     """
 
     directory: Path
@@ -203,22 +202,15 @@ class QueryProcess:
     options: Mapping[str, str]
     trigger: Mapping[str, object] = field(default_factory=dict)
     batch_delay_s: float = 0.0
-    supervised: int = 0
-    process: subprocess.Popen[bytes] | None = None
-    _log: IO[bytes] | None = None
 
     @property
     def output(self) -> Path:
         return self.directory / "output"
 
-    @property
-    def log_path(self) -> Path:
-        return self.directory / f"{self.name}.log"
-
-    def start(self) -> QueryProcess:
-        """Starts it; does not wait."""
+    def config(self) -> dict[str, Any]:
+        """What ``query.start_query`` starts."""
         self.output.mkdir(parents=True, exist_ok=True)
-        config = {
+        return {
             "name": self.name,
             "output": str(self.output),
             "checkpoint": str(self.directory / f"checkpoint-{self.name}"),
@@ -229,8 +221,54 @@ class QueryProcess:
             },
             "trigger": dict(self.trigger),
             "batch_delay_s": self.batch_delay_s,
-            "supervised": self.supervised,
         }
+
+    def log(self) -> str:
+        """What it has said, for a failure to show."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Fails if it has died."""
+        raise NotImplementedError
+
+    def batches(self) -> int:
+        """How many of its batches have written their output."""
+        return sum(1 for _ in self.output.glob(f"{self.name}-*.json"))
+
+    def wait_for_batches(self, least: int, timeout_s: float = 180) -> None:
+        """Waits for so many finished batches with records; fails at once if the query died."""
+
+        def done() -> bool:
+            self.check()
+            return self.batches() >= least
+
+        wait_until(done, f"{least} batches of {self.name}:\n{self.log()}", timeout_s)
+
+    def wait_until_joining(self, timeout_s: float = 180) -> None:
+        """Waits until it is up and asks the group for partitions."""
+        record = self.directory / "history"
+        wait_until(lambda: list(record.glob(f"{self.name}-*.jsonl")), f"{self.name} is up:\n{self.log()}", timeout_s)
+
+
+@dataclass
+class QueryProcess(Query):
+    """A streaming query in a process group of its own, which can be killed.
+
+    Args:
+        supervised: how often ``sg.supervise`` runs it, one time after the other; 0: it runs without.
+    """
+
+    supervised: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    _log: IO[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / f"{self.name}.log"
+
+    def start(self) -> QueryProcess:
+        """Starts it; does not wait."""
+        config = self.config() | {"supervised": self.supervised}
         self._log = self.log_path.open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "integration_tests.query", json.dumps(config)],
@@ -262,28 +300,14 @@ class QueryProcess:
         assert self._log is not None
         self._log.close()
 
-    def wait_until_joining(self, timeout_s: float = 180) -> None:
-        """Waits until it is up and asks the group for partitions."""
-        record = self.directory / "history"
-        wait_until(lambda: list(record.glob(f"{self.name}-*.jsonl")), f"{self.name} is up:\n{self.log()}", timeout_s)
-
     def log(self) -> str:
         """The end of what it has printed."""
         return self.log_path.read_text(errors="replace")[-6000:]
 
-    def batches(self) -> int:
-        """How many of its batches have written their output."""
-        return sum(1 for _ in self.output.glob(f"{self.name}-*.json"))
-
-    def wait_for_batches(self, least: int, timeout_s: float = 180) -> None:
-        """Waits for so many finished batches with records; fails at once if the query died."""
-
-        def done() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, f"{self.name} died:\n{self.log()}"
-            return self.batches() >= least
-
-        wait_until(done, f"{least} batches of {self.name}:\n{self.log()}", timeout_s)
+    def check(self) -> None:
+        """Fails if its process has ended."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"{self.name} died:\n{self.log()}"
 
     def wait_for_end(self, timeout_s: float = 120) -> int:
         """Waits until it ends by itself; returns its exit code."""

@@ -8,20 +8,19 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.spark_sessions import session_builder
 
 
-def main(config: dict[str, Any]) -> int:
-    spark = session_builder(config["name"]).config("spark.driver.memory", "512m").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    sg.register(spark)
+def start_query(spark: SparkSession, config: Mapping[str, Any]) -> StreamingQuery:
+    """Starts the query that is described so (``harness.Query.config``)."""
     output = Path(config["output"])
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -35,12 +34,20 @@ def main(config: dict[str, Any]) -> int:
         path.with_suffix(".part").write_text(json.dumps({"records": records}))
         path.with_suffix(".part").rename(path)
 
+    reader = spark.readStream.format("streamgroups").options(**config["options"])
+    writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"])
+    if config["trigger"]:
+        writer = writer.trigger(**config["trigger"])
+    return writer.start()
+
+
+def main(config: dict[str, Any]) -> int:
+    spark = session_builder(config["name"]).config("spark.driver.memory", "512m").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    sg.register(spark)
+
     def start() -> StreamingQuery:
-        reader = spark.readStream.format("streamgroups").options(**config["options"])
-        writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"])
-        if config["trigger"]:
-            writer = writer.trigger(**config["trigger"])
-        return writer.start()
+        return start_query(spark, config)
 
     for _ in range(config["supervised"]):
         # On one line each, for the test to find.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration_tests.harness import (
     Load,
@@ -20,6 +21,7 @@ from integration_tests.harness import (
     sharing,
     wait_until,
 )
+from integration_tests.query_here import QueryHere
 from streamgroups.groups.history import Event, Kind
 
 PARTITIONS = 4
@@ -27,12 +29,12 @@ PARTITIONS = 4
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_stopped_replaced_woken(
-    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = sharing(bootstrap, group, topic, protocol)
     alice = QueryProcess(tmp_path, "alice", options, batch_delay_s=0.5)
-    bob = QueryProcess(tmp_path, "bob", options)
+    bob = QueryHere(tmp_path, "bob", options)
 
     def did(member: str, *kinds: Kind) -> list[Event]:
         return [e for e in history(tmp_path) if e.member == member and e.kind in kinds]
@@ -42,7 +44,7 @@ def test_stopped_replaced_woken(
             alice.start().wait_for_batches(3)
             alice.signal(signal.SIGSTOP)
             owned_by_alice = committed(bootstrap, group, topic)
-            bob.start().wait_for_batches(3)
+            bob.start(spark).wait_for_batches(3)
             taken_over = committed(bootstrap, group, topic)
             assert all(taken_over[p] > owned_by_alice[p] for p in taken_over), "bob reads on from where alice was"
             before = len(did("alice", Kind.PLANNED))
@@ -57,11 +59,10 @@ def test_stopped_replaced_woken(
             alice.wait_for_batches(alice.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
-        bob.stop()
         alice.stop()
     finally:
         alice.kill()
-        bob.kill()
+        bob.stop()
     found, events = arrived(tmp_path), history(tmp_path)
     assert set(found) == expected(topic, ends)
     allowed = never_committed(events, "alice") | never_committed(events, "bob")

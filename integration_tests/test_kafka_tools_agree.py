@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from integration_tests.harness import Broker, QueryProcess, committed, described, produce, wait_until
+from integration_tests.harness import Broker, committed, described, produce, wait_until
+from integration_tests.query_here import QueryHere
 
 
 def test_describe(
@@ -26,9 +27,7 @@ def test_describe(
         "subscribe": topic,
         "startingPosition": "TRIM_HORIZON",
     }
-    reader = spark.readStream.format("streamgroups").options(**options, **{"kafka.client.id": "carol"})
-    carol = reader.load().writeStream.format("noop").start()
-    dave = QueryProcess(tmp_path, "dave", options).start()
+    carol, dave = (QueryHere(tmp_path, name, options).start(spark) for name in ("carol", "dave"))
 
     def shared() -> bool:
         owners = [row["CLIENT-ID"] for row in described(kafka, group)]
@@ -44,4 +43,4 @@ def test_describe(
         assert [row["LAG"] for row in described(kafka, group)] == ["2"] * 4
     finally:
         carol.stop()
-        dave.kill()
+        dave.stop()

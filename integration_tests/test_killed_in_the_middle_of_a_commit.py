@@ -14,7 +14,7 @@ from integration_tests.campaign import Turn, campaign, target
     [
         (
             "kafka",
-            [("inside-transaction", "worker"), ("before-commit", "query"), ("after-commit", "worker")],
+            [("inside-transaction", "worker"), ("before-commit", "query")],
             "classic",
         ),
         ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),

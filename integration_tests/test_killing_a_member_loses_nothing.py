@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration_tests.harness import (
     Load,
@@ -20,6 +21,7 @@ from integration_tests.harness import (
     sharing,
     wait_until,
 )
+from integration_tests.query_here import QueryHere
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.history import Kind
 
@@ -28,16 +30,16 @@ PARTITIONS = 8
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kill_under_load(
-    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = sharing(bootstrap, group, topic, protocol)
     alice = QueryProcess(tmp_path, "alice", options, batch_delay_s=0.3)
-    bob = QueryProcess(tmp_path, "bob", options)
+    bob = QueryHere(tmp_path, "bob", options)
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=1_000):
             alice.start()
-            bob.start()
+            bob.start(spark)
             alice.wait_for_batches(3)
             bob.wait_for_batches(3)
             alice.kill()
@@ -51,10 +53,9 @@ def test_kill_under_load(
             bob.wait_for_batches(before + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
-        bob.stop()
     finally:
         alice.kill()
-        bob.kill()
+        bob.stop()
     found, events = arrived(tmp_path), history(tmp_path)
     assert set(found) == expected(topic, ends)
     assert not overlaps(tenures(events))
@@ -63,7 +64,7 @@ def test_kill_under_load(
 
 
 def test_restart_at_once_with_default_timeouts(
-    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     """The group waits for the dead member until its session times out, 45 s; the new one must wait, not fail."""
     topic = new_topic(PARTITIONS)
@@ -74,17 +75,16 @@ def test_restart_at_once_with_default_timeouts(
         "startingPosition": "TRIM_HORIZON",
     }
     produce(bootstrap, topic, 80, partitions=PARTITIONS)
-    alice, again = QueryProcess(tmp_path, "alice", options), QueryProcess(tmp_path, "again", options)
+    alice, again = QueryProcess(tmp_path, "alice", options), QueryHere(tmp_path, "again", options)
     try:
         alice.start().wait_for_batches(1)
         wait_until(lambda: committed(bootstrap, group, topic) == dict.fromkeys(range(8), 10), "the first part", 30)
         alice.kill()
         produce(bootstrap, topic, 80, partitions=PARTITIONS)
-        again.start().wait_for_batches(1, 120)
-        again.stop()
+        again.start(spark).wait_for_batches(1, 120)
     finally:
         alice.kill()
-        again.kill()
+        again.stop()
     found = arrived(tmp_path)
     assert set(found) == expected(topic, dict.fromkeys(range(PARTITIONS), 20))
     assert max(found.values()) == 1

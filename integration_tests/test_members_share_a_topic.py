@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from integration_tests.harness import (
     Load,
-    QueryProcess,
     arrived,
     committed,
     end_offsets,
@@ -22,7 +21,7 @@ from integration_tests.harness import (
     sharing,
     wait_until,
 )
-from integration_tests.query_here import running
+from integration_tests.query_here import QueryHere, running
 from streamgroups.groups.audit import overlaps, read_again, tenures
 
 PARTITIONS = 8
@@ -30,23 +29,22 @@ PARTITIONS = 8
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_join_and_leave_under_load(
-    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = {**sharing(bootstrap, group, topic, protocol), "maxOffsetsPerTrigger": "2000"}
-    alice, bob = QueryProcess(tmp_path, "alice", options), QueryProcess(tmp_path, "bob", options)
+    alice, bob = QueryHere(tmp_path, "alice", options), QueryHere(tmp_path, "bob", options)
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS):
-            alice.start().wait_for_batches(2)
-            bob.start().wait_for_batches(3)
+            alice.start(spark).wait_for_batches(2)
+            bob.start(spark).wait_for_batches(3)
             alice.stop()
             bob.wait_for_batches(bob.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
-        bob.stop()
     finally:
-        alice.kill()
-        bob.kill()
+        alice.stop()
+        bob.stop()
     found = arrived(tmp_path)
     events = history(tmp_path)
     assert set(found) == expected(topic, ends)

@@ -17,7 +17,6 @@ import streamgroups as sg
 from integration_tests.cursors import SETTINGS, places
 from integration_tests.harness import (
     Load,
-    QueryProcess,
     Record,
     arrived,
     committed,
@@ -29,7 +28,7 @@ from integration_tests.harness import (
     sharing,
     wait_until,
 )
-from integration_tests.query_here import running
+from integration_tests.query_here import QueryHere, running
 from streamgroups.groups.audit import overlaps, reads_at_old_places, tenures
 from streamgroups.groups.history import Event, Kind
 
@@ -59,12 +58,12 @@ def between(events: Iterable[Event], *, back: bool) -> set[Record]:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_S6_three_queries_under_load_are_moved_in_one_step(
-    bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     names = ("alice", "bob", "carol")
     queries = [
-        QueryProcess(
+        QueryHere(
             tmp_path,
             name,
             sharing(bootstrap, group, topic, protocol) | {"maxOffsetsPerTrigger": str(AT_ONCE)},
@@ -96,7 +95,7 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=600):
             for query in queries:
-                query.start()
+                query.start(spark)
             for query in queries:
                 query.wait_for_batches(2)
             asked = [move("--to-earliest")]
@@ -106,11 +105,9 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
             asked.append(move("--to-latest"))
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, "all is committed")
-        for query in queries:
-            query.stop()
     finally:
         for query in queries:
-            query.kill()
+            query.stop()
 
     events, found = history(tmp_path), arrived(tmp_path)
     for called_ms, asked_ms in asked:

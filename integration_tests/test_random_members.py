@@ -1,6 +1,6 @@
 """S1, G11, G12: members that join, leave and are killed at random, under continuous load.
 
-Runs for a minute; ``STREAMGROUPS_CHAOS_S=300`` makes it five. The seed is printed and can be given as ``STREAMGROUPS_SEED``.
+Runs for half a minute; ``STREAMGROUPS_CHAOS_S=300`` makes it five. The seed is printed and can be given as ``STREAMGROUPS_SEED``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import TopicPartition
 
 PARTITIONS = 8
-DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "45"))
+DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "30"))
 
 
 class Crowd:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.event_time.noted import GroupTime, NotedTime, group_time
+from streamgroups.event_time.watermark import Watermark
+from streamgroups.groups.board import times_of
 from streamgroups.groups.lag import PartitionLag, total
 from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.partitions import TopicPartition
@@ -25,12 +28,14 @@ class WatchedPartition:
         state: what its lag is doing.
         time_lag_ms: for how long its first unread record has been waiting, about; ``None`` if nobody can say.
         samples: what was seen of it in the window, oldest first.
+        event_time: how far its event time has come; ``None`` if the group has none.
     """
 
     lag: PartitionLag
     state: LagState
     time_lag_ms: int | None
     samples: tuple[Sample, ...]
+    event_time: NotedTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,12 @@ class WatchedGroup:
     Args:
         snapshot: the group now.
         partitions: its partitions.
+        watermark: what they assert together; ``None`` if the group has no event time.
     """
 
     snapshot: GroupSnapshot
     partitions: tuple[WatchedPartition, ...]
+    watermark: Watermark | None = None
 
     @property
     def state(self) -> LagState:
@@ -83,6 +90,7 @@ class Monitor:
         window_ms: how far back verdicts look.
         reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
             the partitions moved.
+        event_times: whether to ask for event times, too: two more requests a look.
     """
 
     def __init__(
@@ -93,8 +101,10 @@ class Monitor:
         *,
         window_ms: int = WINDOW_MS,
         reads: int = READS_UNASKED,
+        event_times: bool = False,
     ) -> None:
         self._groups, self._topics, self._now_ms, self._reads = groups, topics, now_ms, reads
+        self._event_times = event_times
         self._history = LagHistory(window_ms)
         self._memory: Memory = {}
 
@@ -107,19 +117,41 @@ class Monitor:
         if group_ids is None:
             group_ids = [g.group_id for g in list_all(self._groups)]
         snapshots = survey(self._groups, self._topics, group_ids, reads=self._reads, memory=self._memory)
+        times = self._times(snapshots) if self._event_times else {}
         now_ms = self._now_ms()
         self._history.keep_only(group_ids)
         for snapshot in snapshots:
             self._history.add(snapshot.description.group_id, now_ms, snapshot.lags)
-        return [self._watched(snapshot, now_ms) for snapshot in snapshots]
+        return [self._watched(snapshot, times.get(snapshot.description.group_id), now_ms) for snapshot in snapshots]
 
-    def _watched(self, snapshot: GroupSnapshot, now_ms: int) -> WatchedGroup:
+    def _times(self, snapshots: Collection[GroupSnapshot]) -> dict[str, GroupTime]:
+        """The event time of those groups that have one."""
+        # Not every user may see these notes, and to ask for what one may not see would be an error.
+        visible = {group.group_id for group in self._groups.list_groups()}
+        of_groups = {s.description.group_id: s for s in snapshots if times_of(s.description.group_id) in visible}
+        noted = self._groups.committed_offsets([times_of(group_id) for group_id in of_groups])
+        found = {}
+        for group_id, snapshot in of_groups.items():
+            notes = {tp: note.metadata for tp, note in noted[times_of(group_id)].items()}
+            time = group_time(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
+            if time is not None:
+                found[group_id] = time
+        return found
+
+    def _watched(self, snapshot: GroupSnapshot, time: GroupTime | None, now_ms: int) -> WatchedGroup:
         group_id = snapshot.description.group_id
         states = self._history.states(group_id, snapshot.description.owners)
-        return WatchedGroup(snapshot, tuple(self._partition(group_id, lag, states, now_ms) for lag in snapshot.lags))
+        noted = {} if time is None else time.partitions
+        partitions = (self._partition(group_id, lag, states, noted, now_ms) for lag in snapshot.lags)
+        return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark)
 
     def _partition(
-        self, group_id: str, lag: PartitionLag, states: Mapping[TopicPartition, LagState], now_ms: int
+        self,
+        group_id: str,
+        lag: PartitionLag,
+        states: Mapping[TopicPartition, LagState],
+        noted: Mapping[TopicPartition, NotedTime],
+        now_ms: int,
     ) -> WatchedPartition:
         samples = self._history.samples(group_id, lag.topic_partition)
         time_lag_ms = lag.time_ms(now_ms)
@@ -128,4 +160,4 @@ class Monitor:
             time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
         # Without a position there is nothing to judge.
         state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
-        return WatchedPartition(lag, state, time_lag_ms, tuple(samples))
+        return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))

@@ -17,7 +17,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups_kafka.admin_sockets import DIRECT, ClosingTlsSocket
-from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client_config import RECONNECT_MAX_MS, ClientConfig
 from streamgroups_kafka.tls import tls_context
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -43,6 +43,8 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     >>> settings = admin_settings(config, timeout_s=2)
     >>> settings["bootstrap_servers"], settings["security_protocol"], settings["request_timeout_ms"]
     (['broker:9092'], 'PLAINTEXT', 2000)
+    >>> settings["reconnect_backoff_max_ms"]
+    1000
     """
     properties = dict(config.properties)
     protocol = properties.get("security.protocol", "plaintext").upper()
@@ -54,6 +56,8 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
         "security_protocol": protocol,
         "request_timeout_ms": timeout_ms,
         "socket_connection_setup_timeout_ms": timeout_ms,
+        # By default it waits for up to half a minute before it looks whether a broker is back: longer than anybody here waits.
+        "reconnect_backoff_max_ms": int(properties.get("reconnect.backoff.max.ms", RECONNECT_MAX_MS)),
         # An admin's answers are as large as the cluster; requests to one broker are pipelined.
         "receive_message_max_bytes": 1_000_000_000,
         "max_in_flight_requests_per_connection": 64,

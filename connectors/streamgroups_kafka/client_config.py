@@ -22,7 +22,10 @@ from streamgroups_kafka.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNO
 _QUIET = {"log_level": "4", "log.connection.close": "false"}
 #: A new client's first requests are short and follow each other: none may wait for the answer to the last. It looks for a broker to
 #: connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client in turn.
-_PROMPT = {"socket.nagle.disable": "true", "reconnect.backoff.ms": "20"}
+_PROMPT = {"socket.nagle.disable": "true"}
+_LOOK_OFTEN = {"reconnect.backoff.ms": "20", "reconnect.backoff.max.ms": "1000"}
+#: A broker that was away is looked for at least this often, as by the Java client; librdkafka may wait for 10 seconds, kafka-python for 30.
+RECONNECT_MAX_MS = int(_LOOK_OFTEN["reconnect.backoff.max.ms"])
 # A member never fetches: what it asks for is as little as librdkafka allows.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -131,7 +134,7 @@ class ClientConfig:
         heartbeat = {"heartbeat.interval.ms": "1000"} if protocol == "classic" else {}
         return {
             **_QUIET,
-            **_PROMPT,
+            **self._prompt(),
             **heartbeat,
             # New partitions must be seen soon: librdkafka's own default is five minutes.
             "topic.metadata.refresh.interval.ms": "5000",
@@ -163,7 +166,7 @@ class ClientConfig:
         """
         return {
             **_QUIET,
-            **_PROMPT,
+            **self._prompt(),
             # The Java client checks by default, librdkafka does not.
             "check.crcs": "true",
             **self._only(COMMON | FETCHING, client_id),
@@ -186,9 +189,9 @@ class ClientConfig:
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "fetch.min.bytes": "9"})
         >>> sorted(config.for_admin())
-        ['bootstrap.servers', 'log.connection.close', 'log_level', 'reconnect.backoff.ms', 'socket.nagle.disable']
+        ['bootstrap.servers', 'log.connection.close', 'log_level', 'reconnect.backoff.max.ms', 'reconnect.backoff.ms', 'socket.nagle.disable']
         """
-        return {**_QUIET, **_PROMPT, **self._only(COMMON, client_id)}
+        return {**_QUIET, **self._prompt(), **self._only(COMMON, client_id)}
 
     def redact(self, text: str) -> str:
         """Take this configuration's secrets out of a text: a client's error, say.
@@ -213,6 +216,10 @@ class ClientConfig:
         for secret in secrets_of(self.properties):
             text = text.replace(secret, "***")
         return text
+
+    def _prompt(self) -> dict[str, str]:
+        # The two must fit together: who sets one of them decides about both.
+        return _PROMPT if any(name in _LOOK_OFTEN for name, _ in self.properties) else {**_PROMPT, **_LOOK_OFTEN}
 
     def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
         chosen = {name: value for name, value in self.properties if name in allowed}

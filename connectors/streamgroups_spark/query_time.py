@@ -88,7 +88,10 @@ class QueryTime:
             # To a reader of committed records a partition ends before open transactions, whose records are unread too.
             whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
+        idle = self._idle()
         self._observe({tp: Sighting(n, whole[tp]) for tp, n in next_offsets.items()})
+        # Nobody needs it to go on; it is for those who watch the group.
+        self._note(idle ^ self._idle())
 
     def _own(self, positions: Mapping[TopicPartition, int]) -> None:
         known = self._state.partitions
@@ -103,6 +106,10 @@ class QueryTime:
         }
         with self._lock:
             self._state = take(give(self._state, gone), times)
+
+    def _idle(self) -> set[TopicPartition]:
+        timeout_ms = self._settings.partition_idle_timeout_ms
+        return {tp for tp, time in self._state.partitions.items() if time.is_idle(timeout_ms)}
 
     def _observe(self, seen: Mapping[TopicPartition, Sighting]) -> None:
         with self._lock:
@@ -142,8 +149,13 @@ class QueryTime:
 
     def _note(self, partitions: Collection[TopicPartition]) -> None:
         times = {tp: self._state.partitions[tp] for tp in partitions if tp in self._state.partitions}
-        notes = {tp: Committed(t.next_offset, write_note(t)) for tp, t in times.items() if t.next_offset is not None}
-        self._try(lambda board: board.write(times_of(self._group_id), notes))
+        notes = {
+            tp: Committed(t.next_offset, write_note(t, self._settings))
+            for tp, t in times.items()
+            if t.next_offset is not None
+        }
+        if notes:
+            self._try(lambda board: board.write(times_of(self._group_id), notes))
 
     def _try(self, use: Callable[[Board], None]) -> None:
         now_ms = self._now_ms()

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.groups.board import read_note
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -65,14 +67,21 @@ def sightings(ranges: Collection[OffsetRange], seen: Iterable[Seen]) -> dict[Top
     return found
 
 
-def write_note(time: PartitionTime) -> str:
-    """What the next owner of a partition is told, as the metadata of a committed offset.
+def write_note(time: PartitionTime, settings: TimeSettings) -> str:
+    """What the next owner of a partition is told, and who watches it, as the metadata of a committed offset.
 
-    >>> time_noted(write_note(PartitionTime(600)), noted_at=9, next_offset=9)
+    Args:
+        time: what is known.
+        settings: how time is made. The next owner has its own; who watches is told what follows from them.
+
+    >>> from streamgroups.event_time.generation import Generation
+    >>> note = write_note(PartitionTime(600), TimeSettings(Generation()))
+    >>> time_noted(note, noted_at=9, next_offset=9)
     PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
 quiet_since_ms=None, seen_ms=None)
     """
-    return json.dumps(encode_partition(time), separators=(",", ":"))
+    told = {"asserts": settings.generation is not None, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
+    return json.dumps({**encode_partition(time), **told}, separators=(",", ":"))
 
 
 def time_noted(metadata: str, noted_at: int, next_offset: int) -> PartitionTime | None:
@@ -87,17 +96,11 @@ def time_noted(metadata: str, noted_at: int, next_offset: int) -> PartitionTime 
         Its time; ``None`` if the note is none, or was written further on: somebody has moved the group back, and what is read again must
         not be late.
 
-    >>> time_noted(write_note(PartitionTime(600)), noted_at=9, next_offset=5) is None
+    >>> from streamgroups.event_time.generation import Generation
+    >>> time_noted(write_note(PartitionTime(600), TimeSettings(Generation())), noted_at=9, next_offset=5) is None
     True
     """
-    if noted_at > next_offset:
-        return None
-    try:
-        # Something may lie behind the note: see streamgroups_kafka.commit_metadata.
-        raw, _ = json.JSONDecoder().raw_decode(metadata)
-    except ValueError:
-        return None
-    time = decode_partition(raw)
+    time = None if noted_at > next_offset else decode_partition(read_note(metadata))
     # How long it was quiet is for whoever reads it to find out: nobody has looked since.
     return None if time is None else replace(time, next_offset=next_offset, quiet_since_ms=None, seen_ms=None)
 

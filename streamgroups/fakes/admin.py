@@ -42,8 +42,8 @@ class FakeAdmin:
 
     def list_groups(self) -> list[GroupListing]:
         """See :meth:`streamgroups.ports.GroupAdmin.list_groups`."""
-        described = self.describe_groups(self.cluster.group_ids())
-        return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, _BROKER) for g in described.values()]
+        described = [self._describe(group_id) for group_id in self.cluster.group_ids()]
+        return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, _BROKER) for g in described]
 
     def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """See :meth:`streamgroups.ports.GroupAdmin.describe_groups`."""

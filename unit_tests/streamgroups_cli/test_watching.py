@@ -11,7 +11,13 @@ import yaml
 from rich.console import Console
 
 from streamgroups.cli.groups.watch_views import Look, screen
+from streamgroups.event_time.generation import Generation
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.seen import write_note
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.watermark import At
 from streamgroups.fakes import FakeAdmin
+from streamgroups.groups.board import times_of
 from streamgroups.monitoring import Monitor
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
@@ -57,6 +63,25 @@ def test_programs_get_one_document_a_look(board: CommandLine) -> None:
     assert [(r["group"], r["lag"], r["time_lag_ms"]) for r in rows] == [("board", "6", "60000")] * 2
 
 
+def test_W2_groups_with_event_time_show_it(board: CommandLine) -> None:
+    settings = TimeSettings(Generation())
+    board.cluster.commit(times_of("board"), {P0: 4}, write_note(PartitionTime(900, At(900), next_offset=4), settings))
+    board.cluster.commit(times_of("board"), {P1: 10}, write_note(PartitionTime(300, At(300), next_offset=10), settings))
+    heading, line = watch(board, count=1).splitlines()
+    assert (heading.split()[-1], line.split()[-1]) == ("WATERMARK", "1970-01-01T00:00:00.300Z")
+    (look,) = (json.loads(text) for text in watch(board, "-o", "json", count=1).splitlines())
+    (group,) = look["groups"]
+    assert group["watermark"] == "1970-01-01T00:00:00.300Z"
+    assert [(p["event_time"], p["time_state"]) for p in group["partitions"]] == [
+        ("1970-01-01T00:00:00.900Z", "ahead"),
+        ("1970-01-01T00:00:00.300Z", "holds back"),
+    ]
+    (row,) = csv.DictReader(io.StringIO(watch(board, "-o", "csv", count=1)))
+    assert row["watermark"] == "1970-01-01T00:00:00.300Z"
+    partitions = [line.split() for line in shown(board, height=40) if line.split()[:2] == ["board", "flights"]]
+    assert [p[p.index("1970-01-01T00:00:00.300Z") + 1 :] for p in partitions if p[2] == "1"] == [["holds", "back"]]
+
+
 def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:
     (look,) = (json.loads(line) for line in watch(board, "board", "later", "-o", "json", count=1).splitlines())
     assert [(g["group"], g["state"], g["lag"]) for g in look["groups"]] == [
@@ -94,12 +119,12 @@ def test_wrong_options(board: CommandLine, arguments: list[str]) -> None:
 
 
 def shown(board: CommandLine, *, height: int, trouble: str = "") -> list[str]:
-    monitor = Monitor(board.admin, board.admin, board.clock, window_ms=60_000)
+    monitor = Monitor(board.admin, board.admin, board.clock, window_ms=60_000, event_times=True)
     for _ in range(3):
         groups = monitor.look()
         board.clock.advance(20_000)
-    console = Console(width=160, height=height, file=io.StringIO(), record=True)
-    console.print(screen(Look(1_000_000, groups, "broker:9092", trouble), 160, height))
+    console = Console(width=200, height=height, file=io.StringIO(), record=True)
+    console.print(screen(Look(1_000_000, groups, "broker:9092", trouble), 200, height))
     return console.export_text().splitlines()
 
 

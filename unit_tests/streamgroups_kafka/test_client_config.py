@@ -367,6 +367,7 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "partition.assignment.strategy": "cooperative-sticky",
         "queued.max.messages.kbytes": "1",
         "queued.min.messages": "1",
+        "reconnect.backoff.max.ms": "1000",
         "reconnect.backoff.ms": "20",
         "session.timeout.ms": "9000",
         "socket.nagle.disable": "true",
@@ -402,6 +403,7 @@ def test_a_reader_sees_gaps_and_ends() -> None:
         "isolation.level": "read_uncommitted",
         "log.connection.close": "false",
         "log_level": "4",
+        "reconnect.backoff.max.ms": "1000",
         "reconnect.backoff.ms": "20",
         "socket.nagle.disable": "true",
     }
@@ -415,9 +417,16 @@ def test_users_may_change_what_a_reader_does_by_default() -> None:
     assert (reader["check.crcs"], reader["log_level"]) == ("false", "7")
 
 
+@pytest.mark.parametrize(("name", "value"), [("reconnect.backoff.ms", "5000"), ("reconnect.backoff.max.ms", "200")])
+def test_users_who_say_how_often_to_look_for_a_broker_decide_alone(name: str, value: str) -> None:
+    reader = ClientConfig.from_options({**SERVERS, name: value}).for_reader("g")
+    assert {n: v for n, v in reader.items() if n.startswith("reconnect")} == {name: value}
+    AdminClient({**reader, "group.id": "g"}, logger=_silent())
+
+
 def test_an_admin_client_gets_nothing_it_would_warn_about() -> None:
     config = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_committed", client_rack="a")
-    assert config.for_admin().keys() - {"reconnect.backoff.ms", "socket.nagle.disable"} == {
+    assert config.for_admin().keys() - {"reconnect.backoff.ms", "reconnect.backoff.max.ms", "socket.nagle.disable"} == {
         "bootstrap.servers",
         "client.rack",
         "log_level",

@@ -7,6 +7,7 @@ import pytest
 from streamgroups.batches.admission import Limits
 from streamgroups.errors import BrokerUnreachable, InvalidOption
 from streamgroups.event_time.generation import Generation, Records
+from streamgroups.event_time.noted import group_time
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.board import times_of
@@ -40,6 +41,15 @@ def read_all(run: Run) -> Run:
     return run
 
 
+def noted(world: World, *unread: int) -> tuple[Watermark | None, list[str]]:
+    """What who watches the group sees: its watermark, and what each partition does to it."""
+    found = group_time(
+        {it: note.metadata for it, note in world.cluster.committed(times_of("airline"), [tp(0), tp(1)]).items()},
+        {tp(p): count for p, count in enumerate(unread)},
+    )
+    return (None, []) if found is None else (found.watermark, [time.state.value for time in found.partitions.values()])
+
+
 class TestWhileItRuns:
     def test_W2_the_slow_partition_holds_time_back(self, world: World) -> None:
         run = Run(world, "alice", time=AS_READ).start()
@@ -50,6 +60,23 @@ class TestWhileItRuns:
         run.finish()
         run.batch()
         assert watermark(run) == At(300)
+
+    def test_O3_who_watches_the_group_sees_what_holds_time_back(self, world: World) -> None:
+        run = Run(world, "alice", time=IDLE).start()
+        assert noted(world, 0, 0) == (None, [])
+        happen(world, 0, 900)
+        read_all(run)
+        assert noted(world, 0, 0) == (NOT_YET, ["ahead", "holds back"])
+        for _ in range(3):
+            world.clock.advance(1_000)
+            happen(world, 0, 900)
+            run.batch()
+        assert watermark(run) == At(900)
+        assert noted(world, 0, 0) == (At(900), ["holds back", "idle"])
+        happen(world, 1, 700)
+        assert noted(world, 0, 1) == (NOT_YET, ["ahead", "holds back"]), "it has something unread"
+        read_all(run)
+        assert noted(world, 0, 0) == (At(700), ["ahead", "holds back"])
 
     def test_W3_a_partition_without_records_is_idle_after_its_time(self, world: World) -> None:
         run = Run(world, "alice", time=IDLE).start()

@@ -37,6 +37,15 @@ def lag_state_style(state: str) -> str:
     return _LAG_STATES.get(state, "bold red")
 
 
+def time_state_style(state: str) -> str:
+    """The colour of what a partition does to the watermark.
+
+    >>> time_state_style("holds back"), time_state_style("ahead")
+    ('yellow', '')
+    """
+    return {"holds back": "yellow", "idle": "bright_black", "asserts nothing": "bright_black"}.get(state, "")
+
+
 def sparkline(values: Sequence[int], width: int) -> str:
     """The last values as bars, from nothing to the largest of them.
 

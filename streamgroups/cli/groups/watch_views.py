@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style
+from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
 from streamgroups.cli.output import Cell, Column, Table, rich_table
 from streamgroups.cli.words import duration
 from streamgroups.groups.lag_states import LagState
@@ -40,8 +40,11 @@ _PARTITIONS = (
     Column("time_lag", right=True),
     Column("lag_state", style=lag_state_style),
 )
+#: Only where some group has event time (``sg.with_event_time``): a screen is narrow.
+_WATERMARK = (Column("watermark"),)
+_EVENT_TIME = (Column("event_time"), Column("time_state", style=time_state_style))
 _PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
-_CSV = tuple(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN)
+_CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN), *_WATERMARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +82,24 @@ def screen(look: Look, width: int, height: int) -> Any:
             pair[1].lag.topic_partition,
         ),
     )[: max(room - len(groups), 0)]
+    watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(look) else ((), ())
     parts = [
         head,
         *([Text(look.trouble, style="bold red")] if look.trouble else []),
-        rich_table(Table(_GROUPS, [_group_cells(g) for g in groups])),
+        rich_table(Table((*_GROUPS, *watermark), [_group_cells(g)[: len(_GROUPS) + len(watermark)] for g in groups])),
         _left_out(len(look.groups) - len(groups), "groups"),
-        rich_table(Table(_PARTITIONS, [_partition_cells(g, p) for g, p in partitions])),
+        rich_table(
+            Table(
+                (*_PARTITIONS, *times), [_partition_cells(g, p)[: len(_PARTITIONS) + len(times)] for g, p in partitions]
+            )
+        ),
         _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
     ]
     return Group(*(part for part in parts if part is not None))
+
+
+def _has_time(look: Look) -> bool:
+    return any(g.watermark is not None for g in look.groups)
 
 
 def _left_out(count: int, what: str) -> Any:
@@ -115,6 +127,7 @@ def _group_cells(g: WatchedGroup) -> list[Cell]:
         duration(g.time_lag_ms),
         None if rate is None else f"{rate:.0f}",
         g.state.value,
+        None if g.watermark is None else str(g.watermark),
     ]
 
 
@@ -133,21 +146,28 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
         sparkline([sample.records for sample in p.samples], _SPARKS),
         duration(p.time_lag_ms),
         p.state.value,
+        None if p.event_time is None else utc(p.event_time.event_time_ms),
+        None if p.event_time is None else p.event_time.state.value,
     ]
 
 
 def plain_table(look: Look) -> Table:
     """One line for each group."""
+    columns = (*_PLAIN, *(_WATERMARK if _has_time(look) else ()))
+    return Table(columns, [row[: len(columns)] for row in _plain_rows(look)])
+
+
+def _plain_rows(look: Look) -> list[list[Cell]]:
     index = [c.name for c in _GROUPS].index("lag_history")
     rows = [_group_cells(g) for g in look.groups]
-    return Table(_PLAIN, [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows])
+    return [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
 
 
 def csv_rows(look: Look) -> Table:
     """One row for each group, for programs."""
     at = [c.name for c in _CSV].index("time_lag_ms")
-    table = plain_table(look)
-    rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in zip(table.rows, look.groups, strict=True)]
+    plain = zip(_plain_rows(look), look.groups, strict=True)
+    rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in plain]
     return Table(_CSV, rows)
 
 
@@ -166,6 +186,7 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
         "time_lag_ms": g.time_lag_ms,
         "read_per_s": g.read_per_s,
         "lag_state": g.state.value,
+        "watermark": None if g.watermark is None else str(g.watermark),
         "partitions": [
             {
                 "topic": p.lag.topic_partition.topic,
@@ -177,6 +198,8 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
                 "in_flight": p.lag.in_flight,
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,
+                "event_time": None if p.event_time is None else utc(p.event_time.event_time_ms),
+                "time_state": None if p.event_time is None else p.event_time.state.value,
             }
             for p in g.partitions
         ],

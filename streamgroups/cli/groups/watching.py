@@ -34,12 +34,12 @@ def watch(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Watch groups, members, ownership and lag. Without a name all groups are watched."""
+    """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
     window_ms = parse_duration_ms(window, option="--window")
     chosen = list(dict.fromkeys(groups)) if groups else None
     with connect() as cluster:
-        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms)
+        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, event_times=True)
         # The first look may fail for good: a wrong address is told at once.
         first = _look(cluster, monitor, chosen)
         looks = _looks(cluster, monitor, chosen, first)

@@ -1,0 +1,75 @@
+"""What event time costs: the same count by windows, under our watermark and under Spark's. Streaming, in one micro-batch.
+
+A family of ``command``. Ours is ``sg.with_event_time``, the minimum over the partitions, Spark's is ``withWatermark``; each reads with its own
+source. The event time is the record's own timestamp, a header, or a number in the JSON of the value. The figure counts all triggers of a query, for
+ours has one more, that brings the watermark. Counts must add up: nothing may be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import streamgroups as sg
+from benchmarks.bench import Bench
+from benchmarks.figures import RECORDS_PER_S, Row
+from benchmarks.rounds import WrongCount
+from benchmarks.sources import OURS, SOURCES, stream_read, stream_rows
+from benchmarks.workload import EVENT_TIME_HEADER, TopicSpec
+
+_BEHIND = "10 seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class _From:
+    """Where the event time comes from.
+
+    Args:
+        column: its expression, over the columns of the source.
+        options: of the source.
+    """
+
+    column: str
+    options: Mapping[str, str]
+
+
+_TIMES: Mapping[str, _From] = {
+    "the record's timestamp": _From("timestamp", {}),
+    "a header": _From(
+        f"timestamp_millis(cast(cast(map_from_entries(headers)['{EVENT_TIME_HEADER}'] as string) as long))",
+        {"includeHeaders": "true"},
+    ),
+    "the payload": _From("timestamp_millis(cast(get_json_object(cast(value as string), '$.id') as long))", {}),
+}
+
+
+def event_time(bench: Bench) -> Iterator[Row]:
+    """A count by windows, for each place that event time comes from."""
+    spec = TopicSpec(bench.scale.query, has_time_header=True)
+    topic = bench.topic(spec)
+
+    def speed(name: str, time: _From) -> float:
+        transform = partial(_counted, name == OURS, time.column)
+        run = stream_read(bench, name, topic, spec.records, transform, **time.options)
+        if run.observed.get("n") != spec.records:
+            raise WrongCount(f"{run.observed.get('n')} were counted where {spec.records} should")
+        return run.records / run.all_triggers_s
+
+    for what, time in _TIMES.items():
+        runs = {name: partial(speed, name, time) for name in SOURCES}
+        title = f"stream, watermark + window count, {spec.records:,} of 100 B, time from {what}"
+        yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
+
+
+def _counted(is_ours: bool, column: str, frame: DataFrame) -> DataFrame:
+    if column != "timestamp":
+        frame = frame.withColumn("at", F.expr(column))
+    at = "timestamp" if column == "timestamp" else "at"
+    # What is not counted is not carried along: users select, too.
+    frame = frame.select("topic", "partition", "offset", at)
+    timed = sg.with_event_time(frame, at, watermark=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)
+    return timed.groupBy(F.window(at, "1 minute")).count().observe("check", F.sum("count").alias("n"))
