@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import sharing
+from integration_tests.harness import sharing, wait_until
 
 HOUR = range(60)
 #: Far enough behind the hour that all its windows are over.
@@ -34,8 +38,16 @@ def check_plan(query: StreamingQuery) -> None:
     assert filters.count("EventTimeWatermark") == 2
 
 
+def watched(bootstrap: str, group: str) -> list[str]:
+    """O3: what ``groups watch`` says that each partition does to the watermark."""
+    program = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+    command = [*program, "groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap]
+    look = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return [partition["time_state"] for partition in look["groups"][0]["partitions"]]
+
+
 def test_W2_W3_a_slow_and_a_silent_partition(
-    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic = new_topic(3, retention_ms="-1")
     ours, sparks = f"{group}-ours", f"{group}-sparks"
@@ -47,9 +59,12 @@ def test_W2_W3_a_slow_and_a_silent_partition(
     depart(bootstrap, topic, {fast: HOUR, slow: [0], silent: []})
     # A filter of the user's that no punctuation would pass.
     with closing(windows(by_partition.where("value IS NOT NULL"))) as kept, closing(windows(by_maximum)) as lost:
+        assert kept.query is not None
+        recorded = sg.record_time(kept.query)
         wait_until_read(bootstrap, topic, 3, ours, sparks)
         # By Spark's watermark the hour is nearly over; by ours it is the first minute.
         wait_until_closed(lost, 50)
+        wait_until(lambda: watched(bootstrap, ours) == ["ahead", "holds back", "idle"], "it is seen from outside")
         depart(bootstrap, topic, {slow: HOUR[1:]})
         wait_until_read(bootstrap, topic, 3, ours, sparks)
         depart(bootstrap, topic, {fast: MUCH_LATER, slow: MUCH_LATER})
@@ -58,8 +73,12 @@ def test_W2_W3_a_slow_and_a_silent_partition(
 
         each_window = dict.fromkeys(range(0, 60, 5), 10)
         assert kept.flights == each_window, "nothing is lost"
-        assert kept.query is not None
         check_plan(kept.query)
+        recorded.close()
+        recorded.write_html(tmp_path / "time.html")
+        page = (tmp_path / "time.html").read_text()
+        assert all(f"<title>{topic}-{p}" in page for p in (fast, slow)), "the silent one has no time to draw"
+        assert '<p class="intro">0 records were late, 12 windows closed' in page
         assert 120 - sum(lost.flights.values()) == 54, (
             "Spark's own: the slow partition's but for the last window, and the first"
         )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
     from streamgroups_spark.supervising import supervise
+    from streamgroups_spark.time_recorder import record_time
     from streamgroups_spark.windows import dead_letters, window_results, windows
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
@@ -48,6 +49,7 @@ _WHERE = {
     "hopping": "streamgroups.event_time.shapes",
     "ledger": "streamgroups_spark.foreach_ledger",
     "python_aggregate": "streamgroups.event_time.aggregates",
+    "record_time": "streamgroups_spark.time_recorder",
     "register": "streamgroups_spark.registering",
     "session": "streamgroups.event_time.shapes",
     "supervise": "streamgroups_spark.supervising",
@@ -78,6 +80,7 @@ __all__ = [
     "hopping",
     "ledger",
     "python_aggregate",
+    "record_time",
     "register",
     "session",
     "supervise",

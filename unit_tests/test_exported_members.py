@@ -12,6 +12,7 @@ import streamgroups as sg
 CURSOR_TYPES = {"TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET"}
 OFFERED = {
     "__version__",
+    "record_time",
     "register",
     "exactly_once",
     "explain_time",

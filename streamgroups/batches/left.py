@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from streamgroups.batches.offset_json import BatchOffset, encode
-from streamgroups.groups.board import read_note, write_note
+from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
 #: So many fit into the 4,096 bytes of metadata that a broker allows. Older ones are forgotten.

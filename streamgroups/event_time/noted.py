@@ -13,7 +13,7 @@ from enum import Enum
 
 from streamgroups.event_time.encoding import decode_partition
 from streamgroups.event_time.watermark import NOT_YET, Watermark, latest, oldest
-from streamgroups.groups.board import read_note
+from streamgroups.notes import read_note
 from streamgroups.partitions import TopicPartition
 
 

@@ -14,7 +14,7 @@ from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.groups.board import read_note
+from streamgroups.notes import read_note
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 

@@ -23,19 +23,17 @@ Each owner sees by itself, from the same notes, when all have stopped; whoever g
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
 _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
 _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
-_VERSION = 1
 
 
 def board_of(group: str) -> str:
@@ -267,27 +265,3 @@ def next_step(
     # An order for very many partitions is written in several commits: it holds when all of it is there.
     ready = Counter(orders[tp].id for tp in unread)
     return Step(stop, {tp: order for tp, order in due.items() if ready[order.id] == order.count})
-
-
-def write_note(fields: dict[str, object]) -> str:
-    """A note as metadata.
-
-    >>> write_note({"left": []})
-    '{"v":1,"left":[]}'
-    """
-    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":"))
-
-
-def read_note(metadata: str) -> dict[str, Any]:
-    """The fields of a note; none if it is no note, or one of a newer version.
-
-    >>> read_note('{"v":1,"left":[]}')["left"], read_note("by hand")
-    ([], {})
-    """
-    try:
-        # What lies behind the note is none of it: confluent-kafka commits the NUL that ends a text in C along with it, and reads
-        # on behind the text of one that was committed without.
-        raw, _ = json.JSONDecoder().raw_decode(metadata)
-    except ValueError:
-        return {}
-    return raw if isinstance(raw, dict) and raw.get("v") == _VERSION else {}

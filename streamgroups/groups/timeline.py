@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from streamgroups.groups.history import Event
 from streamgroups.groups.timeline_picture import Mark, MarkKind, Picture, Stay, picture
-from streamgroups.groups.timeline_style import STYLE
+from streamgroups.html_page import html_page
 from streamgroups.partitions import TopicPartition
 
 __all__ = ["Mark", "MarkKind", "page", "timeline"]
@@ -44,24 +44,7 @@ def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterabl
     >>> "Nobody &lt;yet&gt;" in html, "Nothing was recorded." in html
     (True, True)
     """
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-<p class="intro">{escape(intro)}</p>
-{timeline(events, marks)}
-{body}
-</main>
-</body>
-</html>
-"""
+    return html_page(title, intro, f"{timeline(events, marks)}\n{body}")
 
 
 def timeline(events: Iterable[Event], marks: Iterable[Mark] = ()) -> str:

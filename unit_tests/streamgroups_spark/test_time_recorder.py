@@ -1,0 +1,78 @@
+"""``sg.record_time``: it notes each batch once, and goes on when it cannot see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.generation import Generation
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import At
+from streamgroups.partitions import TopicPartition
+from streamgroups_spark.time_facts import TimeQuestion, TimeTold
+from streamgroups_spark.time_recorder import TimeRecorder
+
+P0 = TopicPartition("flights", 0)
+
+
+def told(batch_id: int, watermark: str, late: int = 0) -> dict[str, Any]:
+    time_offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
+    return {
+        "batchId": batch_id,
+        "timestamp": f"2013-01-01T05:00:0{batch_id}.000Z",
+        "durationMs": {"triggerExecution": 100},
+        "eventTime": {"watermark": watermark},
+        "stateOperators": [{"numRowsDroppedByWatermark": late, "numRowsRemoved": 1}],
+        "sources": [{"endOffset": time_offset}],
+    }
+
+
+class Query:
+    """What a recorder needs of a query: it is looked at three times before it ends."""
+
+    id, name = "5f2c", "board"
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        self.looks += 1
+        if self.looks == 2:
+            raise RuntimeError("Spark is busy")
+        return [told(0, "1970-01-01T00:00:00.000Z"), told(1, "2013-01-01T04:00:00.000Z", late=3)][: self.looks]
+
+    @property
+    def isActive(self) -> bool:
+        return self.looks < 3
+
+
+def answer(question: TimeQuestion) -> list[TimeTold]:
+    assert question.group_id == "board"
+    state = SourceTime(At(300), {P0: PartitionTime(600, At(600), quiet_since_ms=0, seen_ms=50)})
+    return [TimeTold("alice", state, TimeSettings(Generation(), partition_idle_timeout_ms=30), 50)]
+
+
+def test_batches_are_noted_once_and_partitions_with_each_look(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    query: Any = Query()
+    with TimeRecorder(query, interval_s=0.001, ask_source=answer) as recorded:
+        recorded._thread.join(30)
+    batches = [m for m in recorded.moments if not m.event_times_ms]
+    assert [(m.watermark_ms, m.late, m.closed) for m in batches] == [(None, 0, 1), (1_357_012_800_000, 3, 1)]
+    seen = [m for m in recorded.moments if m.event_times_ms]
+    assert len(seen) >= 2
+    assert (seen[-1].event_times_ms, seen[-1].idle, seen[-1].watermark_ms) == ({P0: 600}, {P0}, 1_357_012_800_000)
+    assert "The event time of query 5f2c could not be looked at: Spark is busy" in caplog.text
+    recorded.write_html(tmp_path / "time.html")
+    assert "Event time of board" in (tmp_path / "time.html").read_text()
+
+
+def test_never_is_not_often_enough() -> None:
+    query: Any = Query()
+    with pytest.raises(InvalidOption, match="interval_s must be above 0"):
+        TimeRecorder(query, interval_s=0)
