@@ -18,7 +18,9 @@ help:  ## what can be made
 demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one is killed; ends with a report
 	$(BIN)/python -m demo
 
-test: lint unit integration  ## all checks and tests; BROKER=container runs them on a container
+test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on a container
+	$(MAKE) --jobs=2 lint unit
+	$(MAKE) integration
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

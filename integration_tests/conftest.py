@@ -22,7 +22,7 @@ from integration_tests.cursors import SETTINGS
 from integration_tests.harness import Broker
 from integration_tests.postgres import PostgresServer
 from integration_tests.spark_kafka import spark_kafka_jars
-from integration_tests.spark_sessions import session_builder
+from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 
@@ -144,3 +144,12 @@ def spark() -> Iterator[SparkSession]:
     sg.register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    """Queries of this test keep their state in RocksDB."""
+    before = spark.conf.get(STATE_STORE)
+    spark.conf.set(STATE_STORE, ROCKSDB)
+    yield
+    spark.conf.set(STATE_STORE, str(before))

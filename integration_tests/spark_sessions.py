@@ -23,6 +23,9 @@ from streamgroups_broker._cache import made_once
 
 #: Compile once and lightly; collect garbage without threads of its own.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: The state store that windows with a state of ours need.
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: Making the archive of classes takes half a minute on two idle cores.
 _PATIENCE_S = 600
 

@@ -15,21 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.harness import committed, wait_until
 from integration_tests.query_here import stop_between_batches
+from integration_tests.spark_sessions import STATE_STORE
 from streamgroups.errors import InvalidOption
 
-_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: Event times are seconds after this: long ago, so that the clock has passed every window's end.
 EPOCH_MS = 1_577_836_800_000
 COUNT = {"records": "count(*)", "total": "sum(offset)"}
-
-
-@pytest.fixture
-def rocksdb(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get(_STATE_STORE)
-    spark.conf.set(_STATE_STORE, _ROCKSDB)
-    yield
-    spark.conf.set(_STATE_STORE, str(before))
 
 
 class Stream:
@@ -224,6 +215,6 @@ def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession
         sg.windows(frame.withColumn("timestamp", F.current_timestamp()), **good)
     with pytest.raises(InvalidOption, match="not a streaming one"):
         sg.windows(spark.range(1), **good)
-    spark.conf.set(_STATE_STORE, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    spark.conf.set(STATE_STORE, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     with pytest.raises(InvalidOption, match="RocksDB"):
         sg.windows(frame, dead_letters=True, **good)

@@ -1,0 +1,74 @@
+"""Windows by event time as a program: ``python -m integration_tests.windows_query '{...}'``. Started, and killed, by ``test_windows_follow_event_time``.
+
+Each batch leaves one file with the rows that it told, by the batch's number: a batch that is run again replaces its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from integration_tests.event_times import START_MS
+from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
+
+
+def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
+    """Windows of five minutes by the event time of the payload, with whatever else is asked for."""
+    source = spark.readStream.format("streamgroups").options(**config["options"]).load()
+    departure_ms = F.get_json_object(F.col("value").cast("string"), "$.dep_ms").cast("long")
+    timed = sg.with_event_time(
+        source.withColumn("departure", F.timestamp_millis(departure_ms)), "departure", **config["event_time"]
+    )
+    return sg.windows(
+        timed,
+        on="departure",
+        window=sg.tumbling("5 minutes"),
+        aggregate={"flights": "count(*)"},
+        dead_letters=True,
+        buckets=2,
+        **config["windows"],
+    )
+
+
+def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
+    """Starts it."""
+    output = Path(config["output"])
+    output.mkdir(exist_ok=True)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        path = output / f"{batch_id}.json"
+        path.with_suffix(".part").write_text(json.dumps([told(row) for row in batch.collect()]))
+        path.with_suffix(".part").rename(path)
+
+    writer = flights_by_departure(spark, config).writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", config["checkpoint"]).trigger(processingTime="500 milliseconds").start()
+
+
+def told(row: Row) -> list[object]:
+    """A row: the minute at which its window begins, why it is there, and the flights in it or by how much the record was late."""
+    minute = (round(row.window_start.timestamp() * 1_000) - START_MS) // 60_000
+    return [minute, row.pane, row.flights if row.dead_letter is None else row.dead_letter.late_by_ms]
+
+
+def rows(output: Path) -> list[list[Any]]:
+    """All that it has told so far."""
+    return [row for path in output.glob("*.json") for row in json.loads(path.read_text())]
+
+
+def main(config: dict[str, Any]) -> int:
+    spark = session_builder("windows").config(STATE_STORE, ROCKSDB).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    sg.register(spark)
+    start(spark, config).awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
