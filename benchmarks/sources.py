@@ -117,7 +117,7 @@ def stream_read(
 
 def _records(progress: Any) -> int:
     """What a batch has read, but for the punctuations of ``sg.with_event_time``."""
-    return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in source.description)
+    return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in str(source.endOffset))
 
 
 def _triggers_s(progress: Iterable[Any]) -> float:

@@ -216,6 +216,7 @@ _OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = 
 _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = {
     "batches": ("Finished batches.", lambda q: q.batches),
     "input_rows": ("Rows read, from all sources.", lambda q: q.input_rows),
+    "late_records": ("Records that came too late for their windows.", lambda q: q.late_records),
     "batch_seconds": ("Time spent in batches.", lambda q: q.busy_ms / MS_PER_S),
 }
 

@@ -73,6 +73,7 @@ class WatchedQuery:
         heard_ms: when Spark last told of it, in milliseconds since the epoch.
         batches: how many batches Spark has told of in this run.
         input_rows: how many rows they read.
+        late_records: how many were late.
         busy_ms: how long they took.
         groups: its part of each group that it reads in.
     """
@@ -83,6 +84,7 @@ class WatchedQuery:
     heard_ms: int
     batches: int
     input_rows: int
+    late_records: int
     busy_ms: int
     groups: tuple[QueryGroup, ...]
 
@@ -113,6 +115,7 @@ class _Query:
     progress: QueryProgress | None = None
     batches: int = 0
     input_rows: int = 0
+    late_records: int = 0
     busy_ms: int = 0
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -151,6 +154,7 @@ class Queries:
         query.progress, query.heard_ms = progress, now_ms
         query.batches += 1
         query.input_rows += progress.input_rows
+        query.late_records += progress.late_records
         query.busy_ms += progress.duration_ms or 0
         query.positions, query.members = _positions(progress)
         self._take_samples(query, progress.trigger_ms)
@@ -213,6 +217,7 @@ class Queries:
                 heard_ms=q.heard_ms,
                 batches=q.batches,
                 input_rows=q.input_rows,
+                late_records=q.late_records,
                 busy_ms=q.busy_ms,
                 groups=tuple(self._groups(q, claims, now_ms)),
             )

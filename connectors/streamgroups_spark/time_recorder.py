@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroups.batches.progress import read_time_ms
+from streamgroups.batches.progress import QueryProgress, read_progress
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.timeline import Moment, time_page
 from streamgroups.event_time.watermark import NOT_YET
@@ -104,12 +103,14 @@ class TimeRecorder:
                 logger.warning("The event time of query %s could not be looked at: %s", self._query.id, e)
 
     def _look(self) -> None:
-        told = [progress for progress in self._query.recentProgress if progress["batchId"] >= self._next_batch_id]
-        for progress in told:
-            self._next_batch_id = progress["batchId"] + 1
-            self._watermark_ms = watermark_of(progress) or self._watermark_ms
+        for progress in self._query.recentProgress:
+            told = read_progress(progress.json)
+            if told.batch_id < self._next_batch_id:
+                continue
+            self._next_batch_id = told.batch_id + 1
+            self._watermark_ms = told.watermark_ms or self._watermark_ms
             self._groups |= frozenset(groups_of(progress))
-            self._add(batch_moment(progress, self._watermark_ms))
+            self._add(batch_moment(told, self._watermark_ms))
         told_by_sources = [it for group_id in self._groups for it in self._ask(TimeQuestion(group_id, NOT_YET))]
         if told_by_sources:
             self._add(source_moment(told_by_sources, self._watermark_ms))
@@ -143,33 +144,15 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
     return TimeRecorder(query, interval_s=interval_s)
 
 
-def watermark_of(progress: Mapping[str, Any]) -> int | None:
-    """The watermark with which a batch was run, in milliseconds; ``None`` before the first.
-
-    >>> watermark_of({"eventTime": {"watermark": "2013-01-01T05:00:00.000Z"}}), watermark_of({})
-    (1357016400000, None)
-    """
-    told = (progress.get("eventTime") or {}).get("watermark")
-    # Spark begins at the epoch.
-    return (read_time_ms(told) or None) if told else None
-
-
-def batch_moment(progress: Mapping[str, Any], watermark_ms: int | None) -> Moment:
+def batch_moment(told: QueryProgress, watermark_ms: int | None) -> Moment:
     """What a batch did.
 
-    >>> state = [{"numRowsDroppedByWatermark": 3, "numRowsRemoved": 2}]
-    >>> told = {"timestamp": "1970-01-01T00:00:01.000Z", "durationMs": {"triggerExecution": 500}, "stateOperators": state}
-    >>> batch_moment(told, 7)
-    Moment(time_ms=1500, watermark_ms=7, event_times_ms={}, idle=frozenset(), late=3, closed=2)
+    Args:
+        told: what Spark says of it.
+        watermark_ms: the watermark with which it was run.
     """
-    began_ms = read_time_ms(progress["timestamp"]) or 0
-    operators = progress.get("stateOperators") or []
-    return Moment(
-        began_ms + int((progress.get("durationMs") or {}).get("triggerExecution", 0)),
-        watermark_ms,
-        late=sum(operator["numRowsDroppedByWatermark"] for operator in operators),
-        closed=sum(operator["numRowsRemoved"] for operator in operators),
-    )
+    ended_ms = told.trigger_ms + (told.duration_ms or 0)
+    return Moment(ended_ms, watermark_ms, late=told.late_records, closed=told.closed_windows)
 
 
 def source_moment(told: list[TimeTold], watermark_ms: int | None) -> Moment:

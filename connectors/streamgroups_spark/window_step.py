@@ -90,19 +90,17 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
         times = np.full(records.num_rows, time_ms, np.int64)
     else:
         unreadable = pc.is_null(records["time"])
-        if plan.dead_letters:
-            given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
+        given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
         records = records.filter(pc.invert(unreadable))
         times = records["time"].to_numpy()
     shape, length = plan.windowing.shape, length_ms(plan.windowing.shape)
     which, starts = in_windows(shape, times)
     distinct, inverse = np.unique(starts, return_inverse=True)
     late = np.array([is_closed(kept.windows, Window(int(s), int(s) + length)) for s in distinct], bool)[inverse]
-    if plan.dead_letters:
-        # The newest windows come first, one for each record, and are the last to close.
-        newest = late[: records.num_rows]
-        missed = records.filter(pa.array(newest)).append_column("start", pa.array(starts[: len(newest)][newest]))
-        given_up.append(_dead_letters(kept, missed, Why.LATE, length))
+    # The newest windows come first, one for each record, and are the last to close.
+    newest = late[: records.num_rows]
+    missed = records.filter(pa.array(newest)).append_column("start", pa.array(starts[: len(newest)][newest]))
+    given_up.append(_dead_letters(kept, missed, Why.LATE, length))
     counts = ~late
     if not counts.any():
         return _Judged(None, given_up)

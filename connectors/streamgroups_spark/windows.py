@@ -7,6 +7,7 @@ rules are in :mod:`streamgroups.event_time`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
@@ -30,6 +31,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from streamgroups.batches.progress import WINDOW_COUNTS
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.panes import PaneKind
@@ -269,6 +271,9 @@ def _by_state(
         .transformWithState(WindowProcessor(plan), ROWS, "Append", time_mode(plan))
         .mapInArrow(Unpack(plan), schema)
     )
+    told = told.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", *_counts())
+    if not dead_letters:
+        told = told.where(F.col("pane") != PaneKind.DEAD_LETTER.value)
     return told.select(
         F.timestamp_millis("start").alias("window_start"),
         F.timestamp_millis("end").alias("window_end"),
@@ -278,6 +283,14 @@ def _by_state(
         "revision",
         *([_dead_letter()] if dead_letters else []),
     )
+
+
+def _counts() -> list[Column]:
+    """SEMANTICS X8: what is late is counted, also where nobody wants to see it."""
+    pane = F.col("pane")
+    closes = pane.isin(PaneKind.ON_TIME.value, PaneKind.IDLE.value)
+    late = F.count_if(pane == PaneKind.DEAD_LETTER.value)
+    return [late.alias("late"), F.count_if(closes).alias("closed")]
 
 
 def _column(name: str) -> Column:

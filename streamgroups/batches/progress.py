@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -19,6 +19,9 @@ from streamgroups.batches.offset_json import BatchOffset, decode
 from streamgroups.errors import OffsetFormat
 from streamgroups.failures import failure_in
 from streamgroups.partitions import TopicPartition
+
+#: How the names begin under which ``sg.windows`` has Spark observe what its own state counts.
+WINDOW_COUNTS = "streamgroups-windows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class QueryProgress:
         watermark_ms: the event-time watermark.
         state_rows: rows in the query's state.
         state_bytes: what the state takes in memory.
+        late_records: records that were dropped, or came out as dead letters, because they were late.
+        closed_windows: windows that closed, each key's own: rows that left the state, or are told for the first time by a state of ``sg.windows``.
         sources: those that are ours.
     """
 
@@ -85,6 +90,8 @@ class QueryProgress:
     watermark_ms: int | None
     state_rows: int | None
     state_bytes: int | None
+    late_records: int
+    closed_windows: int
     sources: tuple[SourceProgress, ...]
 
 
@@ -130,6 +137,9 @@ def read_progress(text: str) -> QueryProgress:
         if trigger_ms is None:
             raise ValueError(progress["timestamp"])
         operators = progress.get("stateOperators") or []
+        counts = list(_window_counts(progress.get("observedMetrics") or {}))
+        # What these have in their state are their own rows, many windows in each.
+        windows = [] if counts else operators
         return QueryProgress(
             query_id=str(progress["id"]),
             run_id=str(progress["runId"]),
@@ -146,10 +156,22 @@ def read_progress(text: str) -> QueryProgress:
             watermark_ms=read_time_ms((progress.get("eventTime") or {}).get("watermark")) or None,
             state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators else None,
             state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            late_records=_sum(operators, "numRowsDroppedByWatermark") + _sum(counts, "late"),
+            closed_windows=_sum(windows, "numRowsRemoved") + _sum(counts, "closed"),
             sources=tuple(_ours(progress.get("sources") or [])),
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not the progress of a query: {type(e).__name__}: {e}") from e
+
+
+def _window_counts(observed: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What each ``sg.windows`` with a state of its own has counted."""
+    return (counts for name, counts in observed.items() if name.startswith(WINDOW_COUNTS) and counts)
+
+
+def _sum(of: Iterable[Mapping[str, Any]], name: str) -> int:
+    # Of nothing Spark's sum is null.
+    return sum(it.get(name) or 0 for it in of)
 
 
 def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:

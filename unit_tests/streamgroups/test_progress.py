@@ -58,7 +58,19 @@ def test_recorded_watermarks_and_state() -> None:
     assert (first.watermark_ms, first.state_rows, first.state_bytes) == (None, 1, 824)
     assert later.watermark_ms == read_time_ms("2026-11-21T17:03:42.695Z")
     # A batch without rows, made by the watermark.
+    assert (first.late_records, first.closed_windows, empty.closed_windows) == (0, 0, 1)
     assert (empty.input_rows, empty.sources[0].first_offsets) == (0, empty.sources[0].next_offsets)
+
+
+def test_X8_what_windows_with_a_state_of_ours_count_is_counted_once() -> None:
+    progress = next(e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["stateOperators"])
+    observed = {
+        "streamgroups-windows-1": {"late": 3, "closed": 7},
+        "streamgroups-windows-2": {"late": None, "closed": None},
+        "mine": {"late": 100},
+    }
+    told = read_progress(json.dumps({**progress, "observedMetrics": observed}))
+    assert (told.late_records, told.closed_windows) == (3, 7)
 
 
 def test_recorded_failures_have_causes_that_tell_nothing_else() -> None:

@@ -44,6 +44,8 @@ def batch(
         phases_ms={"addBatch": 400},
         input_rows=rows,
         input_rows_per_s=1.0,
+        late_records=2,
+        closed_windows=0,
         processed_rows_per_s=2.0,
         watermark_ms=None,
         state_rows=None,

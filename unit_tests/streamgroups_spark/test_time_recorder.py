@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,27 @@ from streamgroups_spark.time_recorder import TimeRecorder
 P0 = TopicPartition("flights", 0)
 
 
-def told(batch_id: int, watermark: str, late: int = 0) -> dict[str, Any]:
+class Progress(dict[str, Any]):
+    """A batch, as Spark tells of it."""
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self)
+
+
+def told(batch_id: int, watermark: str, late: int = 0) -> Progress:
     time_offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
-    return {
-        "batchId": batch_id,
-        "timestamp": f"2013-01-01T05:00:0{batch_id}.000Z",
-        "durationMs": {"triggerExecution": 100},
-        "eventTime": {"watermark": watermark},
-        "stateOperators": [{"numRowsDroppedByWatermark": late, "numRowsRemoved": 1}],
-        "sources": [{"endOffset": time_offset}],
-    }
+    state = {"numRowsTotal": 1, "memoryUsedBytes": 1, "numRowsDroppedByWatermark": late, "numRowsRemoved": 1}
+    return Progress(
+        id="5f2c",
+        runId="1",
+        batchId=batch_id,
+        timestamp=f"2013-01-01T05:00:0{batch_id}.000Z",
+        batchDuration=100,
+        eventTime={"watermark": watermark},
+        stateOperators=[state],
+        sources=[{"endOffset": time_offset}],
+    )
 
 
 class Query:
@@ -41,7 +53,7 @@ class Query:
         self.looks = 0
 
     @property
-    def recentProgress(self) -> list[dict[str, Any]]:
+    def recentProgress(self) -> list[Progress]:
         self.looks += 1
         if self.looks == 2:
             raise RuntimeError("Spark is busy")
