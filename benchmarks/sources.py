@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,15 +42,13 @@ class StreamRun:
 
     Args:
         wall_s: from ``start()`` until it had ended.
-        trigger_s: what the triggers took that read records; without starting and stopping.
-        all_triggers_s: the same of all triggers, those included that only move the watermark.
+        trigger_s: what the triggers took that read records; without starting and stopping, and without those that only move the watermark.
         records: what it read.
         observed: the sums of what ``observe("check", ...)`` counted, by name.
     """
 
     wall_s: float
     trigger_s: float
-    all_triggers_s: float
     records: int
     observed: Mapping[str, int] = field(default_factory=dict)
 
@@ -107,21 +105,18 @@ def stream_read(
     records = sum(_records(p) for p in read)
     if records != expected:
         raise WrongCount(f"{records} of {expected} records were read")
+    trigger_s = sum(p.durationMs["triggerExecution"] for p in read) / 1000
     observed: dict[str, int] = {}
     for p in read:
         row = p.observedMetrics.get("check")
         for key, value in (row.asDict() if row else {}).items():
             observed[key] = observed.get(key, 0) + (value or 0)
-    return StreamRun(wall_s, _triggers_s(read), _triggers_s(progress), records, observed)
+    return StreamRun(wall_s, trigger_s, records, observed)
 
 
 def _records(progress: Any) -> int:
     """What a batch has read, but for the punctuations of ``sg.with_event_time``."""
     return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in str(source.endOffset))
-
-
-def _triggers_s(progress: Iterable[Any]) -> float:
-    return float(sum(p.durationMs["triggerExecution"] for p in progress)) / 1000
 
 
 def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
