@@ -130,6 +130,27 @@ def test_a_late_record_refines_and_a_later_one_is_told_what_it_missed(stream: St
     wait_until(lambda: stream.late == 1, "X8: it is counted")
 
 
+def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Stream) -> None:
+    frame = stream.frame().withColumn("until", F.col("timestamp") + F.expr("INTERVAL 2 SECONDS"))
+    windowed = sg.windows(
+        frame,
+        on="timestamp",
+        window=sg.tumbling("10s"),
+        aggregate={"records": "count(*)", "key": "max(key)"},
+        on_violation="adjust",
+        until="until",
+        dead_letters=True,
+    )
+    stream.start(windowed)
+    took = stream.send_and_take
+    assert took(("a", 12), rows=0) == []
+    # Valid until 0:13 and 0:11; only the first one's window, when it is lifted to 0:12, has a place for it.
+    assert took(("b", 11), rows=0) == []
+    (letter,) = took(("c", 9), rows=1)
+    assert letter[3:6] == ("violation", 12, 3_000)
+    assert took(("d", 25), rows=1) == [(10, 20, "b", 2, "on time", 0)]
+
+
 def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) -> None:
     def windowed() -> DataFrame:
         return sg.windows(

@@ -150,7 +150,7 @@ def checked_settings(options: Mapping[str, str]) -> TimeSettings:
     if settings.on_violation is not OnViolation.KEEP:
         raise InvalidOption(
             f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators judge late records by themselves.",
-            remedy="Leave it out, or use sg.windows.",
+            remedy="Leave it out here, and give it to sg.windows.",
         )
     return settings
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
 
 #: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
@@ -35,6 +36,7 @@ class WindowPlan:
         output: the columns that come out, in order.
         dead_letters: whether records that no window counts come out.
         buckets: into how many buckets keys are put.
+        on_violation: what is done with records before the watermark.
     """
 
     windowing: Windowing
@@ -43,6 +45,7 @@ class WindowPlan:
     output: pa.Schema
     dead_letters: bool
     buckets: int
+    on_violation: OnViolation = OnViolation.KEEP
 
     @property
     def form(self) -> str:

@@ -28,7 +28,7 @@ from streamgroups.event_time.panes import (
     to_look_at,
     verdict,
 )
-from streamgroups.event_time.violations import Why
+from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
 from streamgroups_spark.window_columns import WindowPlan, add_up, in_windows, length_ms, parts_of, results
@@ -93,6 +93,8 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
         given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
         records = records.filter(pc.invert(unreadable))
         times = records["time"].to_numpy()
+        records, times, violating = _without_violations(plan, kept, records, times)
+        given_up.append(violating)
     shape, length = plan.windowing.shape, length_ms(plan.windowing.shape)
     which, starts = in_windows(shape, times)
     distinct, inverse = np.unique(starts, return_inverse=True)
@@ -110,6 +112,30 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
     columns |= {"start": pa.array(start), "end": pa.array(start + length)}
     columns |= _new(len(start)) | parts_of(plan, chosen)
     return _Judged(pa.table(columns), given_up)
+
+
+def _without_violations(
+    plan: WindowPlan, kept: KeptTime, records: pa.Table, times: np.ndarray[Any, Any]
+) -> tuple[pa.Table, np.ndarray[Any, Any], pa.Table]:
+    """The records that go on, with their times; and those that do not. As :func:`streamgroups.event_time.violations.judge` has it."""
+    watermark = kept.windows.watermark
+    time_ms = watermark.time_ms if isinstance(watermark, At) and plan.on_violation is not OnViolation.KEEP else None
+    early = np.zeros(len(times), bool) if time_ms is None else times < time_ms
+    lifted = np.zeros(len(times), bool)
+    if plan.on_violation is OnViolation.ADJUST and time_ms is not None:
+        # Without an end a record is for one moment, of which nothing is left.
+        lifted = early & pc.fill_null(pc.greater(records["until"], time_ms), False).to_numpy()
+    given_up = early & ~lifted
+    missed = records.filter(pa.array(given_up))
+    _, starts = in_windows(plan.windowing.shape, times[given_up])
+    letters = _dead_letters(
+        kept,
+        missed.append_column("start", pa.array(starts[: missed.num_rows], pa.int64())),
+        Why.VIOLATION,
+        length_ms(plan.windowing.shape),
+    )
+    times = np.where(lifted, 0 if time_ms is None else time_ms, times)
+    return records.filter(pa.array(~given_up)), times[~given_up], letters
 
 
 def _new(count: int) -> dict[str, pa.Array]:
@@ -131,7 +157,7 @@ def _dead_letters(kept: KeptTime, records: pa.Table, why: Why, length: int = 0) 
         "event_time": records["time"],
         "watermark": pa.array([watermark_ms] * count, pa.int64()),
     }
-    if why is Why.LATE:
+    if "start" in records.column_names:
         columns |= {"start": records["start"], "end": pc.add(records["start"], length)}
     return pa.table(columns)
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    ArrayType,
     DataType,
     DecimalType,
     DoubleType,
@@ -23,28 +21,22 @@ from pyspark.sql.types import (
     IntegerType,
     IntegralType,
     LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
-    VariantType,
 )
 
 from streamgroups.batches.progress import WINDOW_COUNTS
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.panes import PaneKind
-from streamgroups.event_time.shapes import windowing_of
+from streamgroups.event_time.shapes import policy_of, windowing_of
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups_spark.window_checks import NESTED, check_state, check_timestamp, check_windows
 from streamgroups_spark.window_columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.window_processor import WindowProcessor, time_mode
 
-_OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
-_WATERMARK = "spark.watermarkDelayMs"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_NESTED = (ArrayType, MapType, StructType, VariantType)
 _BUCKETS = 32
 
 
@@ -58,6 +50,8 @@ def windows(
     boundary: str = "eventTime",
     allowed_lateness: str | None = None,
     idle_timeout: str | None = None,
+    on_violation: str = "keep",
+    until: str | None = None,
     dead_letters: bool = False,
     buckets: int = _BUCKETS,
 ) -> DataFrame:
@@ -86,6 +80,9 @@ def windows(
         boundary: ``eventTime``, or ``processingTime`` for windows by the clock, in which nothing is late.
         allowed_lateness: a duration: how long a window is kept for late records after it was told.
         idle_timeout: a duration: when no record has come for so long, and the clock has passed a window's end, the window closes.
+        on_violation: what becomes of a record that is before the watermark though its window is open: ``keep`` counts it, ``drop`` does not;
+            ``adjust`` counts it as one that begins at the watermark, if it is valid for longer than that.
+        until: with ``adjust``: the column that says until when a record is valid, a timestamp.
         dead_letters: whether records that no window counts come out. Otherwise they are dropped.
         buckets: how many parts the state of ours has. It must stay the same for a checkpoint.
 
@@ -99,10 +96,13 @@ def windows(
                             aggregate={"flights": "count(*)"}, allowed_lateness="10 minutes")
     """
     windowing = windowing_of(window, boundary, allowed_lateness, idle_timeout)
-    _check(df, windowing, on, by, aggregate, buckets)
-    if _sparks_own_will_do(windowing, aggregate, dead_letters):
+    policy = policy_of(on_violation, windowing, until)
+    check_windows(df, windowing, on, by, aggregate, buckets)
+    if until is not None:
+        check_timestamp(df, until)
+    if policy is OnViolation.KEEP and _sparks_own_will_do(windowing, aggregate, dead_letters):
         return _by_spark(df, windowing.shape, str(on), by, aggregate)
-    return _by_state(df, windowing, on, by, aggregate, dead_letters=dead_letters, buckets=buckets)
+    return _by_state(df, windowing, on, by, aggregate, policy, until, dead_letters=dead_letters, buckets=buckets)
 
 
 def window_results(windowed: DataFrame) -> DataFrame:
@@ -132,76 +132,6 @@ def dead_letters(windowed: DataFrame) -> DataFrame:
         raise InvalidOption("The windows give no dead letters.", remedy="Call sg.windows with dead_letters=True.")
     letters = windowed.where(F.col("pane") == PaneKind.DEAD_LETTER.value)
     return letters.select("window_start", "window_end", "dead_letter.*")
-
-
-# ---- what is refused -------------------------------------------------------------------------------------------------
-
-
-def _check(
-    df: DataFrame,
-    windowing: Windowing,
-    on: str | None,
-    by: Sequence[str],
-    aggregate: Mapping[str, str | PythonAggregate],
-    buckets: int,
-) -> None:
-    if not df.isStreaming:
-        raise InvalidOption(
-            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
-        )
-    if isinstance(by, str):
-        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Give a list: ['{by}'].")
-    for name in (*([] if on is None else [on]), *by):
-        if name not in df.columns:
-            raise InvalidOption(f"There is no column '{name}'.", remedy=f"There are {', '.join(df.columns)}.")
-    if isinstance(windowing.boundary, EventTime):
-        _check_time(df, on)
-    for name in by:
-        if isinstance(df.schema[name].dataType, _NESTED):
-            raise InvalidOption(
-                f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
-                remedy="Name columns that are not nested.",
-            )
-    names = [*_OURS, *by, *aggregate]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidOption(f"Two columns that come out are called '{name}'.", remedy="Rename one of them.")
-    if not aggregate:
-        raise InvalidOption("Option 'aggregate' is empty.", remedy='Say what to tell: {"records": "count(*)"}.')
-    if buckets < 1:
-        raise InvalidOption(f"Option 'buckets' is {buckets}.", remedy="It must be at least 1.")
-
-
-def _check_time(df: DataFrame, on: str | None) -> None:
-    if on is None:
-        raise InvalidOption(
-            "Nothing says which column is the event time.",
-            remedy="Name it with 'on', or use boundary='processingTime'.",
-        )
-    field = df.schema[on]
-    if not isinstance(field.dataType, TimestampType):
-        raise InvalidOption(
-            f"Column '{on}' is of type {field.dataType.simpleString()}.",
-            remedy="An event time is a timestamp: cast it.",
-        )
-    if _WATERMARK not in (field.metadata or {}):
-        raise InvalidOption(
-            f"The windows are by event time, but column '{on}' is under no watermark: they would never close.",
-            remedy=f"Call df.withWatermark('{on}', ...) before, or use boundary='processingTime'.",
-        )
-
-
-def _check_state(df: DataFrame) -> None:
-    if "RocksDB" not in str(df.sparkSession.conf.get(_PROVIDER, "")):
-        raise InvalidOption(
-            "These windows keep a state of their own, for which Spark needs its RocksDB state store.",
-            remedy=f"Set {_PROVIDER}={_ROCKSDB}.",
-        )
-    if find_spec("google") is None or find_spec("google.protobuf") is None:
-        raise InvalidOption(
-            "These windows keep a state of their own, for which Spark needs protobuf.",
-            remedy="pip install 'streamgroups[windows]'",
-        )
 
 
 # ---- Spark's own -----------------------------------------------------------------------------------------------------
@@ -242,12 +172,14 @@ def _by_state(
     on: str | None,
     by: Sequence[str],
     aggregate: Mapping[str, str | PythonAggregate],
+    policy: OnViolation,
+    until: str | None,
     *,
     dead_letters: bool,
     buckets: int,
 ) -> DataFrame:
     parsed = {name: parse_aggregate(name, a) if isinstance(a, str) else a for name, a in aggregate.items()}
-    _check_state(df)
+    check_state(df)
     arguments = {i: _argument(df, name, a) for i, (name, a) in enumerate(parsed.items()) if a.argument is not None}
     keys = [_column(name) for name in by]
     # A column of the same name, but without the watermark's mark: Spark would drop late records before we see them.
@@ -255,6 +187,7 @@ def _by_state(
     records = df.select(
         F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(buckets)).cast("int").alias("bucket"),
         time.alias("time"),
+        *([] if until is None else [F.unix_millis(_column(until)).alias("until")]),
         *(key.alias(f"k{i}") for i, key in enumerate(keys)),
         *(argument.alias(f"a{i}") for i, argument in arguments.items()),
         *([F.struct(*map(_column, df.columns)).alias("record")] if dead_letters else []),
@@ -263,7 +196,13 @@ def _by_state(
     schema = _rows(records.schema, len(by), types, dead_letters=dead_letters)
     zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
     plan = WindowPlan(
-        windowing, len(by), tuple(parsed.values()), to_arrow_schema(schema, timezone=zone), dead_letters, buckets
+        windowing,
+        len(by),
+        tuple(parsed.values()),
+        to_arrow_schema(schema, timezone=zone),
+        dead_letters,
+        buckets,
+        policy,
     )
     told = (
         records.mapInArrow(Pack(plan), PACKED)
@@ -307,7 +246,7 @@ def _argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregat
     allowed: tuple[type[DataType], ...] = (IntegralType, FloatType, DoubleType)
     if function is Function.SUM:
         allowed = (*allowed, DecimalType)
-    wrong = isinstance(given, _NESTED) if function in (Function.MIN, Function.MAX) else not isinstance(given, allowed)
+    wrong = isinstance(given, NESTED) if function in (Function.MIN, Function.MAX) else not isinstance(given, allowed)
     if wrong:
         raise InvalidOption(
             f"Aggregate '{name}' takes the {function.value} of a {given.simpleString()}.",

@@ -7,6 +7,7 @@ Called by users on the driver and by ``streamgroups_spark.windows``. Source: SEM
 from __future__ import annotations
 
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Boundary, EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.times import parse_duration_ms
 
@@ -82,6 +83,46 @@ def windowing_of(shape: Shape, boundary: str, allowed_lateness: str | None, idle
             f"Option 'window' is {shape!r}.", remedy="Give sg.tumbling(...), sg.hopping(...) or sg.session(...)."
         )
     return Windowing(shape, _boundary(boundary, allowed_lateness, idle_timeout))
+
+
+def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnViolation:
+    """What is done with records before the watermark, by the arguments of ``sg.windows`` (SEMANTICS W9).
+
+    Args:
+        on_violation: ``keep``, ``drop`` or ``adjust``.
+        windowing: how records are put into windows.
+        until: the column that says until when a record is valid; ``None``: each is for one moment.
+
+    Raises:
+        InvalidOption: if it is none of these, has no meaning with the windows, or lacks ``until``; or ``until`` has no meaning.
+
+    >>> policy_of("adjust", Windowing(tumbling("5m")), None)
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'on_violation' is 'adjust', and nothing says for how long a record is valid. \
+Name the column that says until when with 'until', or use 'drop'.
+    """
+    policies = {policy.value: policy for policy in OnViolation}
+    policy = policies.get(on_violation.lower())
+    if policy is None:
+        raise InvalidOption(f"Option 'on_violation' is '{on_violation}'.", remedy=f"Allowed are {', '.join(policies)}.")
+    boundary = windowing.boundary
+    if policy is not OnViolation.KEEP and not isinstance(boundary, EventTime):
+        raise InvalidOption(
+            "Option 'on_violation' has no meaning with boundary=processingTime.", remedy="Leave one of them out."
+        )
+    if policy is not OnViolation.KEEP and isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:
+        raise InvalidOption(
+            f"Option 'on_violation' is '{policy.value}', and there is an idle timeout: which windows have records is then known too late.",
+            remedy="Leave one of them out.",
+        )
+    if policy is OnViolation.ADJUST and until is None:
+        raise InvalidOption(
+            "Option 'on_violation' is 'adjust', and nothing says for how long a record is valid.",
+            remedy="Name the column that says until when with 'until', or use 'drop'.",
+        )
+    if policy is not OnViolation.ADJUST and until is not None:
+        raise InvalidOption("Option 'until' has a meaning with on_violation='adjust' only.", remedy="Leave it out.")
+    return policy
 
 
 def _boundary(boundary: str, allowed_lateness: str | None, idle_timeout: str | None) -> Boundary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
+from streamgroups.event_time.violations import Drop, Interval, Lift, OnViolation, judge, point
 from streamgroups.event_time.watermark import NOT_YET, At, reached
 from streamgroups.event_time.window_states import Missed, WindowStates, advance, count
 from streamgroups.event_time.windows import (
@@ -27,7 +28,7 @@ from streamgroups.event_time.windows import (
     windows_of,
 )
 from streamgroups_spark.window_columns import Pack, Unpack, WindowPlan, from_bytes, in_windows, length_ms, to_bytes
-from streamgroups_spark.window_step import step
+from streamgroups_spark.window_step import _without_violations, step
 
 AGGREGATES: tuple[SqlAggregate | PythonAggregate, ...] = (
     *(parse_aggregate("x", text) for text in ("count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(v)")),
@@ -85,6 +86,37 @@ class InMemory:
         tables = [from_bytes(kept) for kept in self.kept.values()]
         rows = [row | {"p6": sorted(row["p6"], key=str)} for table in tables for row in table.to_pylist()]
         return sorted(map(str, rows))
+
+
+def violations_of(policy: OnViolation, records: Sequence[tuple[int, int | None]], watermark_ms: int) -> list[str]:
+    """What becomes of records from one time until another, once the watermark is known."""
+    plan = replace(plan_of(Windowing(Hopping(5, 5))), on_violation=policy)
+    rows = table([Record("a", time_ms, 1) for time_ms, _ in records])
+    rows = rows.append_column("until", pa.array([until for _, until in records], pa.int64()))
+    kept = KeptTime(WindowStates(At(watermark_ms)))
+    going_on, times, given_up = _without_violations(plan, kept, rows, rows["time"].to_numpy())
+    found = dict.fromkeys(given_up["record"].to_pylist(), "given up")
+    found |= dict(zip(going_on["record"].to_pylist(), map(str, times.tolist()), strict=True))
+    assert set(given_up["why"].to_pylist()) <= {"violation"}
+    return [found[i] for i in range(len(records))]
+
+
+@given(
+    st.sampled_from(OnViolation),
+    st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(0, 30)), min_size=1, max_size=8),
+    st.integers(0, 30),
+)
+def test_W9_columns_are_judged_like_single_records(
+    policy: OnViolation, records: list[tuple[int, int | None]], watermark_ms: int
+) -> None:
+    def alone(time_ms: int, until_ms: int | None) -> str:
+        interval = point(time_ms) if until_ms is None else Interval(time_ms, until_ms)
+        judgement = judge(interval, At(watermark_ms), policy)
+        if isinstance(judgement, Drop):
+            return "given up"
+        return str(judgement.interval.start_ms if isinstance(judgement, Lift) else time_ms)
+
+    assert violations_of(policy, records, watermark_ms) == [alone(*record) for record in records]
 
 
 def plan_of(windowing: Windowing, buckets: int = 1) -> WindowPlan:

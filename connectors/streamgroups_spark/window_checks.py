@@ -1,0 +1,110 @@
+"""What ``sg.windows`` refuses, by name and before anything starts.
+
+Called by ``windows`` on the driver. What is wrong with the windows themselves :mod:`streamgroups.event_time.shapes` says. Source: SEMANTICS W4-W7,
+W9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, VariantType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.aggregates import PythonAggregate
+from streamgroups.event_time.windows import EventTime, Windowing
+
+_OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
+_WATERMARK = "spark.watermarkDelayMs"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+NESTED = (ArrayType, MapType, StructType, VariantType)
+
+
+def check_windows(
+    df: DataFrame,
+    windowing: Windowing,
+    on: str | None,
+    by: Sequence[str],
+    aggregate: Mapping[str, str | PythonAggregate],
+    buckets: int,
+) -> None:
+    """Whether there is all that windows need. The arguments are those of ``sg.windows``.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong, naming it.
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+        )
+    if isinstance(by, str):
+        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Give a list: ['{by}'].")
+    for name in (*([] if on is None else [on]), *by):
+        if name not in df.columns:
+            raise InvalidOption(f"There is no column '{name}'.", remedy=f"There are {', '.join(df.columns)}.")
+    if isinstance(windowing.boundary, EventTime):
+        _check_time(df, on)
+    for name in by:
+        if isinstance(df.schema[name].dataType, NESTED):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
+                remedy="Name columns that are not nested.",
+            )
+    names = [*_OURS, *by, *aggregate]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidOption(f"Two columns that come out are called '{name}'.", remedy="Rename one of them.")
+    if not aggregate:
+        raise InvalidOption("Option 'aggregate' is empty.", remedy='Say what to tell: {"records": "count(*)"}.')
+    if buckets < 1:
+        raise InvalidOption(f"Option 'buckets' is {buckets}.", remedy="It must be at least 1.")
+
+
+def _check_time(df: DataFrame, on: str | None) -> None:
+    if on is None:
+        raise InvalidOption(
+            "Nothing says which column is the event time.",
+            remedy="Name it with 'on', or use boundary='processingTime'.",
+        )
+    check_timestamp(df, on)
+    if _WATERMARK not in (df.schema[on].metadata or {}):
+        raise InvalidOption(
+            f"The windows are by event time, but column '{on}' is under no watermark: they would never close.",
+            remedy=f"Call df.withWatermark('{on}', ...) before, or use boundary='processingTime'.",
+        )
+
+
+def check_timestamp(df: DataFrame, name: str) -> None:
+    """Whether a column is there, and is a timestamp.
+
+    Raises:
+        InvalidOption: if not.
+    """
+    if name not in df.columns:
+        raise InvalidOption(f"There is no column '{name}'.", remedy=f"There are {', '.join(df.columns)}.")
+    if not isinstance(df.schema[name].dataType, TimestampType):
+        raise InvalidOption(
+            f"Column '{name}' is of type {df.schema[name].dataType.simpleString()}.",
+            remedy="An event time is a timestamp: cast it.",
+        )
+
+
+def check_state(df: DataFrame) -> None:
+    """Whether the session can keep a state of ours.
+
+    Raises:
+        InvalidOption: if not.
+    """
+    if "RocksDB" not in str(df.sparkSession.conf.get(_PROVIDER, "")):
+        raise InvalidOption(
+            "These windows keep a state of their own, for which Spark needs its RocksDB state store.",
+            remedy=f"Set {_PROVIDER}={_ROCKSDB}.",
+        )
+    if find_spec("google") is None or find_spec("google.protobuf") is None:
+        raise InvalidOption(
+            "These windows keep a state of their own, for which Spark needs protobuf.",
+            remedy="pip install 'streamgroups[windows]'",
+        )
