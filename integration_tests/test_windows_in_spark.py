@@ -140,6 +140,7 @@ def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Str
         on_violation="adjust",
         until="until",
         dead_letters=True,
+        buckets=2,
     )
     stream.start(windowed)
     took = stream.send_and_take
