@@ -136,8 +136,8 @@ def _told(df: DataFrame, column: str, told_by: str) -> DataFrame:
 
 def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
     """The options of time among those of the source, under their own names."""
-    canonical = {name.lower(): name for name in TIME_OPTIONS}
-    return {canonical[name.lower()]: value for name, value in source.items() if name.lower() in canonical}
+    names = {name.lower(): name for name in TIME_OPTIONS}
+    return {names[name.lower()]: value for name, value in source.items() if name.lower() in names}
 
 
 def checked_settings(options: Mapping[str, str]) -> TimeSettings:

@@ -6,13 +6,11 @@ source keep their names and meanings. Names are case-insensitive, as everywhere 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
@@ -20,6 +18,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TIME_OPTIONS
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
+from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
 from streamgroups.times import parse_duration_ms
@@ -46,10 +45,6 @@ _NAMES = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-_CANONICAL = {name.lower(): name for name in _NAMES}
-_KAFKA = "kafka."
-
-_E = TypeVar("_E", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +108,17 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'subscrib' is unknown. Did you mean 'subscribe'?
     """
-    known, kafka = _sort(options)
+    known, kafka = own_and_kafkas(
+        options,
+        _NAMES,
+        unknown="is unknown",
+        no_path=lambda path: InvalidOption(
+            f"load('{path}') names a path, but topics have none.", remedy="Use option 'subscribe' and load()."
+        ),
+    )
     group_id = _group_id(known, kafka, streaming=streaming)
     _refuse_misplaced(known, streaming=streaming)
-    mode = _choice(known, "membership", MembershipMode, MembershipMode.SHARED)
+    mode = choice(known, "membership", MembershipMode, MembershipMode.SHARED)
     default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT
     max_offsets = _count(known, "maxOffsetsPerTrigger")
     min_offsets = _count(known, "minOffsetsPerTrigger")
@@ -140,39 +142,19 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         starting=starting_positions(known, streaming=streaming),
         ending=ending_positions(known),
         mode=mode,
-        on_restart=_choice(known, "onRestart", OnRestart, default_restart),
+        on_restart=choice(known, "onRestart", OnRestart, default_restart),
         limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
-        fail_on_data_loss=_flag(known, "failOnDataLoss", True),
-        include_headers=_flag(known, "includeHeaders", False),
+        fail_on_data_loss=flag(known, "failOnDataLoss", default=True),
+        include_headers=flag(known, "includeHeaders", default=False),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
         history_dir=known.get("historyDir"),
         checkpoint_location=known.get("checkpointLocation"),
-        ignored=(*_ignored(known, group_id, streaming=streaming), *(_KAFKA + name for name in client.ignored)),
+        ignored=(*_ignored(known, group_id, streaming=streaming), *(KAFKA + name for name in client.ignored)),
     )
-
-
-def _sort(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Our options under their canonical names, and Kafka's without their prefix."""
-    known: dict[str, str] = {}
-    kafka: dict[str, str] = {}
-    for name, value in options.items():
-        if name.lower().startswith(_KAFKA):
-            kafka[name[len(_KAFKA) :].lower()] = value
-        elif name.lower() in _CANONICAL:
-            known[_CANONICAL[name.lower()]] = value
-        elif name.lower() == "path":
-            raise InvalidOption(
-                f"load('{value}') names a path, but topics have none.", remedy="Use option 'subscribe' and load()."
-            )
-        else:
-            close = difflib.get_close_matches(name.lower(), _CANONICAL, n=1)
-            hint = f"Did you mean '{_CANONICAL[close[0]]}'?" if close else "Kafka's own settings begin with 'kafka.'."
-            raise InvalidOption(f"Option '{name}' is unknown.", remedy=hint)
-    return known, kafka
 
 
 def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: bool) -> str | None:
@@ -252,17 +234,6 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     return found
 
 
-def _choice(known: Mapping[str, str], name: str, of: type[_E], default: _E) -> _E:
-    value = known.get(name)
-    if value is None:
-        return default
-    try:
-        return of(value.strip().lower())
-    except ValueError:
-        allowed = ", ".join(str(choice.value) for choice in of)
-        raise InvalidOption(f"Option '{name}' is '{value}'.", remedy=f"Allowed are {allowed}.") from None
-
-
 def _parsed(known: Mapping[str, str], name: str, read: Callable[[str], int], remedy: str) -> int | None:
     value = known.get(name)
     if value is None:
@@ -295,10 +266,3 @@ def _number(known: Mapping[str, str], name: str, default: int) -> int:
 def _duration_ms(known: Mapping[str, str], name: str, default_ms: int) -> int:
     value = known.get(name)
     return default_ms if value is None else parse_duration_ms(value, option=name)
-
-
-def _flag(known: Mapping[str, str], name: str, default: bool) -> bool:
-    value = known.get(name, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise InvalidOption(f"Option '{name}' is '{known[name]}'.", remedy="Allowed are true and false.")
-    return value == "true"

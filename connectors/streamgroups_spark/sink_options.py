@@ -6,7 +6,6 @@ Kafka's producer keep their names and meanings. Names are case-insensitive.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -14,13 +13,12 @@ from enum import Enum
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
+from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.compression import Compression
 from streamgroups_kafka.record_batches import BatchSettings
 
 _NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation")
-_CANONICAL = {name.lower(): name for name in _NAMES}
-_KAFKA = "kafka."
 #: Settings of Kafka's producer that mean nothing to one that sends large batches, one at a time, until they are there.
 _WITHOUT_EFFECT = frozenset(
     [
@@ -91,7 +89,14 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'tpic' is unknown to the sink. Did you mean 'topic'?
     """
-    known, kafka = _sorted(options)
+    known, kafka = own_and_kafkas(
+        options,
+        _NAMES,
+        unknown="is unknown to the sink",
+        no_path=lambda path: InvalidOption(
+            f"start('{path}') names a path, but topics have none.", remedy="Use the option 'topic' and start()."
+        ),
+    )
     _refuse_weaker(kafka)
     batches = BatchSettings(
         max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
@@ -109,7 +114,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidOption(
             "Option 'topic' is empty.", remedy="Name a topic, or leave it out and have a column 'topic'."
         )
-    delivery = _delivery(known)
+    delivery = choice(known, "delivery", Delivery, Delivery.EXACTLY_ONCE)
     checkpoint = known.get("checkpointLocation")
     if delivery is Delivery.EXACTLY_ONCE and not checkpoint:
         raise InvalidOption(
@@ -120,12 +125,12 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         client=client,
         topic=topic.strip() if topic is not None else None,
         batches=batches,
-        with_headers=_flag(known, "includeHeaders", True),
+        with_headers=flag(known, "includeHeaders", default=True),
         delivery=delivery,
         checkpoint_location=checkpoint,
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
-        ignored=tuple(_KAFKA + name for name in sorted((*ignored, *client.ignored))),
+        ignored=tuple(KAFKA + name for name in sorted((*ignored, *client.ignored))),
     )
 
 
@@ -165,25 +170,6 @@ def check_output_schema(schema: StructType, options: SinkOptions) -> None:
         )
 
 
-def _sorted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    known: dict[str, str] = {}
-    kafka: dict[str, str] = {}
-    for name, value in options.items():
-        if name.lower().startswith(_KAFKA):
-            kafka[name[len(_KAFKA) :].lower()] = value
-        elif name.lower() in _CANONICAL:
-            known[_CANONICAL[name.lower()]] = value
-        elif name.lower() == "path":
-            raise InvalidOption(
-                f"start('{value}') names a path, but topics have none.", remedy="Use the option 'topic' and start()."
-            )
-        else:
-            close = difflib.get_close_matches(name.lower(), _CANONICAL, n=1)
-            hint = f"Did you mean '{_CANONICAL[close[0]]}'?" if close else "Kafka's own settings begin with 'kafka.'."
-            raise InvalidOption(f"Option '{name}' is unknown to the sink.", remedy=hint)
-    return known, kafka
-
-
 def _refuse_weaker(kafka: dict[str, str]) -> None:
     """What would let records be lost or repeated."""
     for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
@@ -207,24 +193,8 @@ def _compression(kafka: dict[str, str]) -> Compression:
         ) from None
 
 
-def _delivery(known: Mapping[str, str]) -> Delivery:
-    value = known.get("delivery", Delivery.EXACTLY_ONCE.value).strip().lower()
-    try:
-        return Delivery(value)
-    except ValueError:
-        allowed = ", ".join(choice.value for choice in Delivery)
-        raise InvalidOption(f"Option 'delivery' is '{value}'.", remedy=f"Allowed are {allowed}.") from None
-
-
 def _whole(kafka: dict[str, str], name: str, default: int) -> int:
     value = kafka.pop(name, str(default)).strip()
     if not value.isdecimal() or int(value) == 0:
         raise InvalidOption(f"Option 'kafka.{name}' is '{value}'.", remedy="It must be a whole number above 0.")
     return int(value)
-
-
-def _flag(known: Mapping[str, str], name: str, default: bool) -> bool:
-    value = known.get(name, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise InvalidOption(f"Option '{name}' is '{known[name]}'.", remedy="Allowed are true and false.")
-    return value == "true"

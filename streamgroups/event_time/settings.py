@@ -21,12 +21,10 @@ Windows: ``size``; ``size`` and ``hop``; or ``gap``. With ``boundary``, ``allowe
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.generation import Every, Generation, Period, Records
@@ -41,6 +39,7 @@ from streamgroups.event_time.windows import (
     Windowing,
     tumbling,
 )
+from streamgroups.option_values import canonical, choice, flag
 from streamgroups.times import parse_duration_ms
 
 #: Of a source and of a query that reads it.
@@ -48,8 +47,6 @@ TIME_OPTIONS = ("every", "delay", "flush", "importFrom", "onViolation", "partiti
 _WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
 _RECORDS = re.compile(r"(\d+)\s*records?")
 _NONE = "none"
-
-_E = TypeVar("_E", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +103,21 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
     streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'every' or 'delay' to generate it from records, \
 or 'importFrom' to take it from another stream.
     """
-    merged = {**_known(source, TIME_OPTIONS), **_known(query, TIME_OPTIONS)}
+    merged = {canonical(name, TIME_OPTIONS): value.strip() for name, value in (*source.items(), *query.items())}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
     generation = None
     if "every" in given or "delay" in given:
         every = _every(given["every"]) if "every" in given else Records(1)
         delay_ms = parse_duration_ms(given["delay"], option="delay", signed=True) if "delay" in given else 0
-        generation = Generation(every, delay_ms, _flag(given, "flush"))
-    elif _flag(given, "flush"):
+        generation = Generation(every, delay_ms, flag(given, "flush", default=False))
+    elif flag(given, "flush", default=False):
         raise InvalidOption(
             "Option 'flush' is 'true', but the stream generates no time.", remedy="Give 'every' or 'delay' too."
         )
     return TimeSettings(
         generation,
         given.get("importFrom"),
-        _choice(given, "onViolation", OnViolation, OnViolation.KEEP),
+        choice(given, "onViolation", OnViolation, OnViolation.KEEP),
         _duration_ms(given, "partitionIdleTimeout"),
     )
 
@@ -142,7 +139,7 @@ def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Wi
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'idleTimeout' has no meaning with boundary=processingTime. Leave one of them out.
     """
-    given = _known(options, _WINDOWS)
+    given = {canonical(name, _WINDOWS): value.strip() for name, value in options.items()}
     return Windowing(_shape(given), _boundary(given, time))
 
 
@@ -162,7 +159,7 @@ def _shape(given: Mapping[str, str]) -> Shape:
 
 
 def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
-    if _choice(given, "boundary", _BoundaryName, _BoundaryName.EVENT_TIME) is _BoundaryName.PROCESSING_TIME:
+    if choice(given, "boundary", _BoundaryName, _BoundaryName.EVENT_TIME) is _BoundaryName.PROCESSING_TIME:
         for name in ("allowedLateness", "idleTimeout"):
             if name in given:
                 raise InvalidOption(
@@ -177,17 +174,6 @@ def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
     return EventTime(_duration_ms(given, "allowedLateness") or 0, _duration_ms(given, "idleTimeout"))
 
 
-def _known(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Options under their canonical names."""
-    canonical = {name.lower(): name for name in names}
-    for name in options:
-        if name.lower() not in canonical:
-            close = difflib.get_close_matches(name.lower(), canonical, n=1)
-            hint = f"Did you mean '{canonical[close[0]]}'?" if close else f"Known are {', '.join(names)}."
-            raise InvalidOption(f"Option '{name}' is unknown.", remedy=hint)
-    return {canonical[name.lower()]: value.strip() for name, value in options.items()}
-
-
 def _every(value: str) -> Every:
     if value.isdigit():
         raise InvalidOption(
@@ -200,20 +186,3 @@ def _every(value: str) -> Every:
 
 def _duration_ms(given: Mapping[str, str], name: str) -> int | None:
     return parse_duration_ms(given[name], option=name) if name in given else None
-
-
-def _choice(given: Mapping[str, str], name: str, of: type[_E], default: _E) -> _E:
-    if name not in given:
-        return default
-    for choice in of:
-        if choice.value.lower() == given[name].lower():
-            return choice
-    allowed = ", ".join(str(choice.value) for choice in of)
-    raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy=f"Allowed are {allowed}.")
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name, "false").lower()
-    if value not in ("true", "false"):
-        raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy="Allowed are true and false.")
-    return value == "true"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Boundary, EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
+from streamgroups.option_values import choice
 from streamgroups.times import parse_duration_ms
 
 _EVENT_TIME, _PROCESSING_TIME = "eventTime", "processingTime"
@@ -101,10 +102,7 @@ def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnV
     streamgroups.errors.InvalidOption: Option 'on_violation' is 'adjust', and nothing says for how long a record is valid. \
 Name the column that says until when with 'until', or use 'drop'.
     """
-    policies = {policy.value: policy for policy in OnViolation}
-    policy = policies.get(on_violation.lower())
-    if policy is None:
-        raise InvalidOption(f"Option 'on_violation' is '{on_violation}'.", remedy=f"Allowed are {', '.join(policies)}.")
+    policy = choice({"on_violation": on_violation}, "on_violation", OnViolation, OnViolation.KEEP)
     boundary = windowing.boundary
     if policy is not OnViolation.KEEP and not isinstance(boundary, EventTime):
         raise InvalidOption(

@@ -1,0 +1,106 @@
+"""Options as Spark hands them over: names whose case does not matter, values that are text.
+
+Called by the options of the source and of the sink (``streamgroups_spark``) and of event time (:mod:`streamgroups.event_time.settings`). Durations are
+read by :mod:`streamgroups.times`. Source: Spark's ``CaseInsensitiveStringMap``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import TypeVar
+
+from streamgroups.errors import InvalidOption
+
+KAFKA = "kafka."
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown", otherwise: str = "") -> str:
+    """The name of an option as it is documented.
+
+    Args:
+        name: as the user wrote it.
+        known: all names there are.
+        unknown: what is said of one that is not among them.
+        otherwise: what to do about one that is not even like one of them; default: these are listed.
+
+    Raises:
+        InvalidOption: it is not among them.
+
+    >>> canonical("MEMBERSHIP", ["membership"])
+    'membership'
+    >>> canonical("menbership", ["membership"])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'menbership' is unknown. Did you mean 'membership'?
+    """
+    names = {it.lower(): it for it in known}
+    if name.lower() in names:
+        return names[name.lower()]
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"Did you mean '{names[close[0]]}'?" if close else otherwise or f"Known are {', '.join(known)}."
+    raise InvalidOption(f"Option '{name}' {unknown}.", remedy=hint)
+
+
+def own_and_kafkas(
+    options: Mapping[str, str], known: Collection[str], *, unknown: str, no_path: Callable[[str], InvalidOption]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Our options under their documented names, and Kafka's in lower case and without their prefix.
+
+    Args:
+        options: as given.
+        known: the names of ours.
+        unknown: what is said of others.
+        no_path: what is raised if the user gave a path, of which Spark makes an option.
+
+    Raises:
+        InvalidOption: for the first option that is neither.
+
+    >>> own_and_kafkas({"Topic": "a", "kafka.ACKS": "all"}, ["topic"], unknown="is unknown", no_path=InvalidOption)
+    ({'topic': 'a'}, {'acks': 'all'})
+    """
+    own: dict[str, str] = {}
+    kafkas: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower().startswith(KAFKA):
+            kafkas[name[len(KAFKA) :].lower()] = value
+        elif name.lower() == "path":
+            raise no_path(value)
+        else:
+            own[canonical(name, known, unknown=unknown, otherwise="Kafka's own settings begin with 'kafka.'.")] = value
+    return own, kafkas
+
+
+def choice(given: Mapping[str, str], name: str, of: type[_Choice], default: _Choice) -> _Choice:
+    """The variant that an option names.
+
+    Raises:
+        InvalidOption: it names none; the remedy lists them.
+
+    >>> from streamgroups.event_time.violations import OnViolation
+    >>> choice({"onViolation": "Drop"}, "onViolation", OnViolation, OnViolation.KEEP)
+    <OnViolation.DROP: 'drop'>
+    """
+    if name not in given:
+        return default
+    for variant in of:
+        if str(variant.value).lower() == given[name].strip().lower():
+            return variant
+    allowed = ", ".join(str(variant.value) for variant in of)
+    raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy=f"Allowed are {allowed}.")
+
+
+def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Whether an option is on.
+
+    Raises:
+        InvalidOption: it is neither ``true`` nor ``false``.
+
+    >>> flag({"includeHeaders": "TRUE"}, "includeHeaders", default=False)
+    True
+    """
+    value = given.get(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy="Allowed are true and false.")
+    return value == "true"
