@@ -16,10 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamgroups.groups.history import Event, Kind
@@ -49,16 +50,32 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 12
 
 def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:
     """Writes ``count`` records, round robin over the partitions, keyed and valued by their number."""
-    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it.
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    failures: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = _producer(bootstrap)
     for i in range(first, first + count):
+        value = str(i).ljust(size_bytes, ".")
         while True:
             try:
-                producer.produce(topic, key=str(i), value=str(i).ljust(size_bytes, "."), partition=i % partitions)
+                producer.produce(topic, key=str(i), value=value, partition=i % partitions, on_delivery=note)
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(60) == 0
+    if producer.flush(60) or failures:
+        # What went wrong is not for the next test to bear.
+        _producer.cache_clear()
+        raise AssertionError(f"not all records were written to {topic}: {failures[:3]}")
+
+
+@lru_cache(maxsize=2)
+def _producer(bootstrap: str) -> Producer:
+    """Kept: an idempotent one needs half a second before it can write. Two, because some tests have a broker of their own."""
+    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it.
+    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
 
 
 class Load:
