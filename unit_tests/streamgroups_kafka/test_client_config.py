@@ -368,7 +368,7 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "queued.max.messages.kbytes": "1",
         "queued.min.messages": "1",
         "reconnect.backoff.max.ms": "1000",
-        "reconnect.backoff.ms": "20",
+        "reconnect.backoff.ms": "50",
         "session.timeout.ms": "9000",
         "socket.nagle.disable": "true",
         "topic.metadata.refresh.interval.ms": "5000",
@@ -404,7 +404,7 @@ def test_a_reader_sees_gaps_and_ends() -> None:
         "log.connection.close": "false",
         "log_level": "4",
         "reconnect.backoff.max.ms": "1000",
-        "reconnect.backoff.ms": "20",
+        "reconnect.backoff.ms": "50",
         "socket.nagle.disable": "true",
     }
 
