@@ -74,8 +74,8 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
 @lru_cache(maxsize=2)
 def _producer(bootstrap: str) -> Producer:
     """Kept: an idempotent one needs half a second before it can write. Two, because some tests have a broker of their own."""
-    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it.
-    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it. Quiet: it outlives some brokers.
+    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
 
 
 class Load:

@@ -20,9 +20,10 @@ from streamgroups_kafka.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNO
 
 # Warnings and errors only; a closed idle connection is neither.
 _QUIET = {"log_level": "4", "log.connection.close": "false"}
-#: A new client's first requests are short and follow each other: none may wait for the answer to the last. It looks for a broker to
-#: connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client in turn.
+#: A new client's first requests are short and follow each other: none may wait for the answer to the last.
 _PROMPT = {"socket.nagle.disable": "true"}
+#: It looks for a broker to connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client
+#: in turn.
 _LOOK_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
 #: A broker that was away is looked for at least this often, as by the Java client; librdkafka may wait for 10 seconds, kafka-python for 30.
 RECONNECT_MAX_MS = int(_LOOK_OFTEN["reconnect.backoff.max.ms"])
