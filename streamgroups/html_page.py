@@ -28,7 +28,7 @@ text { fill: var(--text); } text.soft { fill: var(--soft); } text.end { text-anc
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); } .tick { stroke: var(--back); stroke-width: 1; opacity: .55; }
 .over { fill: var(--back); stroke: var(--text); stroke-width: 1.5; } .hatch { stroke: var(--soft); stroke-width: 1.5; }
 .line { fill: none; stroke-width: 1.5; } .s0 { stroke: var(--m0); } .s1 { stroke: var(--m1); } .s2 { stroke: var(--m2); }
-.s3 { stroke: var(--m3); } .s4 { stroke: var(--m4); } .s5 { stroke: var(--m5); } .low { stroke: var(--text); stroke-width: 2.5; }
+.s3 { stroke: var(--m3); } .s4 { stroke: var(--m4); } .s5 { stroke: var(--m5); } .low { stroke: var(--text); stroke-width: 6; opacity: .3; }
 .gap { fill: url(#hatch); opacity: .7; } .flight { fill: var(--kill); opacity: .85; }
 .mark { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 3 3; fill: none; } .mark.kill { stroke: var(--kill); stroke-width: 2; stroke-dasharray: none; }
 text.word { fill: var(--soft); stroke: none; } text.word.kill { fill: var(--kill); font-weight: 600; }

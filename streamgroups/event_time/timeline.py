@@ -1,7 +1,7 @@
 """The event time of a query as a self-contained HTML page: what was seen of it goes in, text comes out.
 
-Called by ``streamgroups_spark.time_recorder``. The clock goes to the right, event time upwards: a line for each partition, and the watermark below
-them, with a diamond where windows closed and a red bar where records came too late. A partition that falls behind is the line on which the watermark
+Called by ``streamgroups_spark.time_recorder``. The clock goes to the right, event time upwards: a line for each partition, and the watermark as a broad one
+below them, with a diamond where windows closed and a red bar where records came too late. A partition that falls behind is the line on which the watermark
 lies. Source: SEMANTICS W1-W3; SVG 1.1.
 """
 
@@ -88,8 +88,9 @@ def _drawn(moments: Sequence[Moment]) -> str:
     bottom = bars_top + _BARS
     drawn = [
         *_grid(scale, bottom),
-        *(line for i, tp in enumerate(partitions) for line in _partition(scale, moments, tp, i)),
         *_watermark(scale, moments),
+        *(line for i, tp in enumerate(partitions) for line in _partition(scale, moments, tp, i)),
+        *_closings(scale, moments),
         *_late(scale, moments, bars_top),
     ]
     newline = "\n"
@@ -152,8 +153,11 @@ def _watermark(scale: _Scale, moments: Sequence[Moment]) -> Iterator[str]:
     path = [f"M{scale.x(known[0][0].time_ms)} {scale.y(known[0][1])}"]
     path += [f"H{scale.x(m.time_ms)}V{scale.y(ms)}" for m, ms in known[1:]]
     yield f'<path d="{" ".join(path)}H{scale.x(scale.end_ms)}" class="line low"><title>watermark</title></path>'
-    for moment, ms in known:
-        if moment.closed:
+
+
+def _closings(scale: _Scale, moments: Sequence[Moment]) -> Iterator[str]:
+    for moment in moments:
+        if moment.closed and (ms := moment.watermark_ms) is not None:
             title = f"{moment.closed:,} closed by the watermark of {utc(ms)}"
             diamond = f"M{scale.x(moment.time_ms)} {scale.y(ms) - 6}l6 6-6 6-6-6z"
             yield f'<path d="{diamond}" class="over"><title>{escape(title)}</title></path>'

@@ -32,10 +32,10 @@ def test_partitions_the_watermark_and_what_it_did() -> None:
         Moment(3_000, 600_000, {P0: 900_000, P1: 600_000}, frozenset({P1}), closed=2),
     ]
     assert titles(moments) == [
+        "watermark",
         str(P0),
         str(P1),
         f"{P1}, idle",
-        "watermark",
         "2 closed by the watermark of 1970-01-01T00:10:00.000Z",
         "4 late records, 1.0 s",
     ]
