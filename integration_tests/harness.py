@@ -57,6 +57,8 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
             failures.append(error)
 
     producer = _producer(bootstrap)
+    # It may know the topic from a time when it had fewer partitions.
+    wait_until(lambda: len(producer.list_topics(topic, timeout=30).topics[topic].partitions) >= partitions, topic)
     for i in range(first, first + count):
         value = str(i).ljust(size_bytes, ".")
         while True:
