@@ -267,9 +267,13 @@ def test_G6_a_silent_instance_leaves_though_its_process_lives(
             FencedMember, match=r"'silent' left.*silent for 40\.\d s.*timeout of 30 s.*create_group_cursor"
         ):
             use(silent)
-    _, busy = read_all(cursors, busy)
-    _, beating = read_all(cursors, beating)
-    assert sum(committed(bootstrap, group, topic).values()) == 40
+
+    def all_is_read() -> bool:
+        nonlocal busy, beating
+        (_, busy), (_, beating) = read_all(cursors, busy), read_all(cursors, beating)
+        return sum(committed(bootstrap, group, topic).values()) == 40
+
+    wait_until(all_is_read, "the others have read what was the silent one's", timeout_s=30)
 
 
 def test_G6_a_process_that_dies_is_noticed_by_the_broker(

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests import windows_query
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import Broker, described, sharing, wait_until
+from integration_tests.harness import Broker, described, sharing, wait_until, wait_until_empty
 
 HOUR = range(60)
 EACH_WINDOW = dict.fromkeys(range(0, 60, 5), 10)
@@ -52,15 +53,21 @@ def test_W5_W7_all_idle(
 
 
 def test_kill_in_the_middle_of_a_window(
-    rocksdb: None, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+    rocksdb: None,
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     asked = config(tmp_path, sharing(bootstrap, group, topic, "classic"), allowed_lateness="2m")
     log = tmp_path / "log"
 
-    def wait_for_window(minute: int, is_alive: Callable[[], bool]) -> None:
+    def wait_for_window(minute: int, why_dead: Callable[[], object]) -> None:
         def is_told() -> bool:
-            assert is_alive(), log.read_text(errors="replace")[-3_000:]
+            assert why_dead() is None, f"{why_dead()}: {log.read_text(errors='replace')[-3_000:]}"
             return minute in {row[0] for row in windows_query.rows(tmp_path / "output")}
 
         wait_until(is_told, f"the window of minute {minute} is told")
@@ -70,15 +77,17 @@ def test_kill_in_the_middle_of_a_window(
     with log.open("wb") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        wait_for_window(25, lambda: process.poll() is None)
+        wait_for_window(25, process.poll)
     finally:
         # The window of minute 30 holds five flights, and is open.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
+    # A query that owns the group alone is refused as long as the dead one counts as a member.
+    wait_until_empty(admin, group)
     again = windows_query.start(spark, asked)
     try:
-        wait_for_window(55, lambda: again.isActive)
+        wait_for_window(55, again.exception)
     finally:
         again.stop()
     assert sorted(windows_query.rows(tmp_path / "output")) == [[minute, "on time", 10] for minute in EACH_WINDOW]
