@@ -57,8 +57,7 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
             failures.append(error)
 
     producer = _producer(bootstrap)
-    # It may know the topic from a time when it had fewer partitions.
-    wait_until(lambda: len(producer.list_topics(topic, timeout=30).topics[topic].partitions) >= partitions, topic)
+    wait_until(lambda: _knows(producer, topic, partitions), f"{topic} has {partitions} partitions")
     for i in range(first, first + count):
         value = str(i).ljust(size_bytes, ".")
         while True:
@@ -73,6 +72,14 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
         raise AssertionError(f"not all records were written to {topic}: {failures[:3]}")
 
 
+def _knows(producer: Producer, topic: str, partitions: int) -> bool:
+    """It may know a topic from a time when that had fewer partitions. While no broker answers, nobody knows anything."""
+    try:
+        return len(producer.list_topics(topic, timeout=30).topics[topic].partitions) >= partitions
+    except KafkaException:
+        return False
+
+
 @lru_cache(maxsize=2)
 def _producer(bootstrap: str) -> Producer:
     """Kept: an idempotent one needs half a second before it can write. Two, because some tests have a broker of their own."""
@@ -85,6 +92,7 @@ class Load:
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000) -> None:
         self.count = 0
+        self._failure: Exception | None = None
         self._stopped = threading.Event()
         self._args = bootstrap, topic, partitions, per_second
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -96,13 +104,19 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join(60)
+        if self._failure is not None:
+            raise AssertionError("the load has ended before it should") from self._failure
 
     def _run(self) -> None:
         bootstrap, topic, partitions, per_second = self._args
         portion = per_second // 10
-        while not self._stopped.wait(0.1):
-            produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
-            self.count += portion
+        try:
+            while not self._stopped.wait(0.1):
+                produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
+                self.count += portion
+        except Exception as e:
+            # Told when the test leaves: a test that waits for records would else not know why there are none.
+            self._failure = e
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
