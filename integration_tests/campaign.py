@@ -158,7 +158,9 @@ class CampaignMember:
         """Its checkpoint is gone; every other time it is there, and is not the one that it is started with."""
         self._n_lost += 1
         if self._n_lost % 2:
-            shutil.rmtree(self._config["checkpoint"])
+            # It may have been killed before it had one.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._config["checkpoint"])
         else:
             self._config["checkpoint"] += "+"
 
