@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -36,6 +37,17 @@ def departures(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return spark.readStream.format("streamgroups").options(**options).load()
 
 
+def by_departure(flights: DataFrame) -> DataFrame:
+    """With the event time of the payload."""
+    departure_ms = F.get_json_object(F.col("value").cast("string"), "$.dep_ms").cast("long")
+    return flights.withColumn("departure", F.timestamp_millis(departure_ms))
+
+
+def minute_of(time: datetime) -> int:
+    """The minute of the tests that a timestamp of Spark's is in."""
+    return (round(time.timestamp() * 1_000) - START_MS) // MINUTE_MS
+
+
 def windows(df: DataFrame, column: str = "timestamp") -> DataFrame:
     """How many flights leave in each five minutes."""
     return df.groupBy(F.window(column, "5 minutes")).agg(F.count("*").alias("flights"))
@@ -54,7 +66,7 @@ class Closed:
     @property
     def flights(self) -> dict[int, int]:
         """How many flights each closed window holds, by the minute at which it begins."""
-        return {(round(row.window.start.timestamp() * 1_000) - START_MS) // MINUTE_MS: row.flights for row in self.rows}
+        return {minute_of(row.window.start): row.flights for row in self.rows}
 
 
 @contextmanager

@@ -11,21 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.event_times import (
-    START_MS,
+    by_departure,
     closing,
     depart,
     departures,
+    minute_of,
     wait_until_closed,
     wait_until_read,
     windows,
 )
 from integration_tests.harness import sharing, wait_until, wait_until_empty
-
-
-def by_departure(flights: DataFrame) -> DataFrame:
-    """With the event time of the payload."""
-    departure_ms = F.get_json_object(F.col("value").cast("string"), "$.dep_ms").cast("long")
-    return flights.withColumn("departure", F.timestamp_millis(departure_ms))
 
 
 def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
@@ -87,7 +82,5 @@ def test_W10_a_join_is_as_quick_as_the_fast_stream(
         depart(bootstrap, flown, {0: [60]})
         # What has no partner is told when time has passed it, though the slow stream has been silent since its first minute.
         wait_until(lambda: len(closed.rows) >= 3, f"three flights, of {closed.rows}", timeout_s=60)
-        minutes = sorted(
-            (round(r.flown_at.timestamp() * 1_000 - START_MS) // 60_000, r.planned_at is not None) for r in closed.rows
-        )
+        minutes = sorted((minute_of(r.flown_at), r.planned_at is not None) for r in closed.rows)
         assert minutes == [(0, True), (1, True), (10, False)]

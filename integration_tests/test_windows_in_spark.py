@@ -173,7 +173,8 @@ def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) 
     assert stream.send_and_take(("b", 40), rows=1) == [(0, 28, "a", 3, "on time", 1)]
 
 
-def test_an_idle_window_closes_by_the_clock(stream: Stream) -> None:
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) -> None:
     windowed = sg.windows(
         stream.frame(),
         on="timestamp",
@@ -181,15 +182,17 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream) -> None:
         window=sg.tumbling("10s"),
         aggregate=COUNT,
         idle_timeout="1s",
+        dead_letters=dead_letters,
     )
     stream.send(("a", 5))
     stream.start(windowed, processingTime="200 milliseconds")
     wait_until(lambda: stream.rows, "the window closes", 30)
     assert stream.take() == [(0, 10, "a", 1, "idle", 0)]
     stream.send(("a", 6), ("b", 11))
-    wait_until(lambda: stream.rows, "the next window closes", 30)
-    assert stream.take() == [(10, 20, "b", 1, "idle", 0)]
-    wait_until(lambda: stream.late == 1, "X8: what is dropped is counted")
+    late = [(0, 10, "a", "late", 10, 4_000, 1)] if dead_letters else []
+    wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is told of", 30)
+    assert stream.take() == [*late, (10, 20, "b", 1, "idle", 0)]
+    wait_until(lambda: stream.late == 1, "X8: it is counted, told of or not")
 
 
 @pytest.mark.parametrize("window", [sg.hopping("20s", hop="5s"), sg.session("4s")], ids=["hopping", "session"])

@@ -11,21 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.event_times import START_MS
+from integration_tests.event_times import by_departure, departures, minute_of
 from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 
 
 def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
     """Windows of five minutes by the event time of the payload, with whatever else is asked for."""
-    source = spark.readStream.format("streamgroups").options(**config["options"]).load()
-    departure_ms = F.get_json_object(F.col("value").cast("string"), "$.dep_ms").cast("long")
-    timed = sg.with_event_time(
-        source.withColumn("departure", F.timestamp_millis(departure_ms)), "departure", **config["event_time"]
-    )
+    timed = sg.with_event_time(by_departure(departures(spark, config["options"])), "departure", **config["event_time"])
     return sg.windows(
         timed,
         on="departure",
@@ -53,8 +48,11 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
 
 def told(row: Row) -> list[object]:
     """A row: the minute at which its window begins, why it is there, and the flights in it or by how much the record was late."""
-    minute = (round(row.window_start.timestamp() * 1_000) - START_MS) // 60_000
-    return [minute, row.pane, row.flights if row.dead_letter is None else row.dead_letter.late_by_ms]
+    return [
+        minute_of(row.window_start),
+        row.pane,
+        row.flights if row.dead_letter is None else row.dead_letter.late_by_ms,
+    ]
 
 
 def rows(output: Path) -> list[list[Any]]:

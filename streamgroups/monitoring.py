@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.event_time.noted import GroupTime, NotedTime, group_time
 from streamgroups.event_time.watermark import Watermark
-from streamgroups.groups.board import times_of
+from streamgroups.groups.board import is_auxiliary, times_of
 from streamgroups.groups.lag import PartitionLag, total
 from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.partitions import TopicPartition
@@ -90,7 +90,7 @@ class Monitor:
         window_ms: how far back verdicts look.
         reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
             the partitions moved.
-        event_times: whether to ask for event times, too: two more requests a look.
+        event_times: whether to ask for event times, too: up to two more requests a look.
     """
 
     def __init__(
@@ -114,21 +114,28 @@ class Monitor:
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Log`; what was seen before is kept.
         """
+        listed = None
         if group_ids is None:
-            group_ids = [g.group_id for g in list_all(self._groups)]
+            listed = self._listed()
+            group_ids = [group_id for group_id in listed if not is_auxiliary(group_id)]
         snapshots = survey(self._groups, self._topics, group_ids, reads=self._reads, memory=self._memory)
-        times = self._times(snapshots) if self._event_times else {}
+        times = {}
+        if self._event_times:
+            times = self._times(snapshots, self._listed() if listed is None else listed)
         now_ms = self._now_ms()
         self._history.keep_only(group_ids)
         for snapshot in snapshots:
             self._history.add(snapshot.description.group_id, now_ms, snapshot.lags)
         return [self._watched(snapshot, times.get(snapshot.description.group_id), now_ms) for snapshot in snapshots]
 
-    def _times(self, snapshots: Collection[GroupSnapshot]) -> dict[str, GroupTime]:
+    def _listed(self) -> list[str]:
+        """All groups, those that hold notes among them."""
+        return [g.group_id for g in list_all(self._groups, internal=True)]
+
+    def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
         """The event time of those groups that have one."""
         # Not every user may see these notes, and to ask for what one may not see would be an error.
-        visible = {group.group_id for group in self._groups.list_groups()}
-        of_groups = {s.description.group_id: s for s in snapshots if times_of(s.description.group_id) in visible}
+        of_groups = {s.description.group_id: s for s in snapshots if times_of(s.description.group_id) in listed}
         noted = self._groups.committed_offsets([times_of(group_id) for group_id in of_groups])
         found = {}
         for group_id, snapshot in of_groups.items():

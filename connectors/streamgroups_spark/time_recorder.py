@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -49,7 +50,7 @@ class TimeRecorder:
         if interval_s <= 0:
             raise InvalidOption("interval_s must be above 0.", remedy="Leave it out: 0.5.")
         self._query, self._interval_s, self._ask = query, interval_s, ask_source
-        self._moments: list[Moment] = []
+        self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
         self._next_batch_id = 0
         self._watermark_ms: int | None = None
         self._groups: frozenset[str] = frozenset()
@@ -62,7 +63,7 @@ class TimeRecorder:
     def moments(self) -> list[Moment]:
         """What was recorded, in order of time."""
         with self._lock:
-            return list(self._moments)
+            return sorted(self._moments, key=lambda it: it.time_ms)
 
     def write_html(self, path: str | Path) -> None:
         """Writes a page that shows it all. It loads nothing, so it can be sent to others.
@@ -104,9 +105,9 @@ class TimeRecorder:
 
     def _look(self) -> None:
         for progress in self._query.recentProgress:
-            told = read_progress(progress.json)
-            if told.batch_id < self._next_batch_id:
+            if progress["batchId"] < self._next_batch_id:
                 continue
+            told = read_progress(progress.json)
             self._next_batch_id = told.batch_id + 1
             self._watermark_ms = told.watermark_ms or self._watermark_ms
             self._groups |= frozenset(groups_of(progress))
@@ -118,8 +119,6 @@ class TimeRecorder:
     def _add(self, moment: Moment) -> None:
         with self._lock:
             self._moments.append(moment)
-            self._moments.sort(key=lambda it: it.time_ms)
-            del self._moments[:-_MOST_MOMENTS]
 
 
 def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecorder:

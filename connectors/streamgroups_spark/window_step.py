@@ -93,8 +93,9 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
         given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
         records = records.filter(pc.invert(unreadable))
         times = records["time"].to_numpy()
-        records, times, violating = _without_violations(plan, kept, records, times)
-        given_up.append(violating)
+        if plan.on_violation is not OnViolation.KEEP:
+            records, times, violating = _without_violations(plan, kept, records, times)
+            given_up.append(violating)
     shape, length = plan.windowing.shape, length_ms(plan.windowing.shape)
     which, starts = in_windows(shape, times)
     distinct, inverse = np.unique(starts, return_inverse=True)

@@ -6,15 +6,14 @@ W3 and the takeover of partitions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from streamgroups import notes
 from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.notes import read_note
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -81,7 +80,7 @@ def write_note(time: PartitionTime, settings: TimeSettings) -> str:
 quiet_since_ms=None, seen_ms=None)
     """
     told = {"asserts": settings.generation is not None, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
-    return json.dumps({**encode_partition(time), **told}, separators=(",", ":"))
+    return notes.write_note({**encode_partition(time), **told})
 
 
 def time_noted(metadata: str, noted_at: int, next_offset: int) -> PartitionTime | None:
@@ -100,7 +99,7 @@ def time_noted(metadata: str, noted_at: int, next_offset: int) -> PartitionTime 
     >>> time_noted(write_note(PartitionTime(600), TimeSettings(Generation())), noted_at=9, next_offset=5) is None
     True
     """
-    time = None if noted_at > next_offset else decode_partition(read_note(metadata))
+    time = None if noted_at > next_offset else decode_partition(notes.read_note(metadata))
     # How long it was quiet is for whoever reads it to find out: nobody has looked since.
     return None if time is None else replace(time, next_offset=next_offset, quiet_since_ms=None, seen_ms=None)
 

@@ -86,16 +86,17 @@ def screen(look: Look, width: int, height: int) -> Any:
     parts = [
         head,
         *([Text(look.trouble, style="bold red")] if look.trouble else []),
-        rich_table(Table((*_GROUPS, *watermark), [_group_cells(g)[: len(_GROUPS) + len(watermark)] for g in groups])),
+        rich_table(_table((*_GROUPS, *watermark), [_group_cells(g) for g in groups])),
         _left_out(len(look.groups) - len(groups), "groups"),
-        rich_table(
-            Table(
-                (*_PARTITIONS, *times), [_partition_cells(g, p)[: len(_PARTITIONS) + len(times)] for g, p in partitions]
-            )
-        ),
+        rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),
         _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
     ]
     return Group(*(part for part in parts if part is not None))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
+    """Rows may have more cells, of columns that are left out at the end."""
+    return Table(columns, [row[: len(columns)] for row in rows])
 
 
 def _has_time(look: Look) -> bool:
@@ -154,7 +155,7 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
 def plain_table(look: Look) -> Table:
     """One line for each group."""
     columns = (*_PLAIN, *(_WATERMARK if _has_time(look) else ()))
-    return Table(columns, [row[: len(columns)] for row in _plain_rows(look)])
+    return _table(columns, _plain_rows(look))
 
 
 def _plain_rows(look: Look) -> list[list[Cell]]:
