@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamgroups.event_time.encoding import decode_partition
-from streamgroups.event_time.watermark import NOT_YET, Watermark, latest, oldest
+from streamgroups.event_time.source_time import together
+from streamgroups.event_time.watermark import NOT_YET, Watermark
 from streamgroups.notes import read_note
 from streamgroups.partitions import TopicPartition
 
@@ -84,8 +85,8 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
     if not known:
         return None
     times = {tp: known.get(tp) or NotedTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | unread.keys()}
-    active = [time.asserts for time in times.values() if time.state is TimeState.HOLDS_BACK]
-    watermark = oldest(*active) if active else latest(*(time.asserts for time in times.values()))
+    # Who asserts nothing holds nothing back, as if it were idle.
+    watermark = together([(time.asserts, time.state is not TimeState.HOLDS_BACK) for time in times.values()])
     return GroupTime(
         watermark,
         {

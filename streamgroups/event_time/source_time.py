@@ -65,9 +65,18 @@ def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) 
     >>> generated([fast, slow], None), generated([fast, slow], 60)
     (At(time_ms=300), At(time_ms=900))
     """
-    every = tuple(partitions)
-    active = [p.watermark for p in every if not p.is_idle(idle_timeout_ms)]
-    return oldest(*active) if active else latest(*(p.watermark for p in every))
+    return together([(p.watermark, p.is_idle(idle_timeout_ms)) for p in partitions])
+
+
+def together(partitions: Collection[tuple[Watermark, bool]]) -> Watermark:
+    """The table above: what each partition asserts, and whether it is idle.
+
+    >>> from streamgroups.event_time.watermark import At
+    >>> together([(At(900), False), (At(300), True)]), together([(At(900), True), (At(300), True)])
+    (At(time_ms=900), At(time_ms=900))
+    """
+    active = [watermark for watermark, is_idle in partitions if not is_idle]
+    return oldest(*active) if active else latest(*(watermark for watermark, _ in partitions))
 
 
 def observe(
