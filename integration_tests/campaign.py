@@ -48,14 +48,18 @@ LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
 #: What happens at a point. ``worker``: the Python process that passes it is killed. ``executor``: the JVM of the executor that it belongs to; at
 #: the driver's points one of them. ``query``: the driver and all that it has started. ``checkpoint``: the same, and its checkpoint is lost, or
 #: every other time it is started with another one. ``broker``: the broker, which comes back. ``zombie``: the query is frozen, and wakes up when the
-#: others have its partitions. ``answer``: the sink has committed, and the query is told that the answer was lost.
-VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie")
+#: others have its partitions. ``silence``: it is frozen too, for so short a time that the group does not miss it. ``answer``: the sink has committed, and the query is told that the answer was lost.
+VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
 #: What can be taken out of the code that is tested, so that a campaign must notice: the transaction or the ledger; the check that a batch
 #: is not of a member that others have replaced; and telling batches by their offsets, instead of by their numbers.
 SABOTAGES = ("ledger", "fence", "batch-id")
 #: Of those that run on executors.
 _MASTER = "local-cluster[2,1,1024]"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+#: Longer than a member may be silent before it asks the group whether it is still in it, and shorter than the session timeout of 6.
+_SILENCE_S = 4.0
+#: How long it is then given to ask, while the point is still held.
+_AFTER_SILENCE_S = 1.0
 _HERE = Path(__file__).parent
 
 #: A point, and what happens there.
@@ -218,7 +222,8 @@ class Strikes:
             "query": lambda _, member: member.kill(),
             "checkpoint": self._lose_checkpoint,
             "broker": self._kill_broker,
-            "zombie": self._freeze,
+            "zombie": lambda _, member: self._freeze(member, self._until_others_have_all),
+            "silence": lambda _, member: self._silence(member),
             "answer": self._lose_answer,
         }
 
@@ -270,22 +275,29 @@ class Strikes:
     def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
         (self._directory / f"lost.{member.name}.{process.pid}").touch()
 
-    def _freeze(self, _: psutil.Process, member: CampaignMember) -> None:
+    def _silence(self, member: CampaignMember) -> None:
+        self._freeze(member, lambda _: time.sleep(_SILENCE_S))
+        time.sleep(_AFTER_SILENCE_S)
+
+    def _freeze(self, member: CampaignMember, until: Callable[[CampaignMember], None]) -> None:
         frozen = member.processes()
         for process in frozen:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
         try:
-            wait_until(lambda: self.all_are_up() and member.name not in self._owners(), f"{member.name} is missed", 90)
-            wait_until(
-                lambda: self.all_are_up() and sum(self._owners().values()) == PARTITIONS,
-                f"the others have all partitions of {self._group}",
-                90,
-            )
+            until(member)
         finally:
             for process in frozen:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
+
+    def _until_others_have_all(self, member: CampaignMember) -> None:
+        wait_until(lambda: self.all_are_up() and member.name not in self._owners(), f"{member.name} is missed", 90)
+        wait_until(
+            lambda: self.all_are_up() and sum(self._owners().values()) == PARTITIONS,
+            f"the others have all partitions of {self._group}",
+            90,
+        )
 
     def _owners(self) -> dict[str, int]:
         """How many partitions each member has."""
@@ -327,6 +339,7 @@ def campaign(
     per_second: int = 400,
     protocol: str = "classic",
     sabotaged: str = "",
+    alone: bool = False,
     kafka: EmbeddedKafka | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -343,6 +356,7 @@ def campaign(
         per_second: records that come in.
         protocol: of the group.
         sabotaged: one of :data:`SABOTAGES`, or nothing.
+        alone: whether there is one query only, so that it is the next to pass a point.
         kafka: the broker, if it is struck too.
         tell: is told what happens.
 
@@ -366,7 +380,8 @@ def campaign(
     with_executors = any(victim == "executor" for _, victim in turns)
     ann = CampaignMember(directory, "ann", config)
     bob = CampaignMember(directory, "bob", config, _MASTER if with_executors else "local[2]")
-    strikes = Strikes(bootstrap, directory / "deaths", group, (ann, bob), kafka)
+    members = (ann,) if alone else (ann, bob)
+    strikes = Strikes(bootstrap, directory / "deaths", group, members, kafka)
     deadline_s = time.monotonic() + timeout_s
 
     def left_s() -> float:
@@ -394,7 +409,7 @@ def campaign(
         )
     finally:
         strikes.give_up()
-        for member in (ann, bob):
+        for member in members:
             member.stop()
     return _judged(Counter(turns), load.count, read_back())
 

@@ -161,22 +161,18 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
 
 
-def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str], spark: SparkSession) -> None:
+def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str]) -> None:
     """A batch that is run again is read again, for the state's sake, and its output is not written again."""
     board = new_topic(2)
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    try:
-        seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
-        run(query.exactly_once(seen_first, board))
-        forget_last_commit_of(Path(query.checkpoint))
-        run(query.exactly_once(seen_first, board))
-        assert values(query.bootstrap, board) == ALL
-        # The state knows all records, those of the batch that was read twice included.
-        produce(query.bootstrap, query.topic, N + 10, partitions=4)
-        run(query.exactly_once(seen_first, board))
-        assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
-    finally:
-        spark.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+    seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
+    run(query.exactly_once(seen_first, board))
+    forget_last_commit_of(Path(query.checkpoint))
+    run(query.exactly_once(seen_first, board))
+    assert values(query.bootstrap, board) == ALL
+    # The state knows all records, those of the batch that was read twice included.
+    produce(query.bootstrap, query.topic, N + 10, partitions=4)
+    run(query.exactly_once(seen_first, board))
+    assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
 
 
 class TestRefusals:
@@ -192,10 +188,19 @@ class TestRefusals:
         with pytest.raises(InvalidOption, match=r"keeps state \(Aggregate\).*membership=exclusive"):
             query.exactly_once(counted, "out")
 
-    def test_output_of_batches_that_read_nothing(self, query: Query) -> None:
-        counted = query.source(membership="exclusive").groupBy("value").count().select("value")
-        with pytest.raises(InvalidOption, match=r"Set spark\.sql\.streaming\.noDataMicroBatches\.enabled=false"):
-            query.exactly_once(counted, "out")
+    def test_output_of_a_batch_that_reads_nothing_and_is_noted_nowhere(
+        self, query: Query, new_topic: Callable[..., str]
+    ) -> None:
+        timed = query.source(membership="exclusive", maxOffsetsPerTrigger="10000").withWatermark(
+            "timestamp", "0 seconds"
+        )
+        counted = timed.groupBy(F.window("timestamp", "1 millisecond")).count().select(F.lit("n").alias("value"))
+        board = new_topic(1)
+        with pytest.raises(StreamingQueryException, match=r"has read nothing.*option 'group\.id'"):
+            run(query.plain(counted.coalesce(1), board))
+        assert not values(query.bootstrap, board)
+        run(query.plain(counted.coalesce(1), board, **{"group.id": query.group}))
+        assert values(query.bootstrap, board)["n"] > 0
 
     def test_a_topic_that_is_not_there(self, query: Query) -> None:
         with pytest.raises(UnknownTopic, match=r"Topic 'nowhere' does not exist"):

@@ -29,6 +29,15 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
     assert verdict.kills.total() == len(turns)
 
 
+def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp_path: Path) -> None:
+    """S3: after a silence a member asks whether it is still in its group, by a commit: not of what the sink has just committed."""
+    turns = [("after-commit", "silence"), ("mid-read", "query")]
+    with target("kafka", bootstrap, tmp_path) as (to, read_back):
+        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, alone=True, timeout_s=300)
+    assert verdict.holds, verdict
+    assert "was silent for" in (tmp_path / "ann.log").read_text(errors="replace")
+
+
 def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Path) -> None:
     turns = [("inside-transaction", "worker")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):

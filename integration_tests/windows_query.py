@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.event_times import by_departure, departures, minute_of
+from integration_tests.event_times import MINUTE_MS, START_MS, by_departure, departures, minute_of
 from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 
 
@@ -33,7 +34,9 @@ def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFra
 
 
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
-    """Starts it."""
+    """Starts it: into files, or exactly once into the topic that is named with ``to``."""
+    if "to" in config:
+        return _start_to_kafka(spark, config)
     output = Path(config["output"])
     output.mkdir(exist_ok=True)
 
@@ -44,6 +47,13 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
 
     writer = flights_by_departure(spark, config).writeStream.foreachBatch(write)
     return writer.option("checkpointLocation", config["checkpoint"]).trigger(processingTime="500 milliseconds").start()
+
+
+def _start_to_kafka(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
+    minute = ((F.unix_millis("window_start") - START_MS) / MINUTE_MS).cast("int").alias("minute")
+    rows = flights_by_departure(spark, config).select(F.to_json(F.struct(minute, "flights")).alias("value"))
+    writer = sg.exactly_once(rows, sink=sg.KafkaSink(config["to"]), checkpoint=config["checkpoint"])
+    return writer.trigger(processingTime="500 milliseconds").start()
 
 
 def told(row: Row) -> list[object]:

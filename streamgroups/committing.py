@@ -14,9 +14,10 @@ from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import FencedBatch
 from streamgroups.groups.membership import Owned
 from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced, NothingRead, judge
+from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.ledgers.taking_over import TakeOver, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Ledger
+from streamgroups.ports import Ledger, LedgerTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,12 @@ _Output = TypeVar("_Output")
 
 
 def commit_batch(
-    ledger: Ledger[_Output], ranges: Collection[OffsetRange], output: _Output | None, *, group_id: str
+    ledger: Ledger[_Output],
+    ranges: Collection[OffsetRange],
+    output: _Output | None,
+    *,
+    group_id: str,
+    quiet: QuietBatch | None = None,
 ) -> Commit | AlreadyDone | NothingRead:
     """Writes the output of a batch and moves the ledger, together or not at all.
 
@@ -35,12 +41,14 @@ def commit_batch(
         ranges: all that the batch has read, also what no longer belongs to this member: its records are in the output.
         output: what to write; ``None`` for nothing.
         group_id: the group, for the text of a refusal.
+        quiet: the batch, if it reads nothing and has output; ``None`` if nothing tells it from its replay.
 
     Returns:
         What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.Commit` was anything written.
 
     Raises:
-        FencedBatch: if the ledger does not stand where the batch begins, or the batch has output and has read nothing.
+        FencedBatch: if the ledger does not stand where the batch begins, or it was written by a later state of the checkpoint, or nothing tells
+            the batch from its replay.
         LedgerConflict: if another transaction was faster; call it again.
         SinkUnreachable: if it is not known whether it was written; call it again.
 
@@ -61,15 +69,24 @@ def commit_batch(
         if isinstance(verdict, Fenced):
             raise verdict.error(group_id)
         if isinstance(verdict, NothingRead) and output is not None:
-            raise FencedBatch(
-                f"A batch of group '{group_id}' has output and has read nothing: its replay could not be told from it.",
-                remedy="Write this query's output at least once.",
-            )
+            verdict = _judge_quiet(transaction, quiet, group_id)
         if isinstance(verdict, Commit):
             if output is not None:
                 transaction.write(output)
             transaction.advance(verdict.next_offsets)
     return verdict
+
+
+def _judge_quiet(
+    transaction: LedgerTransaction[_Output], quiet: QuietBatch | None, group_id: str
+) -> Commit | AlreadyDone:
+    if quiet is None:
+        raise FencedBatch(
+            f"A batch of group '{group_id}' has output and has read nothing: its replay could not be told from it.",
+            remedy="Write this query's output at least once.",
+        )
+    noted = quiet.in_ledger(transaction.positions(quiet.positions.keys()))
+    return judge_quiet(quiet, noted, group_id=group_id)
 
 
 def take_over_partitions(

@@ -122,7 +122,9 @@ class KafkaBoard:
     def _consumer(self, group_id: str) -> Consumer:
         if group_id not in self._consumers:
             self._close_but(_MOST_OPEN - 1)
-            self._consumers[group_id] = Consumer(dict(self._config.for_reader(group_id)))
+            # Only then librdkafka asks for stable offsets (KIP-447): a sink writes notes in transactions.
+            stable = {"isolation.level": "read_committed"}
+            self._consumers[group_id] = Consumer({**self._config.for_reader(group_id), **stable})
         self._consumers.move_to_end(group_id)
         return self._consumers[group_id]
 

@@ -127,6 +127,10 @@ class KafkaMember:
         """See :attr:`streamgroups_kafka.member_state.MemberState.standing`."""
         return self._state.standing
 
+    def standing_to_commit(self) -> Standing:
+        """See :meth:`streamgroups_kafka.member_state.MemberState.standing_to_commit`."""
+        return self._state.standing_to_commit()
+
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
         return self._state.plan(number, (OffsetRange(tp, first, end) for tp, (first, end) in ranges.items()))

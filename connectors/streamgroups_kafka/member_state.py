@@ -3,7 +3,12 @@
 Changed by :class:`~streamgroups_kafka.member.KafkaMember` on the query's thread (``plan``, ``finish``, ``move``, ``close``) and
 by :class:`~streamgroups_kafka.member_thread.ConsumerOwner` for the group (``assign``, ``ask_back``, ``let_go``, ``committed``). It
 calls nobody but the recorder, waits for no broker, and records each change while it holds the lock: a history tells things in
-the order in which they happened. Source: SEMANTICS G11, S2, S3.
+the order in which they happened. Source: SEMANTICS G11, S2, S3, X2.
+
+The group's offsets have two writers where a sink commits them in its transaction: the member, between batches and to learn whether it is still in
+its group, and the sink, at the end of a batch. A commit of the member's that reached the broker after the sink's would take the group back
+behind what is written. So a sink that is about to commit is told by which claim only when no commit of the member's is under way, and from then on the
+member commits nothing of that batch.
 """
 
 from __future__ import annotations
@@ -78,7 +83,11 @@ class MemberState:
         self._doubtful = False
         self._last_seen_s = self._clock_s()
         self._claim: GroupClaim | None = None
+        #: The batch that a sink commits, or has committed.
+        self._given_to_sink: int | None = None
         self._written: int | None = None
+        #: Where the group is ahead of what is read, which a sink wrote before a restart.
+        self._rewound: frozenset[TopicPartition] = frozenset()
         #: What went wrong last, in the words of the client; written by the owner thread only.
         self.last_trouble = ""
 
@@ -117,7 +126,8 @@ class MemberState:
             self._membership, to_commit = self._membership.finish(number)
             if had is not self._membership.in_flight:
                 self._record(Kind.FINISHED, offsets=to_commit, batch=number)
-            if self._written == number:
+            self._rewound = frozenset()
+            if self._written == number and not self._doubtful:
                 # The mark that the sink has left beside the offsets stays.
                 self._record(Kind.COMMITTED, offsets=to_commit)
             else:
@@ -142,9 +152,28 @@ class MemberState:
             self._raise_failure()
             return Standing(self._membership.in_flight, None if self._is_doubtful else self._claim)
 
+    def standing_to_commit(self) -> Standing:
+        """The same, for a sink that commits the batch's offsets next: from now on nobody else commits them.
+
+        There is no claim while a commit of the member's is under way for any of them: it could arrive after the sink's.
+
+        Raises:
+            StreamGroupsError: if the member has failed.
+        """
+        with self._changed:
+            standing = self.standing
+            if standing.in_flight is None or standing.claim is None:
+                return standing
+            if not self._to_commit.keys().isdisjoint(standing.in_flight.topic_partitions):
+                return replace(standing, claim=None)
+            self._given_to_sink = standing.in_flight.number
+            return standing
+
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Positions of owned partitions change, and the group's do not."""
         with self._changed:
+            before = self._membership.owned
+            self._rewound |= {tp for tp, n in next_offsets.items() if tp in before and n < before[tp].next_offset}
             self._membership = self._membership.move(next_offsets)
 
     def move(self, next_offsets: Mapping[TopicPartition, int]) -> None:
@@ -250,6 +279,7 @@ class MemberState:
             offsets = self._next_offsets(gone)
             self._membership, abandoned = self._membership.release(gone)
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp not in gone}
+            self._rewound -= gone
             self._doubtful = self._doubtful and bool(self._membership.owned)
             # Recorded before the group hears of it, so that histories never show two owners where there was one.
             self._record(kind, offsets=offsets, ranges=abandoned, note=note)
@@ -291,6 +321,14 @@ class MemberState:
     def _next_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
 
+    @property
+    def _of_sinks(self) -> frozenset[TopicPartition]:
+        """The partitions whose committed offsets are a sink's, until its batch is finished."""
+        batch = self._membership.in_flight
+        if batch is None or batch.number != self._given_to_sink:
+            return self._rewound
+        return self._rewound | frozenset(batch.topic_partitions)
+
     def _note_silence(self) -> None:
         now_s = self._clock_s()
         if now_s - self._last_seen_s > _SILENCE_S and self._membership.owned and self._settings.assign is None:
@@ -300,6 +338,9 @@ class MemberState:
                 self._settings.name,
                 now_s - self._last_seen_s,
             )
+        if self._doubtful:
+            sinks = self._of_sinks
             for tp, owned in self._membership.owned.items():
-                self._to_commit.setdefault(tp, owned.next_offset)
+                if tp not in sinks:
+                    self._to_commit.setdefault(tp, owned.next_offset)
         self._last_seen_s = now_s

@@ -21,9 +21,11 @@ class BatchQuestion:
 
     Args:
         end: the offset as Spark has logged it for the source.
+        to_commit: whether whoever asks commits the source's offsets next, in a transaction of its own.
     """
 
     end: Mapping[str, Any]
+    to_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,29 @@
 """What a sink finds out about the batch that it writes: from the query's checkpoint and from the query's sources.
 
 Used by ``kafka_sink`` and ``ledger_sink`` on the driver, and by ``foreach_ledger``. Spark logs where each source ends
-before it runs a batch; whoever runs up to there in this session is the source, and knows what is read and by which claim.
+before it runs a batch; whoever runs up to there in this session is the source, and knows what is read and by which claim. Sources that do not
+move in a batch are not asked: after a restart Spark has not yet called them. If none moves the batch is quiet (``streamgroups.ledgers.quiet``).
 Source: Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
+from streamgroups.batches.offset_json import decode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.joining import MembershipMode
-from streamgroups.partitions import OffsetRange
+from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.waiting import comes_true
 from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.rendezvous import ask
+from streamgroups_spark.time_source import group_in
 
 #: For how long a source that has been silent may find out whether the group still knows it.
 _PATIENCE_S = 10.0
@@ -29,12 +36,16 @@ class SeenBatch:
     """A batch that Spark runs.
 
     Args:
-        sources: what each of the query's sources says of it.
+        sources: what each of the query's sources says of it that moves in it.
         batch_id: Spark's number.
+        quiet: the batch, if none does; ``None`` if Spark has not begun any.
+        partitions: all that its sources have ever read.
     """
 
     sources: tuple[BatchFacts, ...]
     batch_id: int
+    quiet: QuietBatch | None = None
+    partitions: tuple[TopicPartition, ...] = ()
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -58,13 +69,14 @@ class SeenBatch:
         return bool(written)
 
 
-def batch_seen(checkpoint: str, session: str, batch_id: int | None = None) -> SeenBatch:
+def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> SeenBatch:
     """Finds out about a batch, and refuses what cannot be written exactly once.
 
     Args:
         checkpoint: the query's checkpoint.
         session: where its sources are to be found.
         batch_id: Spark's number; ``None`` for the batch that began last.
+        to_commit: whether the offsets of its sources are committed next, by whoever asks.
 
     Raises:
         InvalidOption: if the query cannot be exactly once, naming the way out.
@@ -72,33 +84,57 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None) -> Se
         SinkUnreachable: if the checkpoint cannot be read.
     """
     log = CommitLog(checkpoint)
-    try:
+    with _reading(checkpoint):
         if batch_id is None and (batch_id := log.newest()) is None:
             return SeenBatch((), -1)
-        ends = log.ends(batch_id)
+        ends, before = log.ends(batch_id), _ends_before(log, batch_id)
         has_state = log.has_state()
+    reads = [(end, old) for end, old in zip_longest(ends, before) if end is not None and group_in(end) is None]
+    for end, _ in reads:
+        _refuse_other(end, batch_id)
+    moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
+    sources = tuple(_facts(session, BatchQuestion(end, to_commit), batch_id) for end in moved)
+    for source in sources:
+        _refuse(source, has_state=has_state)
+    with _reading(checkpoint):
+        quiet = None if moved else log.identity(batch_id)
+    partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
+    return SeenBatch(sources, batch_id, quiet, tuple(sorted(partitions)))
+
+
+@contextmanager
+def _reading(checkpoint: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as e:
         raise SinkUnreachable(
             f"The checkpoint '{checkpoint}' cannot be read: {e}.",
             remedy="'checkpointLocation' must be a path or a URI that the driver can read. " + _AT_LEAST_ONCE,
         ) from e
-    sources = tuple(_facts(session, end, batch_id) for end in ends if end is not None)
-    for source in sources:
-        _refuse(source, has_state=has_state)
-    return SeenBatch(sources, batch_id)
 
 
-def _facts(session: str, end: object, batch_id: int) -> BatchFacts:
+def _ends_before(log: CommitLog, batch_id: int) -> list[Any]:
+    """Where the batch before ended; nothing of what is no longer there, so that all sources count as moved."""
+    try:
+        return log.ends(batch_id - 1) if batch_id else []
+    except FileNotFoundError:
+        return []
+
+
+def _refuse_other(end: object, batch_id: int) -> None:
     if not (isinstance(end, dict) and "version" in end and "ranges" in end):
         raise InvalidOption(
             f"The query has a source that is not streamgroups (it ends at {str(end)[:80]} in batch {batch_id}): "
             "its positions cannot be committed with the output.",
             remedy='Read it with format("streamgroups"). ' + _AT_LEAST_ONCE,
         )
+
+
+def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
     found: list[BatchFacts] = []
 
     def is_known() -> bool:
-        found[:] = ask(session, BatchQuestion(end))
+        found[:] = ask(session, question)
         # What reads nothing commits nothing.
         return bool(found) and (found[0].claim is not None or not found[0].joins or not found[0].ranges)
 

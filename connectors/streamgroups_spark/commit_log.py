@@ -4,7 +4,7 @@ Spark tells a Python source that a batch is done only by asking for the next one
 But before a batch runs its offsets are in ``offsets/<batch id>``, and once its output is written there is a
 ``commits/<batch id>``. Used by ``micro_batches`` when the user has said where the checkpoint is (Spark does not pass it on).
 Source: Spark's ``OffsetSeqLog`` and ``CommitLog``; a file of offsets holds a version, a line of metadata, and a line for each
-source of the query.
+source of the query. ``metadata`` holds the id that Spark gives each checkpoint.
 
 Only ever read, and believed only when it fits: whatever cannot be read, or is not of this query, is no proof of anything.
 """
@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from streamgroups.ledgers.quiet import QuietBatch
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,18 @@ class CommitLog:
             ValueError: if it holds something else.
         """
         return [None if line == "-" else json.loads(line) for line in self._offsets(batch_id).splitlines()[2:]]
+
+    def identity(self, batch_id: int) -> QuietBatch:
+        """What tells a batch from all others, whether it reads or not.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+        """
+        files, path = self._open()
+        with files.open_input_stream(f"{path}/metadata") as metadata:
+            query = json.loads(metadata.read().decode())
+        return QuietBatch.logged(str(query["id"]), batch_id, self._offsets(batch_id))
 
     def has_state(self) -> bool:
         """Whether the query keeps state.

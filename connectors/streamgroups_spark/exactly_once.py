@@ -22,7 +22,7 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.kafka_sink import transactional_id_of
 from streamgroups_spark.kept_ledgers import keep
-from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource, only_group
+from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.plans import analyzed, is_data_source, leaves, source_name
@@ -31,7 +31,6 @@ from streamgroups_spark.running_query import cluster_of
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.time_source import TimeDataSource
 
-_NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 #: Nodes of Spark's plans that keep state from batch to batch.
 _STATEFUL = (
     "Aggregate",
@@ -102,22 +101,19 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
     sources = []
     for name, given in _streaming_sources(plan):
         if name == TimeDataSource.name():
-            raise InvalidOption(
-                "The query follows event time by with_event_time: Spark runs batches for time alone, which read nothing; if one were run again, "
-                "nobody could tell that its output is written.",
-                remedy="Write with delivery=at-least-once, or with writeStream.foreachBatch.",
-            )
+            # It reads nothing, and goes where the others' time goes.
+            continue
         if name != "streamgroups":
             raise InvalidOption(
                 f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
             )
         sources.append(parse(given, streaming=True))
-    _refuse_state(df, sources, sorted(_stateful(plan)))
+    _refuse_state(sources, sorted(_stateful(plan)))
     return sources
 
 
-def _refuse_state(df: DataFrame, sources: Sequence[SourceOptions], stateful: Sequence[str]) -> None:
+def _refuse_state(sources: Sequence[SourceOptions], stateful: Sequence[str]) -> None:
     if not stateful:
         return
     for source in sources:
@@ -126,12 +122,6 @@ def _refuse_state(df: DataFrame, sources: Sequence[SourceOptions], stateful: Seq
                 f"The query keeps state ({', '.join(stateful)}) and shares its group: state does not move with a partition.",
                 remedy="Set membership=exclusive on its source.",
             )
-    if str(df.sparkSession.conf.get(_NO_DATA, "true")).lower() != "false":
-        raise InvalidOption(
-            f"The query keeps state ({', '.join(stateful)}), and Spark would run batches that read nothing for its output: "
-            "if one were run again, nobody could tell that it is written.",
-            remedy=f"Set {_NO_DATA}=false: such output then comes with the next data.",
-        )
 
 
 def _streaming_sources(plan: Any) -> Iterator[tuple[str, dict[str, str]]]:
@@ -156,7 +146,9 @@ def _stateful(plan: Any) -> Iterator[str]:
 
 
 def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
-    given = {**sink.options, "checkpointLocation": checkpoint}
+    # One of its groups keeps the note on batches that read nothing; any will do, as long as it is always the same.
+    noting = min(str(source.group_id) for source in sources)
+    given = {"group.id": noting, **sink.options, "checkpointLocation": checkpoint}
     options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
@@ -207,8 +199,20 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
 
 
 def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
-    keep(only_group(str(source.group_id) for source in sources), sink)
+    group_id = _only_group(str(source.group_id) for source in sources)
+    keep(group_id, sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
-    told = {"format_name": name, "session": SESSION, "sink": sink}
+    told = {"format_name": name, "session": SESSION, "sink": sink, "group_id": group_id}
     df.sparkSession.dataSource.register(type("LedgerDataSource", (LedgerDataSource,), told))
     return df.writeStream.format(name).option("checkpointLocation", checkpoint)
+
+
+def _only_group(group_ids: Iterable[str]) -> str:
+    """The group that all sources of a query read for."""
+    groups = sorted(set(group_ids))
+    if len(groups) != 1:
+        raise InvalidOption(
+            f"The query reads for {len(groups)} groups ({', '.join(groups)}); a ledger is one group's.",
+            remedy="Read all topics with one source ('subscribe' takes several).",
+        )
+    return groups[0]

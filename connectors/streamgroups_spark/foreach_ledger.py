@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from streamgroups.errors import InvalidOption
 from streamgroups.ledgers.ledger import AlreadyDone, Fenced, judge
+from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.batch_seen import batch_seen
 from streamgroups_spark.kept_ledgers import keep
@@ -41,11 +42,13 @@ class LedgerBatch:
 
     Args:
         group_id: the group it was read for.
-        ranges: what of each partition; none if Spark runs it only to move its watermark.
+        ranges: what of each partition; none if Spark runs it only because time has come further.
+        quiet: what tells it from other batches in that case.
     """
 
     group_id: str
     ranges: tuple[OffsetRange, ...]
+    quiet: QuietBatch | None = None
 
     def is_written(self, positions: NextOffsets) -> bool:
         """Whether the batch is written already. Ask in the transaction that is to write it, with the positions' rows locked.
@@ -54,13 +57,18 @@ class LedgerBatch:
             positions: where the ledger stands, as that transaction reads it.
 
         Raises:
-            FencedBatch: if it stands neither where the batch begins nor where it ends: write nothing (SEMANTICS X3).
+            FencedBatch: if it stands neither where the batch begins nor where it ends: write nothing (SEMANTICS X3). A batch that has
+                read nothing is told from others by two more positions, of a topic ``streamgroups.quiet...`` that there is not.
 
         >>> batch = LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),))
         >>> batch.is_written({("flights", 0): 10}), batch.is_written({("flights", 0): 20})
         (False, True)
         """
-        verdict = judge(self.ranges, {TopicPartition(t, p): n for (t, p), n in positions.items()})
+        found = {TopicPartition(t, p): n for (t, p), n in positions.items()}
+        if self.quiet is not None:
+            noted = self.quiet.in_ledger(found)
+            return isinstance(judge_quiet(self.quiet, noted, group_id=self.group_id), AlreadyDone)
+        verdict = judge(self.ranges, found)
         if isinstance(verdict, Fenced):
             raise verdict.error(self.group_id)
         return isinstance(verdict, AlreadyDone)
@@ -72,7 +80,8 @@ class LedgerBatch:
         >>> LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),)).next_offsets
         {('flights', 0): 20}
         """
-        return {(r.topic_partition.topic, r.topic_partition.partition): r.end_offset for r in self.ranges}
+        reached = {r.topic_partition: r.end_offset for r in self.ranges}
+        return {(tp.topic, tp.partition): n for tp, n in (self.quiet.positions if self.quiet else reached).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,7 @@ class BatchLedger:
                 f"The query also reads for group {', '.join(others)}; the ledger is that of group '{self.group_id}'.",
                 remedy="Read all topics with one source ('subscribe' takes several).",
             )
-        return LedgerBatch(self.group_id, seen.ranges)
+        return LedgerBatch(self.group_id, seen.ranges, seen.quiet)
 
 
 def ledger(group_id: str, *, checkpoint: str, positions: Positions) -> BatchLedger:

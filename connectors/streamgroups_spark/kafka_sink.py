@@ -8,7 +8,8 @@ begins when the writer is pickled, travels with it, and comes back with each tas
     tasks    write          AddPartitionsToTxn, Produce                                  (streamgroups_kafka.output)
     driver   commit         what is in flight? ── TxnOffsetCommit, EndTxn
 
-Whether a batch that Spark runs again was committed before, its source knows from the group (``batch_seen``). Source: Spark's
+Whether a batch that Spark runs again was committed before, its source knows from the group (``batch_seen``); of one that reads nothing a note tells
+(``quiet_notes``). Source: Spark's
 ``DataSourceStreamArrowWriter``; KIP-98, KIP-447; SEMANTICS X1-X4; DESIGN "Exactly once".
 """
 
@@ -36,6 +37,7 @@ from streamgroups_kafka.transaction_session import OpenTransaction
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.quiet_notes import QuietNote
 from streamgroups_spark.rendezvous import ask
 from streamgroups_spark.sink_options import Delivery, SinkOptions
 
@@ -86,10 +88,23 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             self._is_written = False
             return
         # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
-        self._is_written = self._seen().is_written
-        if not self._is_written:
-            with closing(self._transactions()) as transactions:
-                self._begun = transactions.begin()
+        seen = self._seen()
+        note = self._note(seen)
+        self._is_written = seen.is_written or (note is not None and note.is_there())
+        if self._is_written:
+            return
+        with closing(self._transactions()) as transactions:
+            self._begun = transactions.begin()
+            # No other run can write it from now on, but one may have a moment ago.
+            if note is not None and note.is_there():
+                transactions.abort(self._begun)
+                self._is_written, self._begun = True, None
+
+    def _note(self, batch: SeenBatch) -> QuietNote | None:
+        """How a batch that reads nothing is told from its replay; ``None`` if it reads, or nobody has said where to note it."""
+        if batch.quiet is None or self._options.group_id is None or not batch.partitions:
+            return None
+        return QuietNote(self._options.client, self._options.group_id, batch.partitions[0], batch.quiet)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """In a task: writes what it has."""
@@ -134,7 +149,11 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         if not records:
             transactions.abort(transaction)
             return
-        _refuse_if_nothing_read(batch, records)
+        note = self._note(batch)
+        if note is not None:
+            transactions.commit_offsets(transaction, note.offsets, note.claim)
+        elif not batch.ranges:
+            raise _nothing_tells_it_from_its_replay(batch, records)
         for i, source in enumerate(batch.sources):
             if source.ranges:
                 self._commit_offsets(transactions, transaction, source, batch_id, i)
@@ -183,7 +202,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return self._options.checkpoint_location
 
     def _seen(self, batch_id: int | None = None) -> SeenBatch:
-        return batch_seen(self._checkpoint, self._session, batch_id)
+        return batch_seen(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
 
     def _transactions(self) -> Transactions:
         options = self._options
@@ -228,14 +247,13 @@ def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
         )
 
 
-def _refuse_if_nothing_read(batch: SeenBatch, records: int) -> None:
-    if not batch.ranges:
-        raise FencedBatch(
-            f"Batch {batch.batch_id} has {records} records of output and has read nothing: "
-            "if it were run again, nobody could tell that they are written.",
-            remedy="Set spark.sql.streaming.noDataMicroBatches.enabled=false: then such output comes with the next data. "
-            "Or set delivery=at-least-once.",
-        )
+def _nothing_tells_it_from_its_replay(batch: SeenBatch, records: int) -> FencedBatch:
+    return FencedBatch(
+        f"Batch {batch.batch_id} has {records} records of output and has read nothing: "
+        "if it were run again, nobody could tell that they are written.",
+        remedy="Use sg.exactly_once(df, ...), or set the sink's option 'group.id' to the group that the query reads for: it notes such batches. "
+        "Or set delivery=at-least-once.",
+    )
 
 
 def _offsets(source: BatchFacts) -> Mapping[TopicPartition, Committed]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,6 +23,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from streamgroups.committing import commit_batch
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.ledgers.ledger import AlreadyDone
+from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.staging import StagingSink
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
 
@@ -55,6 +57,8 @@ class LedgerDataSource(DataSource):
     format_name: ClassVar[str] = "streamgroups-ledger"
     session: ClassVar[str] = "alone"
     sink: ClassVar[AnySink]
+    #: Whose ledger it is.
+    group_id: ClassVar[str]
 
     @classmethod
     def name(cls) -> str:
@@ -69,7 +73,8 @@ class LedgerDataSource(DataSource):
                 "The sink cannot see the query's checkpoint, which says what a batch has read.",
                 remedy="Set the option 'checkpointLocation' on writeStream: sg.exactly_once(..., checkpoint=...) does.",
             )
-        return LedgerStreamWriter(self.sink, to_arrow_schema(schema, timezone="UTC"), checkpoint, self.session)
+        schema = to_arrow_schema(schema, timezone="UTC")
+        return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_id)
 
 
 class LedgerStreamWriter(DataSourceStreamArrowWriter):
@@ -80,10 +85,12 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
         schema: of the records.
         checkpoint: the query's.
         session: where its source is to be found.
+        group_id: whose ledger it is.
     """
 
-    def __init__(self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str) -> None:
+    def __init__(self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str, group_id: str) -> None:
         self._sink, self._schema, self._checkpoint, self._session = sink, schema, checkpoint, session
+        self._group_id = group_id
         #: Known once the writer has been pickled.
         self._stage: Any = None
         self._is_written: bool | None = None
@@ -91,10 +98,16 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """On the driver, on the way to the tasks: the stage is made."""
         if self._is_written is None:
-            self._is_written = batch_seen(self._checkpoint, self._session).is_written
+            batch = batch_seen(self._checkpoint, self._session)
+            self._is_written = batch.is_written or (batch.quiet is not None and self._is_noted(batch.quiet))
             if not self._is_written:
                 self._stage = self._sink.begin(self._schema, uuid.uuid4().hex)
         return self.__dict__
+
+    def _is_noted(self, quiet: QuietBatch) -> bool:
+        with self._sink.open(self._group_id) as ledger:
+            noted = quiet.in_ledger(ledger.positions(quiet.positions.keys()))
+        return isinstance(judge_quiet(quiet, noted, group_id=self._group_id), AlreadyDone)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """In a task: stages what it has."""
@@ -115,7 +128,6 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
             # There were no tasks, or all of it is there already.
             return
         batch = batch_seen(self._checkpoint, self._session, batch_id)
-        group_id = only_group(source.group_id for source in batch.sources)
         staged = [part.staged for part in parts] if sum(part.records for part in parts) else None
         patient = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
@@ -123,13 +135,13 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
             wait=wait_exponential(multiplier=0.05, max=2),
             reraise=True,
         )
-        patient(self._commit, batch, staged, group_id)
+        patient(self._commit, batch, staged)
         self._sink.discard(parts[0].stage)
 
-    def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None, group_id: str) -> None:
-        with self._sink.open(group_id) as ledger:
-            verdict = commit_batch(ledger, batch.ranges, staged, group_id=group_id)
-        logger.info("Batch %d of group '%s': %s", batch.batch_id, group_id, type(verdict).__name__)
+    def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None) -> None:
+        with self._sink.open(self._group_id) as ledger:
+            verdict = commit_batch(ledger, batch.ranges, staged, group_id=self._group_id, quiet=batch.quiet)
+        logger.info("Batch %d of group '%s': %s", batch.batch_id, self._group_id, type(verdict).__name__)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """On the driver: the batch has failed; nobody has seen anything of it."""
@@ -149,18 +161,3 @@ class _Counted(Iterator[pa.RecordBatch]):
         batch = next(self._of)
         self.records += batch.num_rows
         return batch
-
-
-def only_group(group_ids: Iterable[str]) -> str:
-    """The group that all sources of a query read for.
-
-    Raises:
-        InvalidOption: if there are several.
-    """
-    groups = sorted(set(group_ids))
-    if len(groups) != 1:
-        raise InvalidOption(
-            f"The query reads for {len(groups)} groups ({', '.join(groups)}); a ledger is one group's.",
-            remedy="Read all topics with one source ('subscribe' takes several).",
-        )
-    return groups[0]

@@ -142,6 +142,11 @@ class RunningQuery:
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
 
+    def _standing(self, *, to_commit: bool) -> Standing:
+        if self._member is None:
+            return Standing(None, None)
+        return self._member.standing_to_commit() if to_commit else self._member.standing
+
     def _answer(self, question: Any) -> BatchFacts | TimeTold | None:
         if isinstance(question, TimeQuestion):
             return None if self._time is None else self._time.told(question)
@@ -155,7 +160,7 @@ class RunningQuery:
                 self._member.written(run.number)
             return None
         # While it warms up, a query is no member yet; it reads nothing.
-        standing = Standing(None, None) if self._member is None else self._member.standing
+        standing = self._standing(to_commit=question.to_commit)
         # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
         planned = run.ranges if standing.in_flight is not None and standing.in_flight.number == run.number else ()
         written = self.micro_batches.written

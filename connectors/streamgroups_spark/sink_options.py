@@ -18,7 +18,7 @@ from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.compression import Compression
 from streamgroups_kafka.record_batches import BatchSettings
 
-_NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation")
+_NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation", "group.id")
 #: Settings of Kafka's producer that mean nothing to one that sends large batches, one at a time, until they are there.
 _WITHOUT_EFFECT = frozenset(
     [
@@ -58,6 +58,8 @@ class SinkOptions:
         with_headers: whether the column ``headers`` is written, if there is one.
         delivery: the option ``delivery``.
         checkpoint_location: the query's checkpoint; ``None`` if nobody has said.
+        group_id: the group whose board notes which batch was written last that had read nothing; ``None``: such a batch is refused if it has
+            output.
         transactional_id: the option ``kafka.transactional.id``; ``None`` to make one of group and checkpoint.
         transaction_timeout_ms: after how long the broker aborts a transaction.
         ignored: options that were given and have no effect: for one log line.
@@ -69,6 +71,7 @@ class SinkOptions:
     with_headers: bool
     delivery: Delivery
     checkpoint_location: str | None
+    group_id: str | None
     transactional_id: str | None
     transaction_timeout_ms: int
     ignored: tuple[str, ...]
@@ -128,6 +131,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         with_headers=flag(known, "includeHeaders", default=True),
         delivery=delivery,
         checkpoint_location=checkpoint,
+        group_id=known.get("group.id"),
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
         ignored=tuple(KAFKA + name for name in sorted((*ignored, *client.ignored))),

@@ -1,12 +1,13 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
 Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.follower`` (for members) and
-``streamgroups_kafka.orders`` (for whoever moves a group). There are four, so that no note can wipe out another:
+``streamgroups_kafka.orders`` (for whoever moves a group). There are five, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
 * ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.batches.left`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.seen`.
+* ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction that it tells of: :mod:`streamgroups.ledgers.quiet`.
 
 Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
 SEMANTICS G8, G9, G15, S6.
@@ -34,6 +35,8 @@ _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
 _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
+_QUIET = ".streamgroups.quiet"
+_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _BOARD)
 
 
 def board_of(group: str) -> str:
@@ -72,16 +75,26 @@ def times_of(group: str) -> str:
     return group + _TIMES
 
 
+def quiet_of(group: str) -> str:
+    """The auxiliary group to which the Kafka sink writes which batch it wrote last that had read nothing.
+
+    >>> quiet_of("billing")
+    'billing.streamgroups.quiet'
+    """
+    return group + _QUIET
+
+
 def auxiliaries_of(group: str) -> tuple[str, ...]:
     """All of these, in the order in which they are to be deleted.
 
     Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
     that name. So orders go before boards.
 
-    >>> auxiliaries_of("billing")
-    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups')
+    >>> auxiliaries_of("billing")  # doctest: +NORMALIZE_WHITESPACE
+    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
+     'billing.streamgroups')
     """
-    return resets_of(group), left_of(group), times_of(group), board_of(group)
+    return tuple(group + name for name in _ALL)
 
 
 def is_auxiliary(group: str) -> bool:
@@ -90,7 +103,7 @@ def is_auxiliary(group: str) -> bool:
     >>> is_auxiliary("billing"), is_auxiliary("billing.streamgroups")
     (False, True)
     """
-    return group.endswith((_BOARD, _RESETS, _LEFT, _TIMES))
+    return group.endswith(_ALL)
 
 
 def is_about(group: str) -> str:
@@ -99,11 +112,9 @@ def is_about(group: str) -> str:
     >>> is_about("billing.streamgroups.resets"), is_about("billing")
     ('billing', 'billing')
     """
-    return (
-        group.removesuffix(_RESETS).removesuffix(_LEFT).removesuffix(_TIMES).removesuffix(_BOARD)
-        if is_auxiliary(group)
-        else group
-    )
+    for name in _ALL:
+        group = group.removesuffix(name)
+    return group
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from streamgroups.fakes import FakeHistory
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import MemberState, Turn
 
@@ -115,6 +116,79 @@ def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared
     assert state.membership.plannable == {}
     state.committed({P0: 5, P1: 7})
     assert state.membership.plannable == {P0: 5, P1: 7}
+
+
+class TestASinkThatCommits:
+    """X2: no commit of the member's may reach the group after the sink's, for it would take the group back behind what is written."""
+
+    BATCH = (OffsetRange(P0, 5, 9),)
+
+    @pytest.fixture
+    def shared(self) -> Shared:
+        shared = Shared()
+        shared.state.claim = GroupClaim("airline", 7, "alice-1")
+        shared.turn()
+        shared.state.plan(1, self.BATCH)
+        return shared
+
+    def test_a_silence_while_it_does_commits_nothing_of_its_batch(self, shared: Shared) -> None:
+        state = shared.state
+        assert state.standing_to_commit().claim is not None
+        shared.now_s += 3.5
+        shared.turn()
+        assert state.due() == {P1: 7}, "the other partition can tell whether we are still in the group"
+        assert state.standing_to_commit().claim is None
+        state.committed({P1: 7})
+        assert state.standing_to_commit().claim is not None
+
+    def test_and_if_there_is_no_other_partition_it_is_asked_when_the_batch_is_done(self, shared: Shared) -> None:
+        state = shared.state
+        state.let_go([P1], Kind.RELEASED)
+        assert state.standing_to_commit().claim is not None
+        state.written(1)
+        shared.now_s += 3.5
+        shared.turn()
+        assert state.due() == {}
+        state.finish(1)
+        assert state.due() == {P0: 9}
+        state.committed({P0: 9})
+        assert state.membership.plannable == {P0: 9}
+
+    def test_a_silence_before_that_asks_for_all(self, shared: Shared) -> None:
+        assert shared.state.standing.claim is not None
+        shared.now_s += 3.5
+        shared.turn()
+        assert shared.state.due() == {P0: 5, P1: 7}
+
+    @pytest.mark.parametrize("way", ["finished", "moved", "started"])
+    def test_it_waits_for_commits_of_the_member_that_are_under_way(self, shared: Shared, way: str) -> None:
+        state = shared.state
+        if way == "finished":
+            # A batch without output, whose offsets the member commits.
+            state.finish(1)
+            state.plan(2, [OffsetRange(P0, 9, 12)])
+        elif way == "moved":
+            state.move({P0: 5})
+        else:
+            state.assign({P0: Owned(5, Origin.STARTING)})
+        assert state.standing_to_commit().claim is None
+        assert state.standing.claim is not None, "to begin, it need not wait"
+        state.committed(state.due())
+        assert state.standing_to_commit().claim is not None
+
+    def test_what_is_read_again_though_it_is_written_is_left_alone_too(self, shared: Shared) -> None:
+        """State is built anew of a batch that was written before a restart: the group is ahead of what is read."""
+        again = Shared()
+        again.state.assign({P0: Owned(9, Origin.WRITTEN), P1: Owned(7)})
+        again.turn()
+        again.state.rewind({P0: 5, P1: 7})
+        again.state.plan(1, self.BATCH)
+        again.now_s += 3.5
+        again.turn()
+        assert again.state.due() == {P1: 7}
+        again.state.committed({P1: 7})
+        again.state.finish(1)
+        assert again.state.due() == {P0: 9}
 
 
 def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:

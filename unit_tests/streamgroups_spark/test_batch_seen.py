@@ -25,6 +25,8 @@ from streamgroups_spark.rendezvous import Answering
 
 RANGES = tuple(OffsetRange(TopicPartition("flights", p), 10, 20) for p in range(2))
 END = encode(BatchOffset(3, RANGES))
+#: Where a source of time ends.
+TIME = {"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": 5}
 FACTS = BatchFacts(
     end=END,
     group_id="board",
@@ -54,6 +56,7 @@ def checkpoint(tmp_path: Path) -> Callable[..., str]:
     def make(*ends: Any, state: bool = False) -> str:
         directory = tmp_path / uuid.uuid4().hex
         (directory / "offsets").mkdir(parents=True)
+        (directory / "metadata").write_text('{"id":"5f2c"}')
         for i, end in enumerate(ends):
             lines = ["v1", "{}", *("-" if e is None else json.dumps(e) for e in end)]
             (directory / "offsets" / str(i)).write_text("\n".join(lines))
@@ -141,3 +144,37 @@ def test_a_checkpoint_that_cannot_be_read(session: str, tmp_path: Path, checkpoi
     (Path(location) / "offsets" / "0").write_text("v1\n{}\nnot json")
     with pytest.raises(SinkUnreachable, match=r"cannot be read"):
         batch_seen(location, session)
+
+
+class TestQuietBatches:
+    """X2: batches in which no source goes on but by time."""
+
+    def test_need_no_source_to_answer(self, session: str, checkpoint: Callable[..., str]) -> None:
+        warmed_up = encode(BatchOffset(3, RANGES, warm_ups=1))
+        location = checkpoint([END, None], [END, TIME], [warmed_up, TIME], [warmed_up, TIME], state=True)
+        seen = [batch_seen(location, session, batch_id) for batch_id in (1, 2, 3)]
+        assert [(it.sources, it.is_written) for it in seen] == [((), False)] * 3
+        assert [(it.quiet.query_id, it.quiet.batch_id) for it in seen if it.quiet] == [("5f2c", n) for n in (1, 2, 3)]
+        assert {it.partitions for it in seen} == {tuple(r.topic_partition for r in RANGES)}
+
+    def test_differ_by_what_is_logged_of_them(self, session: str, checkpoint: Callable[..., str]) -> None:
+        location = checkpoint([END], [END], state=True)
+        first = batch_seen(location, session).quiet
+        log = Path(location) / "offsets" / "1"
+        log.write_text(log.read_text().replace("{}", '{"batchTimestampMs":7}', 1))
+        assert first is not None
+        assert batch_seen(location, session).quiet not in (None, first)
+
+    def test_are_not_those_in_which_one_source_goes_on(self, session: str, checkpoint: Callable[..., str]) -> None:
+        """The other one is not asked: after a restart Spark has not called it yet."""
+        other = encode(BatchOffset(9, (OffsetRange(TopicPartition("gates", 0), 0, 1),)))
+        before = encode(BatchOffset(2, RANGES))
+        with source(session, FACTS):
+            seen = batch_seen(checkpoint([before, other], [END, other]), session)
+        assert (seen.sources, seen.quiet) == ((FACTS,), None)
+
+    def test_are_told_by_a_checkpoint_with_an_id(self, session: str, checkpoint: Callable[..., str]) -> None:
+        location = checkpoint([END], [END])
+        (Path(location) / "metadata").unlink()
+        with pytest.raises(SinkUnreachable, match="cannot be read"):
+            batch_seen(location, session)

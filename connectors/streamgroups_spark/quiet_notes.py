@@ -1,0 +1,61 @@
+"""Which batch the Kafka sink wrote last that had read nothing: a note on the board of one of the query's groups.
+
+Used by ``kafka_sink`` on the driver. The note is an offset that is committed in the transaction of the batch's output, to an auxiliary group without
+members; so it becomes visible with the output, and what tells a zombie from a newer run is the transaction's epoch. Source: KIP-98, by which any group's
+offsets can be in a transaction; :mod:`streamgroups.ledgers.quiet`; SEMANTICS X2, X3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from streamgroups.groups.board import quiet_of
+from streamgroups.ledgers.ledger import AlreadyDone
+from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.group_claim import GroupClaim
+
+
+@dataclass(frozen=True, slots=True)
+class QuietNote:
+    """The note about one batch.
+
+    Args:
+        client: how to reach the cluster that is written to.
+        group_id: the group on whose board it is.
+        place: the partition to which it is committed, the same for all batches of a query: brokers want one that there is.
+        batch: the batch that is to be written.
+    """
+
+    client: ClientConfig
+    group_id: str
+    place: TopicPartition
+    batch: QuietBatch
+
+    def is_there(self) -> bool:
+        """Whether the batch is written. An answer that a transaction may still change is waited for.
+
+        Raises:
+            FencedBatch: if a later one is, or another one of its number.
+            StreamGroupsError: if the broker does not answer, or refuses.
+        """
+        with closing(KafkaBoard(self.client)) as board:
+            found = board.read(quiet_of(self.group_id), [self.place]).get(self.place)
+        noted = None if found is None else QuietBatch.parse(found.metadata)
+        return isinstance(judge_quiet(self.batch, noted, group_id=self.group_id), AlreadyDone)
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, Committed]:
+        """What is committed."""
+        # confluent-kafka takes the text for one that ends with a NUL.
+        return {self.place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
+
+    @property
+    def claim(self) -> GroupClaim:
+        """By which it is committed: nobody's, for the group has no members."""
+        return GroupClaim(quiet_of(self.group_id), None, "")

@@ -1,0 +1,182 @@
+"""X1, X2, W14: windows by our watermark reach Kafka, PostgreSQL and Delta once, though they close in batches that read nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import streamgroups as sg
+from integration_tests import windows_query
+from integration_tests.event_times import START_MS, depart, departures, windows
+from integration_tests.harness import read_committed, sharing, wait_until, wait_until_empty
+from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
+from streamgroups_spark.batch_seen import batch_seen
+from streamgroups_spark.registering import SESSION
+
+HOUR = range(60)
+#: What is closed when the flights up to minute 31 have left, and when all have.
+HALF = dict.fromkeys(range(0, 30, 5), 10)
+WHOLE = dict.fromkeys(range(0, 60, 5), 10)
+
+
+class Board:
+    """A sink, and the windows that another reader finds there."""
+
+    def __init__(self, sink: Any, read: Callable[[], list[tuple[int, int]]]) -> None:
+        self.sink, self._read = sink, read
+
+    def rows(self, windowed: DataFrame) -> DataFrame:
+        """Windows as rows that the sink takes."""
+        begins = F.unix_millis("window.start")
+        if isinstance(self.sink, sg.KafkaSink):
+            return windowed.select(F.concat_ws(" ", begins, "flights").alias("value"))
+        return windowed.select(begins.alias("begins_ms"), "flights")
+
+    def flights(self) -> dict[int, int]:
+        """The flights in each window, by the minute at which it begins."""
+        found = [((begins_ms - START_MS) // 60_000, flights) for begins_ms, flights in self._read()]
+        assert not [minute for minute, times in Counter(minute for minute, _ in found).items() if times > 1], "twice"
+        return dict(sorted(found))
+
+
+def in_kafka(bootstrap: str, topic: str) -> list[tuple[int, int]]:
+    values = (m.value.decode().rstrip(".").split() for m in read_committed(bootstrap, topic))
+    return [(int(begins_ms), int(flights)) for begins_ms, flights in values]
+
+
+@pytest.fixture(params=["kafka", "postgres", "delta"])
+def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path) -> Board:
+    """Each of the sinks."""
+    if request.param == "kafka":
+        topic = new_topic(2)
+        sink = sg.KafkaSink({"kafka.bootstrap.servers": bootstrap, "topic": topic})
+        return Board(sink, lambda: in_kafka(bootstrap, topic))
+    if request.param == "postgres":
+        conninfo = request.getfixturevalue("postgres")
+
+        def in_postgres() -> list[tuple[int, int]]:
+            with psycopg.connect(conninfo) as db:
+                return db.execute("SELECT begins_ms, flights FROM board").fetchall()
+
+        return Board(sg.PostgresSink(conninfo=conninfo, table="board"), in_postgres)
+    path = str(tmp_path / "board")
+
+    def in_delta() -> list[tuple[int, int]]:
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        return [(row["begins_ms"], row["flights"]) for row in rows]
+
+    return Board(sg.DeltaSink(uri=path), in_delta)
+
+
+@pytest.mark.parametrize("whose", ["ours", "spark's"])
+def test_a_batch_that_reads_nothing_is_run_again(
+    spark: SparkSession,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    board: Board,
+    whose: str,
+) -> None:
+    topic = new_topic(2, retention_ms="-1")
+    checkpoint = tmp_path / "checkpoint"
+    options = sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
+
+    def run_once() -> None:
+        flights = departures(spark, options)
+        if whose == "ours":
+            timed = sg.with_event_time(flights, "timestamp", watermark="0s")
+        else:
+            timed = flights.withWatermark("timestamp", "0 seconds")
+        run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=str(checkpoint)))
+
+    depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
+    run_once()
+    assert board.flights() == HALF
+    assert batch_seen(str(checkpoint), SESSION).quiet is not None, "the windows close without a record"
+    forget_last_commit_of(checkpoint)
+    run_once()
+    assert board.flights() == HALF
+    depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
+    run_once()
+    assert board.flights() == WHOLE
+    forget_last_commit_of(checkpoint)
+    run_once()
+    assert board.flights() == WHOLE
+
+
+def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
+    rocksdb: None,
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+) -> None:
+    """Windows of our own state, which an idle source closes; the program dies between the sink's commit and Spark's note of it."""
+    topic, to = new_topic(2, retention_ms="-1"), new_topic(2)
+    asked = {
+        "options": sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "event_time": {"watermark": "0s"},
+        "windows": {"idle_timeout": "2s"},
+        "to": {"kafka.bootstrap.servers": bootstrap, "topic": to},
+    }
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    (deaths / "after-commit").write_text("windows")
+    dying = str(Path(__file__).parent / "dying")
+    killable = {
+        "STREAMGROUPS_DEATHS": str(deaths),
+        "STREAMGROUPS_MEMBER": "windows",
+        "PYTHONPATH": os.pathsep.join([dying, *sys.path]),
+    }
+    depart(bootstrap, topic, {0: [0, 1, 6], 1: [2]})
+    log = tmp_path / "log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "integration_tests.windows_query", json.dumps(asked)],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | killable,
+        )
+    try:
+
+        def is_reached() -> bool:
+            assert process.poll() is None, log.read_text(errors="replace")[-3_000:]
+            return any(deaths.glob("reached.*"))
+
+        wait_until(is_reached, "windows are committed", timeout_s=120)
+        assert len(read_committed(bootstrap, to)) > 0
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    seen = batch_seen(asked["checkpoint"], SESSION)
+    assert seen.quiet is not None
+    assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
+    # A query that owns the group alone is refused as long as the dead one counts as a member.
+    wait_until_empty(admin, group)
+    again = windows_query.start(spark, asked)
+    try:
+        depart(bootstrap, topic, {0: [31], 1: [30]})
+        wait_until(lambda: len(read_committed(bootstrap, to)) >= 3, "the next windows are there", timeout_s=60)
+    finally:
+        again.stop()
+    told = [json.loads(m.value) for m in read_committed(bootstrap, to)]
+    assert sorted((row["minute"], row["flights"]) for row in told) == [(0, 3), (5, 1), (30, 2)]

@@ -1,0 +1,187 @@
+"""X2-X4: batches that read nothing are written once, whatever happens to runs and checkpoints; and the search for what is lost or twice finds what a
+ledger would do that knew less.
+
+One query writes quiet batches to one sink. Its runs crash within and after the sink's commit, go on as zombies, lose answers and checkpoints, and get
+checkpoints back from a copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from streamgroups.committing import commit_batch
+from streamgroups.errors import FencedBatch, SinkUnreachable
+from streamgroups.fakes import FakeLedger, Moment
+from streamgroups.ledgers.quiet import QuietBatch
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What outlives a run: Spark's log of batches, and how many are done."""
+
+    query_id: str
+    logged: tuple[QuietBatch, ...] = ()
+    done: int = 0
+
+
+@dataclass
+class Run:
+    """A process of the query, which has read the checkpoint when it began."""
+
+    checkpoint: Checkpoint
+    is_written: bool = False
+
+    @property
+    def batch(self) -> QuietBatch | None:
+        """What it runs."""
+        return self.checkpoint.logged[-1] if len(self.checkpoint.logged) > self.checkpoint.done else None
+
+
+def known(batch: QuietBatch) -> QuietBatch:
+    """All that is known of a batch."""
+    return batch
+
+
+def by_number(batch: QuietBatch) -> QuietBatch:
+    """Only how Spark counts it within its checkpoint."""
+    return replace(batch, fingerprint=0)
+
+
+def by_number_alone(batch: QuietBatch) -> QuietBatch:
+    """Only how Spark counts it."""
+    return replace(batch, fingerprint=0, query_id="any")
+
+
+class QuietBatches(RuleBasedStateMachine):
+    """See the module."""
+
+    known_of: Callable[[QuietBatch], QuietBatch | None] = staticmethod(known)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sink: FakeLedger[QuietBatch] = FakeLedger()
+        self.sink.at = self._at
+        self._happens: dict[Moment, Callable[[], None]] = {}
+        self._made = 0
+        self.checkpoint = Checkpoint("checkpoint-0")
+        self.copies: list[Checkpoint] = []
+        self.run = Run(self.checkpoint)
+        self.zombies: list[Run] = []
+        self.finished: list[QuietBatch] = []
+
+    def _number(self) -> int:
+        self._made += 1
+        return self._made
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.run.batch is None)
+    @rule()
+    def begin(self) -> None:
+        # What Spark logs holds the time, so it is never the same again.
+        batch = QuietBatch(self.checkpoint.query_id, len(self.checkpoint.logged), self._number())
+        self.checkpoint = replace(self.checkpoint, logged=(*self.checkpoint.logged, batch))
+        self.run.checkpoint, self.run.is_written = self.checkpoint, False
+
+    @precondition(lambda self: self.run.batch is not None)
+    @rule(moment=st.sampled_from([None, *Moment]))
+    def write(self, moment: Moment | None) -> None:
+        self._write(self.run, moment)
+
+    @precondition(lambda self: self.zombies)
+    @rule(pick=st.integers(0, 3), moment=st.sampled_from([None, *Moment]))
+    def a_zombie_writes(self, pick: int, moment: Moment | None) -> None:
+        self._write(self.zombies[pick % len(self.zombies)], moment)
+
+    @precondition(lambda self: self.run.batch is not None and self.run.is_written)
+    @rule()
+    def finish(self) -> None:
+        assert self.run.batch is not None
+        self.finished.append(self.run.batch)
+        self.checkpoint = replace(self.checkpoint, done=len(self.checkpoint.logged))
+        self.run.checkpoint = self.checkpoint
+
+    @rule(goes_on=st.booleans())
+    def restart(self, goes_on: bool) -> None:
+        if goes_on and self.run.batch is not None:
+            self.zombies.append(self.run)
+        self.run = Run(self.checkpoint)
+
+    @rule()
+    def copy(self) -> None:
+        self.copies.append(self.checkpoint)
+
+    @precondition(lambda self: self.copies)
+    @rule(pick=st.integers(0, 3))
+    def set_back(self, pick: int) -> None:
+        self.checkpoint = self.copies[pick % len(self.copies)]
+        self.run = Run(self.checkpoint)
+
+    @rule()
+    def lose_the_checkpoint(self) -> None:
+        self.checkpoint = Checkpoint(f"checkpoint-{self._number()}")
+        self.run = Run(self.checkpoint)
+
+    def _write(self, run: Run, moment: Moment | None) -> None:
+        batch = run.batch
+        assert batch is not None
+        if moment is not None:
+            self._happens[moment] = _no_answer
+        try:
+            commit_batch(self.sink, (), batch, group_id="board", quiet=type(self).known_of(batch))
+            run.is_written = True
+        except SinkUnreachable:
+            # It crashes there, or it tries again: either way it is judged again.
+            pass
+        except FencedBatch:
+            if run in self.zombies:
+                self.zombies.remove(run)
+            else:
+                # It fails, and whoever reads why begins with a new checkpoint.
+                self.lose_the_checkpoint()
+        self._happens.clear()
+
+    def _at(self, moment: Moment) -> None:
+        if moment in self._happens:
+            self._happens.pop(moment)()
+
+    # ---- what must hold ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_twice(self) -> None:
+        written = Counter((batch.query_id, batch.batch_id) for batch in self.sink.written)
+        assert not [batch for batch, times in written.items() if times > 1], "twice"
+
+    @invariant()
+    def what_is_done_is_written(self) -> None:
+        assert set(self.finished) <= set(self.sink.written), "lost"
+
+
+def _no_answer() -> None:
+    raise SinkUnreachable("No answer.")
+
+
+TestQuietBatches = QuietBatches.TestCase
+TestQuietBatches.settings = settings(max_examples=200, stateful_step_count=40)
+
+
+@pytest.mark.parametrize(("known_of", "breaks"), [(by_number, "lost"), (by_number_alone, "lost")])
+def test_the_search_finds_what_is_wrong_with(known_of: Callable[[QuietBatch], QuietBatch], breaks: str) -> None:
+    machine = type("Wrong", (QuietBatches,), {"known_of": staticmethod(known_of)})
+    hasty = settings(
+        max_examples=1_000,
+        stateful_step_count=40,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    with pytest.raises(AssertionError, match=breaks):
+        run_state_machine_as_test(machine, settings=hasty)
