@@ -1,7 +1,8 @@
 """What event time costs: the same count by windows, under our watermark and under Spark's. Streaming, in one micro-batch.
 
 A family of ``command``. Ours is ``sg.with_event_time``, the minimum over the partitions, Spark's is ``withWatermark``; each reads with its own
-source. The event time is the record's own timestamp, a header, or a number in the JSON of the value. The figure is the speed of the trigger that
+source. The event time is the record's own timestamp, a header (ours reads it with the option ``eventTimeHeader``, Spark's source has no such thing), or a
+number in the JSON of the value. The figure is the speed of the trigger that
 reads, as in ``queries``; those that only move the watermark afterwards, two of ours and one of Spark's, come with the next records otherwise. Counts
 must add up: nothing may be late.
 """
@@ -30,12 +31,24 @@ class _From:
     """Where the event time comes from.
 
     Args:
-        column: its expression, over the columns of the source.
-        options: of the source.
+        column: its expression, over the columns of Spark's source.
+        options: of Spark's source.
+        our_column: over the columns of ours; ``None``: the same.
+        our_options: of ours; ``None``: the same.
     """
 
     column: str
     options: Mapping[str, str]
+    our_column: str | None = None
+    our_options: Mapping[str, str] | None = None
+
+    def column_of(self, name: str) -> str:
+        """The expression for a source."""
+        return self.our_column if name == OURS and self.our_column is not None else self.column
+
+    def options_of(self, name: str) -> Mapping[str, str]:
+        """The options of a source."""
+        return self.our_options if name == OURS and self.our_options is not None else self.options
 
 
 _TIMES: Mapping[str, _From] = {
@@ -43,6 +56,8 @@ _TIMES: Mapping[str, _From] = {
     "a header": _From(
         f"timestamp_millis(cast(cast(map_from_entries(headers)['{EVENT_TIME_HEADER}'] as string) as long))",
         {"includeHeaders": "true"},
+        "eventTime",
+        {"eventTimeHeader": EVENT_TIME_HEADER},
     ),
     "the payload": _From("timestamp_millis(cast(get_json_object(cast(value as string), '$.id') as long))", {}),
 }
@@ -54,8 +69,8 @@ def event_time(bench: Bench) -> Iterator[Row]:
     topic = bench.topic(spec)
 
     def speed(name: str, time: _From) -> float:
-        transform = partial(_counted, name == OURS, time.column)
-        run = stream_read(bench, name, topic, spec.records, transform, **time.options)
+        transform = partial(_counted, name == OURS, time.column_of(name))
+        run = stream_read(bench, name, topic, spec.records, transform, **time.options_of(name))
         if run.observed.get("n") != spec.records:
             raise WrongCount(f"{run.observed.get('n')} were counted where {spec.records} should")
         return run.records / run.trigger_s
@@ -67,9 +82,10 @@ def event_time(bench: Bench) -> Iterator[Row]:
 
 
 def _counted(is_ours: bool, column: str, frame: DataFrame) -> DataFrame:
-    if column != "timestamp":
+    is_there = column in frame.columns
+    if not is_there:
         frame = frame.withColumn("at", F.expr(column))
-    at = "timestamp" if column == "timestamp" else "at"
+    at = column if is_there else "at"
     # What is not counted is not carried along: users select, too.
     frame = frame.select("topic", "partition", "offset", at)
     timed = sg.with_event_time(frame, at, watermark=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)

@@ -21,14 +21,16 @@ START_MS = 1_357_016_400_000
 MINUTE_MS = 60_000
 
 
-def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]]) -> None:
-    """Writes one flight for each minute, by partition: as the record's timestamp, and as JSON in its value."""
+def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]], *, stamped: bool = True) -> None:
+    """Writes one flight for each minute, by partition: as a header, as JSON in its value, and as the record's timestamp if that is wanted."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for partition, of in minutes.items():
         for minute in of:
             at_ms = START_MS + minute * MINUTE_MS
             value = f'{{"carrier": "UA", "dep_ms": {at_ms}}}'
-            producer.produce(topic, value=value, partition=partition, timestamp=at_ms)
+            headers: dict[str, str | bytes | None] = {"dep_ms": str(at_ms)}
+            timestamp = at_ms if stamped else time.time_ns() // 1_000_000
+            producer.produce(topic, value=value, partition=partition, timestamp=timestamp, headers=headers)
     assert producer.flush(30) == 0
 
 

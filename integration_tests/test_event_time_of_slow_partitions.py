@@ -84,3 +84,21 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         )
         # The silent partition held nothing back: one idle timeout, and two triggers of what two busy cores take for one.
         assert seconds < 2 + 2 * 10
+
+
+def test_W11_the_source_tells_the_time_of_a_header(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(2, retention_ms="-1")
+    depart(bootstrap, topic, {0: HOUR, 1: HOUR[:31]}, stamped=False)
+    options = sharing(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
+    timed = sg.with_event_time(departures(spark, options), "eventTime", watermark="0s")
+    with closing(windows(timed, "eventTime")) as closed:
+        wait_until_read(bootstrap, topic, 2, group)
+        wait_until_closed(closed, 20)
+        assert closed.query is not None
+        plan = closed.query._jsq.streamingQuery().lastExecution().optimizedPlan()
+        assert not [node.nodeName() for node in nodes(plan) if "Python" in node.nodeName()], (
+            "nothing else passes Python"
+        )
+        assert closed.flights == dict.fromkeys(range(0, 25, 5), 10)

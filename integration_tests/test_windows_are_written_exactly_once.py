@@ -28,6 +28,7 @@ from streamgroups_spark.batch_seen import batch_seen
 from streamgroups_spark.registering import SESSION
 
 HOUR = range(60)
+SINKS = ("kafka", "postgres", "delta")
 #: What is closed when the flights up to minute 31 have left, and when all have.
 HALF = dict.fromkeys(range(0, 30, 5), 10)
 WHOLE = dict.fromkeys(range(0, 60, 5), 10)
@@ -58,7 +59,7 @@ def in_kafka(bootstrap: str, topic: str) -> list[tuple[int, int]]:
     return [(int(begins_ms), int(flights)) for begins_ms, flights in values]
 
 
-@pytest.fixture(params=["kafka", "postgres", "delta"])
+@pytest.fixture
 def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path) -> Board:
     """Each of the sinks."""
     if request.param == "kafka":
@@ -82,7 +83,9 @@ def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..
     return Board(sg.DeltaSink(uri=path), in_delta)
 
 
-@pytest.mark.parametrize("whose", ["ours", "spark's"])
+@pytest.mark.parametrize(
+    ("board", "whose"), [*((sink, "ours") for sink in SINKS), ("kafka", "spark's")], indirect=["board"]
+)
 def test_a_batch_that_reads_nothing_is_run_again(
     spark: SparkSession,
     bootstrap: str,
@@ -130,7 +133,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
 ) -> None:
     """Windows of our own state, which an idle source closes; the program dies between the sink's commit and Spark's note of it."""
     topic, to = new_topic(2, retention_ms="-1"), new_topic(2)
-    asked = {
+    asked: dict[str, Any] = {
         "options": sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
         "checkpoint": str(tmp_path / "checkpoint"),
         "event_time": {"watermark": "0s"},

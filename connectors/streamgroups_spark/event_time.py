@@ -28,6 +28,8 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.importing import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.groups.subscription import Subscription, Topics
+from streamgroups_spark import header_time
 from streamgroups_spark.kept_times import keep, streams
 from streamgroups_spark.options import parse
 from streamgroups_spark.plans import analyzed, leaves, nodes, source_name
@@ -38,6 +40,8 @@ from streamgroups_spark.time_source import options_of
 
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+#: Columns of the source that are times.
+_READ = ("timestamp", header_time.COLUMN)
 #: What tells where a record comes from.
 _PLACE = ("topic", "partition", "offset")
 
@@ -58,7 +62,7 @@ def with_event_time(
 
     Args:
         df: made from one ``format("streamgroups")``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
-            source's own column ``timestamp``.
+            source's own column ``timestamp``, or its ``eventTime``.
         column: the event time, a timestamp. Rows where it is null say nothing of time.
         watermark: how far behind the latest record of a partition time is: ``"10s"``; negative: ahead of it. Option ``delay``.
         partition_idle_timeout: for how long a partition with nothing unread holds time back. Option ``partitionIdleTimeout``.
@@ -90,12 +94,13 @@ def with_event_time(
     _check_plan(df)
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
     settings = checked_settings(options)
-    group_id = str(parse(source, streaming=True).group_id)
+    parsed = parse(source, streaming=True)
+    group_id = str(parsed.group_id)
     known = {**streams(), group_id: settings}
     check_imports(known)
-    stream = StreamTime(group_id, settings, uuid.uuid4().hex[:12], _is_own_timestamp(df, column))
-    if not stream.by_reader:
-        df = _told(df, column, stream.told_by)
+    stream = StreamTime(group_id, settings, uuid.uuid4().hex[:12], _read_column(df, column))
+    if stream.read_column is None:
+        df = _told(df, column, stream.told_by, parsed.subscription)
     keep(stream)
     return _punctuated(df, column, options_of(way_of(group_id, known), options))
 
@@ -120,15 +125,17 @@ def _filled(name: str, column: str, schema: StructType) -> Column:
     return (F.col("time") if name == column else F.lit(None).cast(schema[name].dataType)).alias(name)
 
 
-def _told(df: DataFrame, column: str, told_by: str) -> DataFrame:
-    """With a stage that tells event times, computed from whatever they are computed from."""
+def _told(df: DataFrame, column: str, told_by: str, subscription: Subscription) -> DataFrame:
+    """With event times that are told, computed from whatever they are computed from."""
     missing = [name for name in _PLACE if name not in df.columns]
     if missing:
         raise InvalidOption(
             f"The DataFrame has no column {', '.join(map(repr, missing))}, so nobody can tell which partition's time '{column}' is.",
             remedy="Call with_event_time before you select them away.",
         )
-    return df.mapInArrow(telling(column, told_by, tell_of(df.sparkSession)), df.schema)
+    only = subscription.names if isinstance(subscription, Topics) else ()
+    topic = only[0] if len(only) == 1 else None
+    return df.withColumn(column, telling(F.col(column), told_by, tell_of(df.sparkSession), topic))
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -192,12 +199,13 @@ def _check_plan(df: DataFrame) -> None:
             raise InvalidOption("The DataFrame has a watermark already.", remedy="Leave withWatermark out.")
 
 
-def _is_own_timestamp(df: DataFrame, column: str) -> bool:
-    """Whether the event time is the source's own column ``timestamp``, which its tasks can tell as they read."""
+def _read_column(df: DataFrame, column: str) -> str | None:
+    """The column of the source that the event time is, unchanged, if it has one that tells it; its tasks can tell it as they read."""
     plan = analyzed(df)
     output, own = plan.output(), next(leaves(plan)).output()
-    expr_ids = {own.apply(i).exprId().toString() for i in range(own.size()) if own.apply(i).name() == "timestamp"}
-    return any(
-        output.apply(i).name() == column and output.apply(i).exprId().toString() in expr_ids
-        for i in range(output.size())
-    )
+    own_ids = {own.apply(i).exprId().toString(): str(own.apply(i).name()) for i in range(own.size())}
+    if not {*_PLACE} <= {*own_ids.values()}:
+        return None
+    named = [output.apply(i) for i in range(output.size()) if output.apply(i).name() == column]
+    found = own_ids.get(named[0].exprId().toString()) if named else None
+    return found if found in _READ else None

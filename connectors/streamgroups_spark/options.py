@@ -41,6 +41,7 @@ _NAMES = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "eventTimeHeader",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -65,6 +66,7 @@ class SourceOptions:
         max_task_offsets: the option ``maxRecordsPerPartition``.
         fail_on_data_loss: whether offsets that are gone fail the query.
         include_headers: whether there is a column ``headers``.
+        event_time_header: the header of which there is a column ``eventTime``; ``None``: there is none.
         poll_timeout_ms: how long a reader may get nothing from a partition.
         attempts: how often offsets are asked for.
         retry_interval_ms: how long to wait in between.
@@ -86,6 +88,7 @@ class SourceOptions:
     max_task_offsets: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    event_time_header: str | None
     poll_timeout_ms: int
     attempts: int
     retry_interval_ms: int
@@ -148,6 +151,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
         fail_on_data_loss=flag(known, "failOnDataLoss", default=True),
         include_headers=flag(known, "includeHeaders", default=False),
+        event_time_header=_event_time_header(known),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
@@ -203,6 +207,15 @@ def _subscription(known: Mapping[str, str]) -> Subscription:
             f"Option 'subscribe' is '{value}', which names no topic.", remedy="Name topics, separated by commas."
         )
     return Topics(topics)
+
+
+def _event_time_header(known: Mapping[str, str]) -> str | None:
+    header = known.get("eventTimeHeader")
+    if header is not None and not header.strip():
+        raise InvalidOption(
+            f"Option 'eventTimeHeader' is '{header}', which is empty.", remedy="Name a header, or leave it out."
+        )
+    return header
 
 
 def _pattern(value: str) -> re.Pattern[str]:

@@ -102,9 +102,10 @@ class RunningQuery:
         self._answering = Answering(session, self._answer)
 
     @property
-    def told_by(self) -> str | None:
-        """Under which name the source's tasks tell the event times that they read; ``None`` if nobody asks them."""
-        return self._stream.told_by if self._stream is not None and self._stream.by_reader else None
+    def tells(self) -> tuple[str, str] | None:
+        """Under which name the source's tasks tell the event times that they read, and of which column; ``None`` if nobody asks them."""
+        stream = self._stream
+        return None if stream is None or stream.read_column is None else (stream.told_by, stream.read_column)
 
     def _query_time(self, stream: StreamTime, board: KafkaBoard | None) -> QueryTime:
         def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:

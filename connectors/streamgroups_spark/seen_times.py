@@ -2,7 +2,7 @@
 
 Spark adds what a task has told before it takes the task for done, from any machine of a cluster; so when a batch has ended,
 all of it is known. What the source's own tasks read is measured as it is read (:func:`measured`); an event time that is computed from the
-payload, by a stage behind them (:func:`telling`). Both work on whole Arrow columns. Source: SEMANTICS W2; Spark's ``AccumulatorParam``.
+payload, by a function of it (:func:`telling`). Both work on whole Arrow columns. Source: SEMANTICS W2; Spark's ``AccumulatorParam``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import TimestampType
 
 from streamgroups.event_time.seen import Seen
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -112,12 +114,13 @@ def new_tell(spark: SparkSession, keep: Callable[[Told], None]) -> Tell:
     return Tell(spark.sparkContext.accumulator([], SeenParam(keep)))
 
 
-def seen_in(batch: pa.RecordBatch, column: str) -> list[Seen]:
+def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> list[Seen]:
     """What one Arrow batch says: of each of its partitions, how many records have an event time, and the latest.
 
     Args:
         batch: with ``topic``, ``partition`` and ``offset``.
         column: the event time, a timestamp.
+        topic: of all records; then there need be no column for it.
 
     >>> from datetime import datetime
     >>> day = pa.array([datetime(1970, 1, 2), None], pa.timestamp("us", "UTC"))
@@ -127,11 +130,16 @@ def seen_in(batch: pa.RecordBatch, column: str) -> list[Seen]:
     if not batch.num_rows:
         return []
     times_ms = batch.column(column).cast(pa.timestamp("ms", batch.column(column).type.tz), safe=False).cast(pa.int64())
-    columns = {name: batch.column(name) for name in ("topic", "partition", "offset")}
-    table = pa.table({**columns, "time": times_ms})
-    grouped = table.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("time", "count"), ("time", "max")])
+    place = ["partition"] if topic is not None else ["topic", "partition"]
+    table = pa.table({name: batch.column(name) for name in (*place, "offset")} | {"time": times_ms})
+    grouped = table.group_by(place).aggregate([("offset", "min"), ("time", "count"), ("time", "max")])
     return [
-        Seen(TopicPartition(row["topic"], row["partition"]), row["offset_min"], row["time_count"], row["time_max"])
+        Seen(
+            TopicPartition(topic or row["topic"], row["partition"]),
+            row["offset_min"],
+            row["time_count"],
+            row["time_max"],
+        )
         for row in grouped.to_pylist()
         if row["time_count"]
     ]
@@ -152,16 +160,22 @@ def measured(batches: Iterator[pa.RecordBatch], column: str, told_by: str, tell:
         yield batch
 
 
-def telling(column: str, told_by: str, tell: Tell) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A stage of a query (``mapInArrow``) that changes nothing and tells the event times that pass.
+def telling(column: Column, told_by: str, tell: Tell, topic: str | None) -> Column:
+    """An event time that is told as it is computed. Its rows pass through Python with nothing but their time and place.
 
     Args:
-        column: the event time.
+        column: the event time. The DataFrame has ``partition`` and ``offset``.
         told_by: under which name to tell.
         tell: how.
+        topic: of all records; ``None``: the DataFrame has ``topic``, too.
     """
+    names = ["partition", "offset"] if topic is not None else ["partition", "offset", "topic"]
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return measured(batches, column, told_by, tell)
+    def passing(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for times, *place in columns:
+            tell(told_by, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
+            yield times
 
-    return stage
+    # Spark may neither leave it out nor compute it twice, nor filter before it.
+    told: Column = arrow_udf(passing, TimestampType()).asNondeterministic()(column, *names)
+    return told

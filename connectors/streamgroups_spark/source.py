@@ -45,6 +45,7 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.fetching import ReadSettings
 from streamgroups_kafka.range_reader import read_ranges
+from streamgroups_spark import header_time
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.seen_times import Tell, measured
 from streamgroups_spark.worker_socket import acknowledge_at_once
@@ -74,8 +75,8 @@ class RangesPartition(InputPartition):
     """One task: the ranges it reads."""
 
     ranges: tuple[OffsetRange, ...]
-    #: Under which name the task tells the event times that it reads; ``None`` if it does not.
-    told_by: str | None = None
+    #: Under which name the task tells the event times that it reads, and of which column; ``None`` if it does not.
+    tells: tuple[str, str] | None = None
 
     # InputPartition sets ``value``; a frozen dataclass has its own fields instead.
 
@@ -105,20 +106,24 @@ class StreamGroupsDataSource(DataSource):
         columns = dict(_COLUMNS)
         if self.options.get("includeHeaders", "false").strip().lower() == "true":
             columns["headers"] = _HEADERS
+        if self.options.get("eventTimeHeader") is not None:
+            columns[header_time.COLUMN] = "timestamp"
         return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query. Made in several processes: it does nothing until it is called."""
         try:
             options = parse(self.options, streaming=True)
-            return StreamReader(options, _checked(schema), _packing(options, self.parallelism), self.session, self.tell)
+            return StreamReader(
+                options, _checked(schema, options), _packing(options, self.parallelism), self.session, self.tell
+            )
         except InvalidOption as refusal:
             return RefusedStream(refusal)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader of a batch query."""
         options = parse(self.options, streaming=False)
-        return BatchReader(options, _checked(schema), _packing(options, self.parallelism))
+        return BatchReader(options, _checked(schema, options), _packing(options, self.parallelism))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a streaming query to Kafka. Made in two processes for each batch.
@@ -212,17 +217,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
         tasks = self._running().tasks(start, end)
-        told_by = self._query.told_by if self._query is not None else None
-        return [RangesPartition(ranges, told_by) for ranges in tasks]
+        tells = self._query.tells if self._query is not None else None
+        return [RangesPartition(ranges, tells) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        settings = _read_settings(self._options, self._group_id)
-        batches = read_ranges(partition.ranges, _arrow_schema(self._schema), settings)
-        if partition.told_by is None or self._tell is None:
+        batches = _read(partition.ranges, self._schema, self._options, self._group_id)
+        if partition.tells is None or self._tell is None:
             return batches
-        return measured(batches, "timestamp", partition.told_by, self._tell)
+        told_by, column = partition.tells
+        return measured(batches, column, told_by, self._tell)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: ``latestOffset`` says earlier, and for the last batch too, that a batch is done."""
@@ -274,7 +279,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        return read_ranges(partition.ranges, _arrow_schema(self._schema), _read_settings(self._options, self._group_id))
+        return _read(partition.ranges, self._schema, self._options, self._group_id)
 
 
 def _refuse_if_never_right(options: Mapping[str, str]) -> None:
@@ -289,13 +294,15 @@ def _refuse_if_never_right(options: Mapping[str, str]) -> None:
             raise (refusal if has_group else batch_refusal) from None
 
 
-def _checked(schema: StructType) -> StructType:
+def _checked(schema: StructType, options: SourceOptions) -> StructType:
     """A schema the user gave must be a choice of our columns.
 
     Raises:
         InvalidOption: if it names a column or a type that there is not.
     """
     types = {**_COLUMNS, "headers": _HEADERS}
+    if options.event_time_header is not None:
+        types[header_time.COLUMN] = "timestamp"
     for field in schema.fields:
         if types.get(field.name) != field.dataType.simpleString():
             raise InvalidOption(
@@ -326,13 +333,16 @@ def _tell_ignored(options: SourceOptions) -> None:
         logger.warning("Without effect here: %s", ", ".join(options.ignored))
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    return to_arrow_schema(schema, timezone="UTC")
+def _read(
+    ranges: Sequence[OffsetRange], schema: StructType, options: SourceOptions, group_id: str
+) -> Iterator[pa.RecordBatch]:
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    settings = ReadSettings(options.client, group_id, options.fail_on_data_loss, options.poll_timeout_ms)
+    batches = read_ranges(ranges, header_time.read_schema(wanted), settings)
+    if options.event_time_header is None or header_time.COLUMN not in wanted.names:
+        return batches
+    return header_time.with_times(batches, wanted, options.event_time_header)
 
 
 def _packing(options: SourceOptions, parallelism: int) -> Packing:
     return Packing(parallelism, options.min_tasks, options.max_task_offsets)
-
-
-def _read_settings(options: SourceOptions, group_id: str) -> ReadSettings:
-    return ReadSettings(options.client, group_id, options.fail_on_data_loss, options.poll_timeout_ms)

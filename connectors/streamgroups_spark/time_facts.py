@@ -23,13 +23,13 @@ class StreamTime:
         group_id: the group that reads it: its name.
         settings: the rules.
         told_by: under which name tasks tell what they see.
-        by_reader: whether the tasks of the source do, because event time is the record's own timestamp; else a stage behind them.
+        read_column: the column of the source that is the event time, so that its tasks tell it as they read; ``None``: it is computed behind them.
     """
 
     group_id: str
     settings: TimeSettings
     told_by: str
-    by_reader: bool
+    read_column: str | None
 
 
 @dataclass(frozen=True, slots=True)
