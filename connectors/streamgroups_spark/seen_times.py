@@ -176,6 +176,8 @@ def telling(column: Column, told_by: str, tell: Tell, topic: str | None) -> Colu
             tell(told_by, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
             yield times
 
+    # Its stubs do not know that type hints say which kind of function it is; at run time Spark wants them.
+    udf = arrow_udf(passing, TimestampType())  # type: ignore[call-overload]
     # Spark may neither leave it out nor compute it twice, nor filter before it.
-    told: Column = arrow_udf(passing, TimestampType()).asNondeterministic()(column, *names)
+    told: Column = udf.asNondeterministic()(column, *names)
     return told
