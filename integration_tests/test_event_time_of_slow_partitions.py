@@ -74,6 +74,8 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         each_window = dict.fromkeys(range(0, 60, 5), 10)
         assert kept.flights == each_window, "nothing is lost"
         check_plan(kept.query)
+        # Spark tells of a batch when it has ended, which is after its rows were seen here.
+        wait_until(lambda: sum(moment.closed for moment in recorded.moments) >= 12, "all closings are recorded")
         recorded.close()
         recorded.write_html(tmp_path / "time.html")
         page = (tmp_path / "time.html").read_text()
