@@ -27,6 +27,7 @@ from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.staging import StagingSink
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.worker_begins import task_begins
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class LedgerDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a streaming query. Made in two processes for each batch."""
+        task_begins()
         checkpoint = self.options.get("checkpointLocation")
         if not checkpoint:
             raise InvalidOption(
@@ -113,6 +115,7 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
         """In a task: stages what it has."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
+        task_begins()
         if self._is_written:
             # Spark needs the batch again for its state; its output is there.
             for _ in iterator:

@@ -21,6 +21,7 @@ from pyspark.sql.types import TimestampType
 
 from streamgroups.event_time.seen import Seen
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.worker_begins import task_begins
 
 Told: TypeAlias = list[tuple[str, Seen]]
 
@@ -172,6 +173,7 @@ def telling(column: Column, told_by: str, tell: Tell, topic: str | None) -> Colu
     names = ["partition", "offset"] if topic is not None else ["partition", "offset", "topic"]
 
     def passing(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        task_begins()
         for times, *place in columns:
             tell(told_by, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
             yield times

@@ -48,7 +48,7 @@ from streamgroups_kafka.range_reader import read_ranges
 from streamgroups_spark import header_time
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.seen_times import Tell, measured
-from streamgroups_spark.worker_socket import acknowledge_at_once
+from streamgroups_spark.worker_begins import task_begins
 
 if TYPE_CHECKING:
     from streamgroups_spark.micro_batches import MicroBatches
@@ -134,6 +134,7 @@ class StreamGroupsDataSource(DataSource):
         from streamgroups_spark.kafka_sink import KafkaStreamWriter
         from streamgroups_spark.sink_options import check_output_schema, parse_sink
 
+        task_begins()
         options = parse_sink(self.options)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)
@@ -184,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Runs in workers, before they get their partition."""
         self.__dict__.update(state)
-        acknowledge_at_once()
+        task_begins()
 
     def initialOffset(self) -> dict[str, Any]:
         """See :meth:`MicroBatches.initial_offset`."""
@@ -227,6 +228,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.tells is None or self._tell is None:
             return batches
         told_by, column = partition.tells
+        if column not in self._schema.names:
+            # It is another query of the group whose event time is told.
+            return batches
         return measured(batches, column, told_by, self._tell)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -257,7 +261,7 @@ class BatchReader(DataSourceReader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Runs in workers, before they get their partition."""
         self.__dict__.update(state)
-        acknowledge_at_once()
+        task_begins()
 
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up where to start and to end, and packs what lies between into tasks."""

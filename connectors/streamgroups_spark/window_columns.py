@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
+from streamgroups_spark.worker_begins import task_begins
 
 #: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
 PACKED = "bucket INT, records BINARY, starts ARRAY<BIGINT>"
@@ -85,6 +86,7 @@ class Pack:
         self._plan = plan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task_begins()
         starts: set[int] = set()
         found = False
         for batch in batches:
@@ -112,6 +114,7 @@ class Unpack:
         self._schema = plan.output
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task_begins()
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 table = from_bytes(data)

@@ -28,6 +28,7 @@ from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
 from streamgroups_spark.window_columns import WindowPlan, from_bytes, length_ms, to_bytes
 from streamgroups_spark.window_step import step
+from streamgroups_spark.worker_begins import task_begins
 
 EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"
 
@@ -49,6 +50,7 @@ class WindowProcessor(StatefulProcessor):
         self._plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        task_begins()
         self._handle = handle
         self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT, form STRING")
         self._panes = handle.getMapState("panes", "start_ms BIGINT", "panes BINARY")
