@@ -107,7 +107,7 @@ class MicroBatches:
         self._joining.check(offset)
         if not self._joining.others_read:
             self._start(offset)
-        return encode(offset)
+        return self._encoded(offset)
 
     def run_until_now(self) -> None:
         """From now on, read only what is there now (the trigger ``availableNow``)."""
@@ -126,7 +126,7 @@ class MicroBatches:
         start = decode(start_json)
         self._joining.check(start)
         if self._is_to_warm_up(limited=limited):
-            return encode(replace(start, warm_ups=start.warm_ups + 1))
+            return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
         if self._times is not None:
             self._times.finished(member.membership, start.number)
@@ -157,7 +157,7 @@ class MicroBatches:
         self._unread.was_some()
         self._joining.was_read(read)
         self._unread.ask_sizes(batch.ranges)
-        return encode(self._batch)
+        return self._encoded(self._batch)
 
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         """The ranges of the batch that ends at ``end_json``, packed into tasks.
@@ -317,6 +317,9 @@ class MicroBatches:
         return stopped
 
     # ---- planning ----------------------------------------------------------------------------------------------------
+
+    def _encoded(self, offset: BatchOffset) -> dict[str, Any]:
+        return encode(replace(offset, group_id=self._group_id))
 
     def _limits(self, limited: bool) -> Limits:
         if not limited:

@@ -29,7 +29,7 @@ def fingerprint(batch: BatchOffset) -> str:
     >>> fingerprint(BatchOffset(1)) == fingerprint(BatchOffset(1, warm_ups=2)) != fingerprint(BatchOffset(2))
     True
     """
-    logged = json.dumps(encode(replace(batch, warm_ups=0)), sort_keys=True)
+    logged = json.dumps(encode(replace(batch, warm_ups=0, group_id=None)), sort_keys=True)
     return hashlib.sha256(logged.encode()).hexdigest()[:16]
 
 

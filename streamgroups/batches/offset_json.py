@@ -7,11 +7,12 @@ from the batch before it, and a replay after a crash must read exactly the same 
 
 Version 1::
 
-    {"version": 1, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}}}
+    {"version": 1, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}}, "group": "board"}
 
 ``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
-that the query owned then and had nothing to read from. ``warm_ups`` is there if batches without records followed, which say
-nothing else: a query starts its workers before it joins others.
+that the query owned then and had nothing to read from. ``group`` is whom it reads for: two groups may read the same ranges in
+batches of the same number, and a sink must not take one's for the other's. ``warm_ups`` is there if batches without records
+followed, which say nothing else: a query starts its workers before it joins others.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ class BatchOffset:
         ranges: what the batch reads.
         resting: next offsets of the owned partitions it does not read.
         warm_ups: how many batches that read nothing have followed in all.
+        group_id: the group it reads for; ``None`` in checkpoints of early versions.
     """
 
     number: int
     ranges: tuple[OffsetRange, ...] = ()
     resting: Mapping[TopicPartition, int] = field(default_factory=dict)
     warm_ups: int = 0
+    group_id: str | None = None
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
@@ -63,6 +66,8 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
     for tp, next_offset in sorted(offset.resting.items()):
         resting[tp.topic][str(tp.partition)] = next_offset
     encoded = {"version": VERSION, "n": offset.number, "ranges": dict(ranges), "resting": dict(resting)}
+    if offset.group_id is not None:
+        encoded["group"] = offset.group_id
     return {**encoded, "warm_ups": offset.warm_ups} if offset.warm_ups else encoded
 
 
@@ -102,7 +107,10 @@ def decode(json_object: Any) -> BatchOffset:
                 for partition, next_offset in by_partition.items()
             },
             warm_ups=int(json_object.get("warm_ups", 0)),
+            group_id=json_object.get("group"),
         )
+        if not isinstance(offset.group_id, str | None):
+            raise TypeError("the group is no text")
         if min(offset.number, offset.warm_ups, *offset.resting.values(), 0) < 0:
             raise ValueError("a negative number")
     except (KeyError, TypeError, ValueError, AttributeError, InvalidOption) as e:

@@ -30,6 +30,8 @@ MEANT = {
             {TopicPartition("flights", 3): 40, TopicPartition("orders", 0): 0},
         ),
         "nothing was left": BatchOffset(8, (), {TopicPartition("flights", 3): 40}),
+        "for a group": BatchOffset(8, group_id="board"),
+        "after warming up": BatchOffset(0, warm_ups=1, group_id="board"),
     },
 }
 
@@ -88,6 +90,7 @@ def test_what_a_newer_version_wrote_is_refused() -> None:
     "damage",
     [
         {"n": None},
+        {"group": 7},
         {"n": -1},
         {"ranges": None},
         {"ranges": {"t": {"0": [5]}}},

@@ -44,7 +44,13 @@ class TestCallsOfAQuery:
     def test_S1_the_first_offset_comes_from_joining_and_reads_nothing(self, world: World) -> None:
         world.produce(3, 2)
         run = Run(world, "alice")
-        assert run.source.initial_offset() == {"version": 1, "n": 0, "ranges": {}, "resting": {}}
+        assert run.source.initial_offset() == {
+            "version": 1,
+            "n": 0,
+            "ranges": {},
+            "resting": {},
+            "group": "airline",
+        }
         assert set(world.group.owners().values()) == {"alice"}
         assert Kind.PLANNED not in kinds(run)
 
@@ -71,7 +77,7 @@ class TestCallsOfAQuery:
         run = Run(world, "alice").start()
         run.batch()
         assert run.checkpoint.offsets == [
-            '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}}'
+            '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}, "group": "airline"}'
         ]
 
     def test_the_same_batch_has_the_same_tasks_however_often_it_is_asked_for(self, world: World) -> None:
