@@ -86,8 +86,10 @@ class MemberState:
         #: The batch that a sink commits, or has committed.
         self._given_to_sink: int | None = None
         self._written: int | None = None
-        #: Where the group is ahead of what is read, which a sink wrote before a restart.
-        self._rewound: frozenset[TopicPartition] = frozenset()
+        #: Where the group stands, ahead of what is read: a sink wrote that before a restart.
+        self._rewound: dict[TopicPartition, int] = {}
+        #: Committed offsets that are a sink's, and have its mark.
+        self._sinks: dict[TopicPartition, int] = {}
         #: What went wrong last, in the words of the client; written by the owner thread only.
         self.last_trouble = ""
 
@@ -126,9 +128,12 @@ class MemberState:
             self._membership, to_commit = self._membership.finish(number)
             if had is not self._membership.in_flight:
                 self._record(Kind.FINISHED, offsets=to_commit, batch=number)
-            self._rewound = frozenset()
-            if self._written == number and not self._doubtful:
-                # The mark that the sink has left beside the offsets stays.
+            self._rewound = {}
+            is_written = self._written == number
+            if is_written:
+                self._sinks.update(to_commit)
+            if is_written and not self._doubtful:
+                # The sink's commit is the group's; in doubt it is repeated, with its mark, for the answer's sake.
                 self._record(Kind.COMMITTED, offsets=to_commit)
             else:
                 self.commit_soon(to_commit)
@@ -172,8 +177,9 @@ class MemberState:
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Positions of owned partitions change, and the group's do not."""
         with self._changed:
-            before = self._membership.owned
-            self._rewound |= {tp for tp, n in next_offsets.items() if tp in before and n < before[tp].next_offset}
+            stands = {tp: owned.next_offset for tp, owned in self._membership.owned.items()}
+            back = {tp: stands[tp] for tp, n in next_offsets.items() if tp in stands and n < stands[tp]}
+            self._rewound = back | self._rewound
             self._membership = self._membership.move(next_offsets)
 
     def move(self, next_offsets: Mapping[TopicPartition, int]) -> None:
@@ -253,6 +259,7 @@ class MemberState:
             self._membership = self._membership.assign(positions)
             if positions:
                 self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
+            self._sinks.update({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN})
             # What has just been decided is committed at once: the next to ask must not decide anew (G2).
             self.commit_soon({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING})
 
@@ -279,7 +286,8 @@ class MemberState:
             offsets = self._next_offsets(gone)
             self._membership, abandoned = self._membership.release(gone)
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp not in gone}
-            self._rewound -= gone
+            self._rewound = {tp: n for tp, n in self._rewound.items() if tp not in gone}
+            self._sinks = {tp: n for tp, n in self._sinks.items() if tp not in gone}
             self._doubtful = self._doubtful and bool(self._membership.owned)
             # Recorded before the group hears of it, so that histories never show two owners where there was one.
             self._record(kind, offsets=offsets, ranges=abandoned, note=note)
@@ -297,6 +305,11 @@ class MemberState:
         with self._changed:
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
             return dict(self._to_commit)
+
+    def is_of_a_sink(self, topic_partition: TopicPartition, next_offset: int) -> bool:
+        """Whether a sink has committed this before: a commit that repeats it must not lose its mark."""
+        with self._changed:
+            return self._sinks.get(topic_partition) == next_offset
 
     def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """The group has accepted a commit: so we are still a member."""
@@ -321,13 +334,10 @@ class MemberState:
     def _next_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
 
-    @property
-    def _of_sinks(self) -> frozenset[TopicPartition]:
-        """The partitions whose committed offsets are a sink's, until its batch is finished."""
+    def _given_away(self) -> frozenset[TopicPartition]:
+        """The partitions whose offsets a sink commits just now."""
         batch = self._membership.in_flight
-        if batch is None or batch.number != self._given_to_sink:
-            return self._rewound
-        return self._rewound | frozenset(batch.topic_partitions)
+        return frozenset() if batch is None or batch.number != self._given_to_sink else batch.topic_partitions
 
     def _note_silence(self) -> None:
         now_s = self._clock_s()
@@ -339,8 +349,7 @@ class MemberState:
                 now_s - self._last_seen_s,
             )
         if self._doubtful:
-            sinks = self._of_sinks
-            for tp, owned in self._membership.owned.items():
-                if tp not in sinks:
-                    self._to_commit.setdefault(tp, owned.next_offset)
+            for tp in self._membership.owned.keys() - self._given_away():
+                # Where the group stands already, for the answer's sake.
+                self._to_commit.setdefault(tp, self._rewound.get(tp, self._membership.owned[tp].next_offset))
         self._last_seen_s = now_s

@@ -23,7 +23,7 @@ from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
@@ -269,7 +269,8 @@ class ConsumerOwner:
         if not due:
             return True
         try:
-            results = consumer.commit(offsets=[_theirs(tp, n, self._mark) for tp, n in due.items()], asynchronous=False)
+            offsets = [_theirs(tp, n, self._mark_of(tp, n)) for tp, n in due.items()]
+            results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:
             errors = [e.args[0]]
@@ -277,6 +278,9 @@ class ConsumerOwner:
             return self._on_commit_refused(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
         self._state.committed(due)
         return True
+
+    def _mark_of(self, tp: TopicPartition, next_offset: int) -> str:
+        return self._mark + WRITTEN if self._state.is_of_a_sink(tp, next_offset) else self._mark
 
     def _commit_last(self, consumer: Consumer) -> None:
         """Before leaving: a commit refused because of a rebalance is tried again, for a moment."""

@@ -176,19 +176,47 @@ class TestASinkThatCommits:
         state.committed(state.due())
         assert state.standing_to_commit().claim is not None
 
-    def test_what_is_read_again_though_it_is_written_is_left_alone_too(self, shared: Shared) -> None:
+    @pytest.mark.parametrize("others", [{P1: 7}, {}])
+    def test_what_is_read_again_though_it_is_written_is_asked_for_where_the_group_stands(
+        self, others: dict[TopicPartition, int]
+    ) -> None:
         """State is built anew of a batch that was written before a restart: the group is ahead of what is read."""
         again = Shared()
-        again.state.assign({P0: Owned(9, Origin.WRITTEN), P1: Owned(7)})
+        again.state.claim = GroupClaim("airline", 7, "alice-1")
+        again.state.assign({P0: Owned(9, Origin.WRITTEN)})
+        again.state.let_go({P1} - others.keys(), Kind.RELEASED)
         again.turn()
         again.state.rewind({P0: 5, P1: 7})
         again.state.plan(1, self.BATCH)
         again.now_s += 3.5
         again.turn()
-        assert again.state.due() == {P1: 7}
-        again.state.committed({P1: 7})
+        assert again.state.standing.claim is None
+        assert again.state.due() == {P0: 9, **others}
+        assert again.state.is_of_a_sink(P0, 9), "the mark stays"
+        assert not again.state.is_of_a_sink(P1, 7)
+        again.state.committed(again.state.due())
+        assert again.state.standing.claim is not None
         again.state.finish(1)
         assert again.state.due() == {P0: 9}
+        assert again.state.is_of_a_sink(P0, 9)
+
+    def test_the_mark_of_its_commit_stays_when_the_member_repeats_it(self, shared: Shared) -> None:
+        state = shared.state
+        assert state.standing_to_commit().claim is not None
+        state.written(1)
+        state.finish(1)
+        assert state.due() == {}, "the sink has committed it"
+        shared.now_s += 3.5
+        shared.turn()
+        assert state.due() == {P0: 9, P1: 7}
+        assert (state.is_of_a_sink(P0, 9), state.is_of_a_sink(P1, 7)) == (True, False)
+        state.committed(state.due())
+        state.plan(2, [OffsetRange(P0, 9, 12)])
+        state.finish(2)
+        assert state.due() == {P0: 12}
+        assert not state.is_of_a_sink(P0, 12), "this one is the member's own"
+        state.let_go([P0], Kind.RELEASED)
+        assert not state.is_of_a_sink(P0, 9)
 
 
 def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:
