@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange
+from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.history import read_history
 
 Record = tuple[str, int, int]
@@ -169,7 +170,17 @@ def read_committed(bootstrap: str, topic: str) -> list[Found]:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """What a group has committed for a topic.
+    """What a group has committed for a topic."""
+    return {tp.partition: tp.offset for tp in _committed(bootstrap, group, topic)}
+
+
+def committed_metadata(bootstrap: str, group: str, topic: str) -> dict[int, str]:
+    """What a group has noted beside its committed offsets of a topic."""
+    return {tp.partition: metadata_of(tp) for tp in _committed(bootstrap, group, topic)}
+
+
+def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
+    """By partition.
 
     Through a consumer: the admin API's way ends the process while a group has no coordinator yet (librdkafka#5040).
     """
@@ -177,12 +188,12 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=30)
-        return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+        return [tp for tp in found if tp.offset >= 0]
     except KafkaException as e:
         # A new cluster is still making the topic of committed offsets: nothing is committed yet.
         if e.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
             raise
-        return {}
+        return []
     finally:
         consumer.close()
 

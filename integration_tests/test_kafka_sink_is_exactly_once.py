@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from integration_tests.harness import committed, produce, read_committed
+from integration_tests.harness import committed, committed_metadata, produce, read_committed
 from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.groups.joining import WRITTEN
 from streamgroups_kafka.partitioning import partitions_of_keys
 
 N = 400
@@ -173,6 +174,40 @@ def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str
     produce(query.bootstrap, query.topic, N + 10, partitions=4)
     run(query.exactly_once(seen_first, board))
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
+
+
+def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query, new_topic: Callable[..., str]) -> None:
+    """Both read the same ranges in batches of the same numbers; whichever is asked, its own source answers."""
+    boards = [new_topic(2) for _ in range(3)]
+    groups = [f"{query.group}-{i}" for i in range(3)]
+    queries = []
+    try:
+        for board, query.group in zip(boards, groups, strict=True):
+            query.checkpoint = f"{query.checkpoint}-{query.group}"
+            queries.append(query.exactly_once(query.source().select("value"), board).start())
+            queries[-1].processAllAvailable()
+    finally:
+        for each in queries:
+            each.stop()
+    assert [values(query.bootstrap, board) for board in boards] == [ALL] * 3
+    for group in groups:
+        assert committed(query.bootstrap, group, query.topic) == dict.fromkeys(range(4), N // 4)
+        marks = committed_metadata(query.bootstrap, group, query.topic)
+        assert all(WRITTEN in mark for mark in marks.values()), "its own transactions have moved it"
+
+
+def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, new_topic: Callable[..., str]) -> None:
+    """The last batch had no output; what the group knows of the sink has not been lost by that."""
+    board = new_topic(2)
+    first = query.source(membership="exclusive").where(F.col("key").cast("string").cast("int") < 100).select("value")
+    assert run(query.exactly_once(first, board)) >= 3
+    written = values(query.bootstrap, board)
+    assert written == Counter(map(str, range(100)))
+    for file in Path(query.checkpoint).glob("[oc]*s/*[1-9]*"):
+        file.unlink()
+    with pytest.raises(StreamingQueryException, match="onRestart"):
+        run(query.exactly_once(first, board))
+    assert values(query.bootstrap, board) == written
 
 
 class TestRefusals:

@@ -30,7 +30,7 @@ _TIMEOUT_S = 10.0
 #: How many groups' consumers stay connected.
 _MOST_OPEN = 16
 #: A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
-_PATIENCE_S = 20.0
+PATIENCE_S = 20.0
 
 _T = TypeVar("_T")
 
@@ -43,7 +43,7 @@ class KafkaBoard:
         patience_s: for how long a request is made again whose failure may pass.
     """
 
-    def __init__(self, config: ClientConfig, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, config: ClientConfig, *, patience_s: float = PATIENCE_S) -> None:
         self._config, self._timeout_s = config, min(_TIMEOUT_S, patience_s)
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),

@@ -38,8 +38,8 @@ class SeenBatch:
     Args:
         sources: what each of the query's sources says of it that moves in it.
         batch_id: Spark's number.
-        quiet: the batch, if none does; ``None`` if Spark has not begun any.
-        partitions: all that its sources have ever read.
+        quiet: the batch, if none does and the query keeps state; ``None`` if Spark has not begun any.
+        partitions: what its sources had when they planned their last batches.
     """
 
     sources: tuple[BatchFacts, ...]
@@ -97,7 +97,8 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to
     for source in sources:
         _refuse(source, has_state=has_state)
     with _reading(checkpoint):
-        quiet = None if moved else log.identity(batch_id)
+        # Without state there is no output without input.
+        quiet = None if moved or not has_state else log.identity(batch_id)
     partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
     return SeenBatch(sources, batch_id, quiet, tuple(sorted(partitions)))
 

@@ -40,12 +40,15 @@ from streamgroups_spark.batch_seen import SeenBatch, batch_seen
 from streamgroups_spark.quiet_notes import QuietNote
 from streamgroups_spark.rendezvous import ask
 from streamgroups_spark.sink_options import Delivery, SinkOptions
+from streamgroups_spark.worker_begins import task_begins
 
 logger = logging.getLogger(__name__)
 
 #: For how long a source may take to learn the group's next generation, once the last one was refused.
 _NEXT_GENERATION_S = 30.0
 _AGAIN_S = 0.05
+#: For how long a run asks whether its output is there before it shuts others out.
+_FIRST_LOOK_S = 3.0
 
 
 @dataclass
@@ -90,7 +93,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
         seen = self._seen()
         note = self._note(seen)
-        self._is_written = seen.is_written or (note is not None and note.is_there())
+        self._is_written = seen.is_written or (note is not None and _seems_to_be_there(note))
         if self._is_written:
             return
         with closing(self._transactions()) as transactions:
@@ -104,12 +107,13 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """How a batch that reads nothing is told from its replay; ``None`` if it reads, or nobody has said where to note it."""
         if batch.quiet is None or self._options.group_id is None or not batch.partitions:
             return None
-        return QuietNote(self._options.client, self._options.group_id, batch.partitions[0], batch.quiet)
+        return QuietNote(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """In a task: writes what it has."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
+        task_begins()
         if self._is_written:
             # Spark needs the batch again for its state; its output is there.
             for _ in iterator:
@@ -146,10 +150,11 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         _refuse_if_shared(parts)
         batch = self._seen(batch_id)
         records = sum(part.written.records for part in parts)
-        if not records:
+        note = self._note(batch) if records else None
+        # When it began, a newer run may have been a batch further; from then on nobody else can write.
+        if (note is not None and note.is_there()) or not (records or batch.ranges):
             transactions.abort(transaction)
             return
-        note = self._note(batch)
         if note is not None:
             transactions.commit_offsets(transaction, note.offsets, note.claim)
         elif not batch.ranges:
@@ -211,6 +216,19 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             options.transactional_id or transactional_id_of(self._checkpoint),
             timeout_ms=options.transaction_timeout_ms,
         )
+
+
+def _seems_to_be_there(note: QuietNote) -> bool:
+    """A first look, so that a run that has nothing to write shuts nobody out.
+
+    If a killed run has left its transaction open there is no answer until that is aborted, which beginning one does.
+    """
+    try:
+        return note.is_there(patience_s=_FIRST_LOOK_S)
+    except StreamGroupsError as e:
+        if not e.retriable:
+            raise
+        return False
 
 
 def transactional_id_of(checkpoint: str) -> str:

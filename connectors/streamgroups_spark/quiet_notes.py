@@ -7,6 +7,7 @@ offsets can be in a transaction; :mod:`streamgroups.ledgers.quiet`; SEMANTICS X2
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.board import PATIENCE_S, KafkaBoard
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.group_claim import GroupClaim
 
@@ -28,32 +29,40 @@ class QuietNote:
     Args:
         client: how to reach the cluster that is written to.
         group_id: the group on whose board it is.
-        place: the partition to which it is committed, the same for all batches of a query: brokers want one that there is.
+        partitions: what the query reads, at least one: brokers want the note at a partition that there is. Which one changes if there
+            are more of them, so it is looked for at all.
         batch: the batch that is to be written.
     """
 
     client: ClientConfig
     group_id: str
-    place: TopicPartition
+    partitions: tuple[TopicPartition, ...]
     batch: QuietBatch
 
-    def is_there(self) -> bool:
+    def is_there(self, *, patience_s: float = PATIENCE_S) -> bool:
         """Whether the batch is written. An answer that a transaction may still change is waited for.
+
+        Args:
+            patience_s: for how long, in seconds.
 
         Raises:
             FencedBatch: if a later one is, or another one of its number.
             StreamGroupsError: if the broker does not answer, or refuses.
         """
-        with closing(KafkaBoard(self.client)) as board:
-            found = board.read(quiet_of(self.group_id), [self.place]).get(self.place)
-        noted = None if found is None else QuietBatch.parse(found.metadata)
+        with closing(KafkaBoard(self.client, patience_s=patience_s)) as board:
+            found = board.read(quiet_of(self.group_id), self.partitions)
+        notes = [note for committed in found.values() if (note := QuietBatch.parse(committed.metadata)) is not None]
+        of_query = [note for note in notes if note.query_id == self.batch.query_id]
+        noted = max(of_query, key=lambda note: note.batch_id, default=None)
         return isinstance(judge_quiet(self.batch, noted, group_id=self.group_id), AlreadyDone)
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
         """What is committed."""
+        # Each checkpoint at a place of its own, if there are enough.
+        place = self.partitions[zlib.crc32(self.batch.query_id.encode()) % len(self.partitions)]
         # confluent-kafka takes the text for one that ends with a NUL.
-        return {self.place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
+        return {place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
 
     @property
     def claim(self) -> GroupClaim:

@@ -157,6 +157,10 @@ class TestQuietBatches:
         assert [(it.quiet.query_id, it.quiet.batch_id) for it in seen if it.quiet] == [("5f2c", n) for n in (1, 2, 3)]
         assert {it.partitions for it in seen} == {tuple(r.topic_partition for r in RANGES)}
 
+    def test_are_of_no_interest_without_state(self, session: str, checkpoint: Callable[..., str]) -> None:
+        """They have no output then, and nobody needs permissions to note them."""
+        assert batch_seen(checkpoint([END], [END]), session).quiet is None
+
     def test_differ_by_what_is_logged_of_them(self, session: str, checkpoint: Callable[..., str]) -> None:
         location = checkpoint([END], [END], state=True)
         first = batch_seen(location, session).quiet
@@ -174,7 +178,7 @@ class TestQuietBatches:
         assert (seen.sources, seen.quiet) == ((FACTS,), None)
 
     def test_are_told_by_a_checkpoint_with_an_id(self, session: str, checkpoint: Callable[..., str]) -> None:
-        location = checkpoint([END], [END])
+        location = checkpoint([END], [END], state=True)
         (Path(location) / "metadata").unlink()
         with pytest.raises(SinkUnreachable, match="cannot be read"):
             batch_seen(location, session)
