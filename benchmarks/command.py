@@ -16,6 +16,7 @@ from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
 from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
 from benchmarks.event_time import event_time
 from benchmarks.figures import Missing, Row, S
+from benchmarks.groups_command import groups_command
 from benchmarks.handover import handover
 from benchmarks.machine import machine
 from benchmarks.queries import queries
@@ -45,6 +46,7 @@ FAMILIES: Mapping[str, Family] = {
     "sinks": sinks,
     "ledger-sinks": ledger_sinks,
     "restart": restarts,
+    "groups-command": groups_command,
 }
 
 _NOTES = (

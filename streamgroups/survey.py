@@ -8,7 +8,7 @@ joins the ports :class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroup
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from streamgroups.groups.board import Note, board_of, is_auxiliary
@@ -153,7 +153,10 @@ def _with_first_unread(
 
     def completed(lag: PartitionLag) -> PartitionLag:
         first = found.get((lag.topic_partition, lag.reading_offset)) if lag.reading_offset is not None else None
-        return lag if first is None else replace(lag, first_unread=first)
+        if first is None:
+            return lag
+        # By name rather than with dataclasses.replace, which takes twice as long: there are tens of thousands.
+        return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, first, lag.reading_until)
 
     return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots]
 

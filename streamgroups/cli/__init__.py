@@ -1,32 +1,30 @@
 """The command ``streamgroups``: the composition of its command groups, one file each.
 
-Called by the console script (``main``). Every file imports what it drives inside its commands, so that ``--help`` is fast.
+Called by the console script (``main``). A command's file is imported when the command is called, and imports what it drives
+inside the command, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
 
 import sys
 
-import typer
-
-from streamgroups.cli import broker, cursors, groups, topics
-from streamgroups.cli.doctor import doctor
 from streamgroups.cli.exits import exit_code
-from streamgroups.cli.metrics import metrics
+from streamgroups.cli.lazy_commands import lazy_app
 from streamgroups.errors import StreamGroupsError
 
-app = typer.Typer(
+app = lazy_app(
+    "Kafka consumer groups for Spark Structured Streaming.",
+    {
+        "groups": "streamgroups.cli.groups:app",
+        "topics": "streamgroups.cli.topics:app",
+        "cursors": "streamgroups.cli.cursors:app",
+        "broker": "streamgroups.cli.broker:app",
+        "metrics": "streamgroups.cli.metrics:metrics",
+        "doctor": "streamgroups.cli.doctor:doctor",
+    },
     name="streamgroups",
-    help="Kafka consumer groups for Spark Structured Streaming.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(groups.app, name="groups")
-app.add_typer(topics.app, name="topics")
-app.add_typer(cursors.app, name="cursors")
-app.add_typer(broker.app, name="broker")
-app.command()(metrics)
-app.command()(doctor)
 
 
 def main() -> None:

@@ -7,13 +7,16 @@ one partition needs no process: it says all that is needed to read on. Source: S
 
 from __future__ import annotations
 
-import typer
+from streamgroups.cli.lazy_commands import lazy_app
 
-from streamgroups.cli.cursors import making, using
-
-app = typer.Typer(help="Read streams with cursors, alone or as an instance of a group.", no_args_is_help=True)
-app.command("create")(making.create)
-app.command("get")(using.get)
-app.command("heartbeat")(using.heartbeat)
-app.command("commit")(using.commit)
-app.command("leave")(using.leave)
+app = lazy_app(
+    "Read streams with cursors, alone or as an instance of a group.",
+    {
+        "create": "streamgroups.cli.cursors.making:create",
+        "get": "streamgroups.cli.cursors.using:get",
+        "heartbeat": "streamgroups.cli.cursors.using:heartbeat",
+        "commit": "streamgroups.cli.cursors.using:commit",
+        "leave": "streamgroups.cli.cursors.using:leave",
+    },
+    add_completion=False,
+)

@@ -5,16 +5,19 @@ Part of the command line (``streamgroups.cli``). Source: SEMANTICS O1, O2, O3; t
 
 from __future__ import annotations
 
-import typer
+from streamgroups.cli.lazy_commands import lazy_app
 
-from streamgroups.cli.groups import deleting, describing, listing, resetting, transfer, watching
-
-app = typer.Typer(help="See and move consumer groups.", no_args_is_help=True)
-app.command("list")(listing.list_groups)
-app.command("describe")(describing.describe)
-app.command("reset")(resetting.reset)
-app.command("export")(transfer.export)
-app.command("import")(transfer.import_)
-app.command("delete")(deleting.delete)
-app.command("delete-offsets")(deleting.delete_offsets)
-app.command("watch")(watching.watch)
+app = lazy_app(
+    "See and move consumer groups.",
+    {
+        "list": "streamgroups.cli.groups.listing:list_groups",
+        "describe": "streamgroups.cli.groups.describing:describe",
+        "reset": "streamgroups.cli.groups.resetting:reset",
+        "export": "streamgroups.cli.groups.transfer:export",
+        "import": "streamgroups.cli.groups.transfer:import_",
+        "delete": "streamgroups.cli.groups.deleting:delete",
+        "delete-offsets": "streamgroups.cli.groups.deleting:delete_offsets",
+        "watch": "streamgroups.cli.groups.watching:watch",
+    },
+    add_completion=False,
+)

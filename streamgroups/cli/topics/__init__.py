@@ -5,11 +5,14 @@ Part of the command line (``streamgroups.cli``).
 
 from __future__ import annotations
 
-import typer
+from streamgroups.cli.lazy_commands import lazy_app
 
-from streamgroups.cli.topics import describing, listing, tailing
-
-app = typer.Typer(help="Look at topics.", no_args_is_help=True)
-app.command("list")(listing.list_topics)
-app.command("describe")(describing.describe)
-app.command("tail")(tailing.tail)
+app = lazy_app(
+    "Look at topics.",
+    {
+        "list": "streamgroups.cli.topics.listing:list_topics",
+        "describe": "streamgroups.cli.topics.describing:describe",
+        "tail": "streamgroups.cli.topics.tailing:tail",
+    },
+    add_completion=False,
+)

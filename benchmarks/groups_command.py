@@ -1,0 +1,39 @@
+"""What ``streamgroups groups`` takes where there are many groups, start included, beside Kafka's own tool.
+
+A family of ``command``, on a broker of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
+from benchmarks.sources import OURS
+from integration_tests.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
+
+_TOOL = "kafka-consumer-groups.sh"
+
+
+def groups_command(bench: Bench) -> Iterator[Row]:
+    """One line for each command."""
+    with many_groups() as kafka:
+        for what, (ours, theirs) in COMMANDS.items():
+            line = f"groups {what}, of {GROUPS} groups with {PARTITIONS} partitions"
+            contestants = {
+                OURS: partial(_took_s, partial(our_groups_command, kafka, *ours)),
+                _TOOL: partial(_took_s, partial(kafka.run_tool, "consumer-groups", *theirs)),
+            }
+            found = bench.race(line, contestants, bench.scale.rounds)
+            figures: dict[str, Cell] = {
+                name: result if isinstance(result, Missing) else median_of(result) for name, result in found.items()
+            }
+            yield from compare(line, S, figures, ours=OURS)
+
+
+def _took_s(run: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    run()
+    return time.monotonic() - began_s

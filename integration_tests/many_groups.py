@@ -1,0 +1,48 @@
+"""A broker with 200 groups of 100 partitions, and how long commands take on it.
+
+Used by ``test_groups_cli_is_quick`` and by the benchmark of the same commands.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from integration_tests.harness import Broker, produce
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.admin_session import AdminSession
+from streamgroups_kafka.command_config import command_config
+from streamgroups_kafka.groups_admin import KafkaGroupAdmin
+
+GROUPS, PARTITIONS = 200, 100
+#: Our command and Kafka's for the same, by what they do.
+COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "list": (["list"], ["--list"]),
+    "describe one": (["describe", "group-007"], ["--describe", "--group", "group-007"]),
+    "describe all": (["describe", "--all-groups"], ["--describe", "--all-groups"]),
+}
+_OURS = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups"]
+
+
+@contextmanager
+def many_groups() -> Iterator[EmbeddedKafka]:
+    """A broker of its own: groups of others would be listed too. Each group has read half of what there is."""
+    with EmbeddedKafka() as kafka:
+        kafka.run_tool("topics", "--create", "--topic", "t", "--partitions", str(PARTITIONS))
+        produce(kafka.bootstrap_servers, "t", 10 * PARTITIONS, partitions=PARTITIONS)
+        session = AdminSession(command_config(kafka.bootstrap_servers), timeout_s=30)
+        offsets = {TopicPartition("t", p): Committed(5) for p in range(PARTITIONS)}
+        for n in range(GROUPS):
+            assert KafkaGroupAdmin(session).alter_offsets(f"group-{n:03}", offsets) == {}
+        session.close()
+        yield kafka
+
+
+def our_groups_command(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``streamgroups groups``, in a process of its own."""
+    command = [*_OURS, *arguments, "--bootstrap-server", kafka.bootstrap_servers]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
