@@ -25,8 +25,9 @@ from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
 
-#: The board is looked at at most this often, and before every batch that takes longer.
-_LOOK_EVERY_MS = 100
+#: The board is looked at at most this often, and before every batch that takes longer. It is a request to a broker, a fortieth of a
+#: small batch; whoever moves a group waits for seconds anyway.
+_LOOK_EVERY_MS = 250
 _AGAIN_S = 0.02
 #: What is in flight is noted at most this often: it is for people to see.
 _NOTE_EVERY_MS = 1_000
