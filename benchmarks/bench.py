@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 TASKS = 2
 
 _ROUNDS = Rounds(3)
-_SHAPE_ROUNDS = Rounds(2, budget_s=60, slow_s=25)
+_SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
 #: Members are new processes every time: there is nothing to warm up.
 _HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
 
