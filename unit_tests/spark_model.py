@@ -229,7 +229,7 @@ class Run:
 
     def batch(self, *, limited: bool = True) -> list[str] | None:
         """Plans and finishes one batch after some time has passed; its ranges as text."""
-        self.world.clock.advance(100)
+        self.world.clock.advance(250)
         ranges = self.plan(limited=limited)
         if ranges is None:
             return None

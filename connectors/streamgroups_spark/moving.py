@@ -25,9 +25,10 @@ from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
 
-#: The board is looked at at most this often, and before every batch that takes longer. It is a request to a broker, a fortieth of a
-#: small batch; whoever moves a group waits for seconds anyway.
+#: The board is looked at at most this often, and before every second batch, so that a query moves within two. A look is a request to a
+#: broker, a fortieth of a small batch.
 _LOOK_EVERY_MS = 250
+_LOOK_EVERY_BATCHES = 2
 _AGAIN_S = 0.02
 #: What is in flight is noted at most this often: it is for people to see.
 _NOTE_EVERY_MS = 1_000
@@ -118,6 +119,8 @@ class Moving:
         self._place: MemberPlace | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
         self._next_look_ms: int | None = None
+        self._batches_since_look = 0
+        self._left_alone_until_ms: int | None = None
         self._next_note_ms: int | None = None
         self._off = False
 
@@ -156,13 +159,20 @@ class Moving:
             The partitions that must not be read: other members have not stopped yet.
         """
         now_ms = self._clock()
-        if self._next_look_ms is None or now_ms >= self._next_look_ms:
-            self._next_look_ms = now_ms + _LOOK_EVERY_MS
+        if self._is_to_look(now_ms):
+            self._next_look_ms, self._batches_since_look = now_ms + _LOOK_EVERY_MS, 0
             self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
         return self._stopped
 
+    def _is_to_look(self, now_ms: int) -> bool:
+        if self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms:
+            return False
+        is_time = self._next_look_ms is None or now_ms >= self._next_look_ms
+        return is_time or self._batches_since_look >= _LOOK_EVERY_BATCHES
+
     def began(self, batch: InFlight) -> None:
         """A batch has begun; does not wait until that is noted."""
+        self._batches_since_look += 1
         now_ms = self._clock()
         if self._next_note_ms is None or now_ms >= self._next_note_ms:
             self._next_note_ms = now_ms + _NOTE_EVERY_MS
@@ -208,6 +218,6 @@ class Moving:
             logger.warning("Group '%s' cannot be moved while this query runs: %s", self._group_id, e)
         except StreamGroupsError as e:
             # Whoever moves the group waits for this member, so nothing goes wrong but the move.
-            self._next_look_ms = self._clock() + _BACK_OFF_MS
+            self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
             logger.warning("Whether group '%s' is being moved could not be seen: %s", self._group_id, e)
         return otherwise

@@ -402,7 +402,7 @@ class Query:
         self.cli = cli
 
     def next_batch(self) -> None:
-        self.cli.clock.advance(100)
+        self.cli.clock.advance(250)
         self.moving.follow()
 
 

@@ -42,6 +42,19 @@ class TestOneQuery:
         assert moved.ranges == (OffsetRange(tp(0), 1, 8), OffsetRange(tp(1), 0, 1))
         assert run.batch() == ["flights-0[9,10)", "flights-1[1,2)"]
 
+    def test_S6_a_query_with_small_batches_moves_within_two_though_it_does_not_look_before_each(
+        self, world: World
+    ) -> None:
+        world.produce(20)
+        run = Run(world, "alice", TWO_A_TIME).start()
+        # It looks before this one.
+        assert run.plan() == (OffsetRange(tp(0), 0, 2),)
+        run.finish()
+        world.order(15, 0)
+        for expected in (OffsetRange(tp(0), 2, 4), OffsetRange(tp(0), 15, 17)):
+            assert run.plan() == (expected,)
+            run.finish()
+
     def test_S6_what_is_in_flight_is_finished_first(self, world: World) -> None:
         world.produce(10)
         run = Run(world, "alice", TWO_A_TIME).start()
@@ -126,7 +139,7 @@ class TestSeveralQueries:
             alice.batch()
             bob.batch()
         world.group.settle()
-        bob.world.clock.advance(100)
+        bob.world.clock.advance(250)
         in_flight = bob.plan()
         assert in_flight
         world.order(15, 15)
@@ -152,7 +165,7 @@ class TestSeveralQueries:
         heir = runs[world.group.owners()[had]]
         other = runs["carol" if heir is runs["bob"] else "bob"]
         (others,) = (p for p, name in world.group.owners().items() if name == other.name)
-        world.clock.advance(100)
+        world.clock.advance(250)
         in_flight = heir.plan()
         assert in_flight
         assert had in {r.topic_partition for r in in_flight}
