@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from benchmarks.bench import Bench
-from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
-from benchmarks.sources import OURS
+from benchmarks.figures import Row, S
+from benchmarks.sources import OURS, stream_rows
 from integration_tests.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 
 _TOOL = "kafka-consumer-groups.sh"
@@ -26,11 +26,7 @@ def groups_command(bench: Bench) -> Iterator[Row]:
                 OURS: partial(_took_s, partial(our_groups_command, kafka, *ours)),
                 _TOOL: partial(_took_s, partial(kafka.run_tool, "consumer-groups", *theirs)),
             }
-            found = bench.race(line, contestants, bench.scale.rounds)
-            figures: dict[str, Cell] = {
-                name: result if isinstance(result, Missing) else median_of(result) for name, result in found.items()
-            }
-            yield from compare(line, S, figures, ours=OURS)
+            yield from stream_rows(bench, line, S, contestants, bench.scale.rounds)
 
 
 def _took_s(run: Callable[[], object]) -> float:

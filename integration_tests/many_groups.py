@@ -1,4 +1,4 @@
-"""A broker with 200 groups of 100 partitions, and how long commands take on it.
+"""A broker with 200 groups of 100 partitions, and the commands that list and describe them.
 
 Used by ``test_groups_cli_is_quick`` and by the benchmark of the same commands.
 """

@@ -177,8 +177,8 @@ class MemberState:
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Positions of owned partitions change, and the group's do not."""
         with self._changed:
-            stands = {tp: owned.next_offset for tp, owned in self._membership.owned.items()}
-            back = {tp: stands[tp] for tp, n in next_offsets.items() if tp in stands and n < stands[tp]}
+            stands = self._next_offsets(next_offsets)
+            back = {tp: n for tp, n in stands.items() if next_offsets[tp] < n}
             self._rewound = back | self._rewound
             self._membership = self._membership.move(next_offsets)
 
@@ -349,7 +349,8 @@ class MemberState:
                 now_s - self._last_seen_s,
             )
         if self._doubtful:
-            for tp in self._membership.owned.keys() - self._given_away():
+            ours = self._membership.owned.keys() - self._given_away()
+            for tp, next_offset in self._next_offsets(ours).items():
                 # Where the group stands already, for the answer's sake.
-                self._to_commit.setdefault(tp, self._rewound.get(tp, self._membership.owned[tp].next_offset))
+                self._to_commit.setdefault(tp, self._rewound.get(tp, next_offset))
         self._last_seen_s = now_s

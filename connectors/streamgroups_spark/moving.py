@@ -25,8 +25,8 @@ from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
 
-#: The board is looked at at most this often, and before every second batch, so that a query moves within two. A look is a request to a
-#: broker, a fortieth of a small batch.
+#: The board is looked at after so much time, or so many batches, so that a query moves within two. A look is a request to a broker: a
+#: fortieth of a small batch.
 _LOOK_EVERY_MS = 250
 _LOOK_EVERY_BATCHES = 2
 _AGAIN_S = 0.02

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from streamgroups_broker.background import Running
     from streamgroups_broker.embedded import EmbeddedKafka
 
-app = typer.Typer(
-    help="A real Kafka broker without Docker, for demos and tests.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="A real Kafka broker without Docker, for demos and tests.", no_args_is_help=True)
 
 _RUN_AGAIN = "import sys; from streamgroups.cli import main; sys.argv[0] = 'streamgroups'; main()"
 

@@ -59,10 +59,9 @@ class _Commands(Mapping[str, Any]):
 def _command(name: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
     found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        alone = typer.Typer(add_completion=False)
-        alone.command(name)(found)
-        found = alone
-    command = typer.main.get_command(found)
-    command.name = name
-    return command
+    holder = typer.Typer()
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    return typer.main.get_group(holder).commands[name]

@@ -18,5 +18,4 @@ app = lazy_app(
         "commit": "streamgroups.cli.cursors.using:commit",
         "leave": "streamgroups.cli.cursors.using:leave",
     },
-    add_completion=False,
 )

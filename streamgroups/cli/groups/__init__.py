@@ -19,5 +19,4 @@ app = lazy_app(
         "delete-offsets": "streamgroups.cli.groups.deleting:delete_offsets",
         "watch": "streamgroups.cli.groups.watching:watch",
     },
-    add_completion=False,
 )

@@ -140,7 +140,7 @@ def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool) -> Tab
 
 
 def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: bool) -> list[Cell]:
-    behind_ms, trouble = lag.time_ms(now_ms), note(lag)
+    behind_ms = lag.time_ms(now_ms)
     return [
         lag.topic_partition.topic,
         lag.topic_partition.partition,
@@ -151,7 +151,7 @@ def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: 
         duration(behind_ms) if human else behind_ms,
         owner.client_id if owner else None,
         owner.host if owner else None,
-        trouble,
+        note(lag),
     ]
 
 

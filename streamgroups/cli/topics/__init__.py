@@ -14,5 +14,4 @@ app = lazy_app(
         "describe": "streamgroups.cli.topics.describing:describe",
         "tail": "streamgroups.cli.topics.tailing:tail",
     },
-    add_completion=False,
 )
