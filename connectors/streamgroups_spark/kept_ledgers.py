@@ -29,9 +29,17 @@ def keep(group_id: str, sink: Any) -> None:
         sink: see :class:`streamgroups.staging.StagingSink`.
 
     Raises:
-        InvalidOption: if another one does: two ledgers would each have a part of the positions.
+        InvalidOption: if another one does: two ledgers would each have a part of the positions. Or if it does not pickle: the
+            source runs in another process.
     """
     global _answering
+    try:
+        cloudpickle.dumps(sink)
+    except Exception as e:
+        raise InvalidOption(
+            f"The ledger of group '{group_id}' does not pickle ({type(e).__name__}: {e}), and the query's source needs a copy in its process.",
+            remedy="Give it what it needs to connect; open connections and files where they are used, not in the constructor.",
+        ) from e
     with _lock:
         kept = _sinks.setdefault(group_id, sink)
         # A restarted query may make its sink anew: what counts is that it is the same.

@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ logger = logging.getLogger(__name__)
 
 #: The address of a Unix socket has 104 bytes, or 108; what comes behind the directory of temporary files has less than 50.
 _LONGEST = 54
-#: An answer is a look into memory. Who takes longer is stopped or starved, and is as good as gone.
+#: An answer takes a look into memory. A process that takes longer is stopped or starved.
 _PATIENCE_S = 10.0
+#: A listener that breaks a connection off is closing, so the next connection fails; or it answers then.
+_ATTEMPTS = 3
 
 
 #: Whoever leaves a session last, or sweeps it, may just be removing its directory.
@@ -65,8 +68,8 @@ class Answering:
 
     Args:
         session: whose.
-        answer: makes the answer; ``None`` says that the question is for somebody else. A
-            :class:`~streamgroups.errors.StreamGroupsError` is raised where it was asked.
+        answer: makes the answer; ``None`` says that the question is for another process. Any exception of it, and an answer that
+            does not pickle, is raised where it was asked, as a :class:`~streamgroups.errors.StreamGroupsError`.
     """
 
     def __init__(self, session: str, answer: Callable[[Any], Any]) -> None:
@@ -106,17 +109,45 @@ class Answering:
                 with connection:
                     connection.settimeout(_PATIENCE_S)
                     self._reply(connection)
-            except (OSError, EOFError, pickle.UnpicklingError) as e:
-                logger.debug("Somebody who asked has gone: %s", e)
+            except OSError as e:
+                logger.debug("The process that sent a question has gone: %s", e)
 
     def _reply(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as asked:
-            question = pickle.load(asked)
+            try:
+                question = pickle.load(asked)
+            except (OSError, EOFError) as e:
+                logger.debug("A connection brought no question: %s", e)
+                return
+            except Exception as e:
+                reply = _failure(e)
+            else:
+                reply = self._answer_to(question)
+        connection.sendall(reply)
+
+    def _answer_to(self, question: Any) -> bytes:
+        """Any exception is an answer: this thread must live, and the process that sent the question must hear of it."""
         try:
-            reply = self._answer(question)
+            return _pickled(self._answer(question))
         except StreamGroupsError as e:
-            reply = e
-        connection.sendall(cloudpickle.dumps(reply))
+            return _pickled(e)
+        except Exception as e:
+            return _failure(e)
+
+
+def _failure(exception: Exception) -> bytes:
+    logger.warning("A question of another process of the Spark session could not be answered", exc_info=exception)
+    return _pickled(
+        StreamGroupsError(
+            f"Process {os.getpid()} of the Spark session could not answer ({type(exception).__name__}: {exception}).",
+            remedy="Its log has the traceback. Objects that do not pickle, as open connections, are made where they are used.",
+        )
+    )
+
+
+def _pickled(what: object) -> bytes:
+    pickled: bytes = cloudpickle.dumps(what)
+    return pickled
 
 
 def _sweep(sessions: Path) -> None:
@@ -131,37 +162,70 @@ def _sweep(sessions: Path) -> None:
                 path.parent.rmdir()
 
 
-def ask(session: str, question: Any) -> list[Any]:
-    """What those who listen in a session answer; nothing of those for whom the question is not.
+@dataclass(frozen=True, slots=True)
+class _NoAnswer:
+    """A process listens, and what it answers cannot be used."""
+
+    why: str
+
+
+def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
+    """The answers of the processes that listen in a session.
 
     Args:
         session: whose directory.
         question: anything that pickles; answers may be of classes of the user's own program.
+        needs_all: whether a process that listens and does not answer is an error, unless another one has the answer.
+
+    Returns:
+        The answers, without those of processes for which the question is not.
 
     Raises:
-        StreamGroupsError: what somebody's answer was.
+        StreamGroupsError: the answer of a process was one; or, with ``needs_all``, a process did not answer.
     """
-    answers = []
+    answers, silent = [], []
     for path in sorted(directory_of(session).glob("*")):
+        answer = _answer_of(path, question)
+        if isinstance(answer, StreamGroupsError):
+            raise answer
+        if isinstance(answer, _NoAnswer):
+            silent.append(answer.why)
+            logger.warning("A process of this Spark session gave no answer: %s", answer.why)
+        elif answer is not None:
+            answers.append(answer)
+    if needs_all and silent and not answers:
+        raise StreamGroupsError(
+            f"A process of this Spark session gave no answer: {silent[0]}.",
+            remedy="It is stopped, starved or hangs. Start the query again; if that fails too, restart the Spark session.",
+        )
+    return answers
+
+
+def _answer_of(path: Path, question: Any) -> Any:
+    """One process's answer; ``None`` if the question is not for it or it does not listen any more."""
+    why = ""
+    for _ in range(_ATTEMPTS):
         try:
-            answer = _asked(path, question)
+            return _asked(path, question)
         except ConnectionRefusedError:
             # Left behind by one that was killed.
             path.unlink(missing_ok=True)
-            continue
-        except (OSError, EOFError, pickle.UnpicklingError):
-            continue
-        if isinstance(answer, StreamGroupsError):
-            raise answer
-        if answer is not None:
-            answers.append(answer)
-    return answers
+            return None
+        except FileNotFoundError:
+            return None
+        except TimeoutError:
+            return _NoAnswer(f"none came from {path.name} within {_PATIENCE_S:g} s")
+        except (OSError, EOFError, pickle.UnpicklingError) as e:
+            why = f"{path.name} broke the connection off ({type(e).__name__}: {e})"
+        except Exception as e:
+            return _NoAnswer(f"what {path.name} answered cannot be read here ({type(e).__name__}: {e})")
+    return _NoAnswer(why)
 
 
 def _asked(path: Path, question: Any) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         connection.connect(str(path))
-        connection.sendall(cloudpickle.dumps(question))
+        connection.sendall(_pickled(question))
         with connection.makefile("rb") as answered:
             return pickle.load(answered)

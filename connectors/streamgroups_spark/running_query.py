@@ -126,7 +126,7 @@ class RunningQuery:
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
     ) -> Member:
         options, subscription = self._options, self._options.subscription
-        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id))), None)
+        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id), needs_all=True)), None)
         settings = MemberSettings(
             group_id=self._group_id,
             name=self.name,

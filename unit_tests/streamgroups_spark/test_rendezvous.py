@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups_spark import rendezvous
+from streamgroups.errors import FencedMember, InvalidOption, StreamGroupsError
+from streamgroups_spark import kept_ledgers, rendezvous
 from streamgroups_spark.rendezvous import Answering, ask, directory_of
 
 
@@ -111,6 +113,68 @@ def test_one_who_asks_nothing_stops_nobody(session: str) -> None:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
         assert ask(session, 1) == [1]
+
+
+def test_every_exception_of_an_answer_reaches_the_process_that_asked(session: str) -> None:
+    unpicklable = threading.Lock()
+
+    def answer(question: str) -> object:
+        if question == "fails":
+            raise KeyError("x")
+        return unpicklable if question == "does not pickle" else question
+
+    with closing(Answering(session, answer)):
+        for question, why in (("fails", "KeyError: 'x'"), ("does not pickle", "TypeError: cannot pickle")):
+            with pytest.raises(StreamGroupsError, match=why):
+                ask(session, question)
+            assert ask(session, "still there") == ["still there"]
+
+
+def test_a_question_that_cannot_be_read_is_answered_too(session: str) -> None:
+    with closing(Answering(session, lambda question: question)):
+        (path,) = directory_of(session).iterdir()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(b"\x80no pickle")
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as answered:
+                assert isinstance(pickle.load(answered), StreamGroupsError)
+        assert ask(session, 1) == [1]
+
+
+def test_no_listener_and_no_answer_are_told_apart(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an answer a source would run without the ledger of its group."""
+    monkeypatch.setattr(rendezvous, "_PATIENCE_S", 0.05)
+    assert ask(session, 1, needs_all=True) == []
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(directory_of(session) / "a"))
+        stopped.listen()
+        with pytest.raises(StreamGroupsError, match=r"gave no answer: none came from a within"):
+            ask(session, 1, needs_all=True)
+        with closing(Answering(session, lambda question: question)):
+            assert ask(session, 1, needs_all=True) == [1]
+    (directory_of(session) / "a").unlink()
+
+
+def test_a_listener_that_breaks_off_gives_no_answer(session: str) -> None:
+    with socket.socket(socket.AF_UNIX) as broken:
+        broken.bind(str(directory_of(session) / "a"))
+        broken.listen()
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    broken.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(StreamGroupsError, match="broke the connection off"):
+            ask(session, 1, needs_all=True)
+        broken.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_ledger_that_does_not_pickle_is_rejected_at_once() -> None:
+    with pytest.raises(InvalidOption, match="ledger of group 'billing' does not pickle"):
+        kept_ledgers.keep("billing", threading.Lock())
 
 
 def test_one_who_does_not_answer_is_as_good_as_gone(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
