@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from demo.flights import Delays
-from streamgroups.groups.audit import overlaps, tenures
-from streamgroups.groups.history import Event, Kind
+from streamgroups.groups.audit import Uncommitted, overlaps, tenures, uncommitted
+from streamgroups.groups.history import Event
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -62,30 +62,6 @@ def read_output(folder: Path) -> Arrived:
     return Arrived(times, dict(by_member), dict(sorted(delays.items())))
 
 
-def in_flight_of(member: str, events: Iterable[Event]) -> list[OffsetRange]:
-    """What a member that was killed had planned and not committed, by its own history.
-
-    >>> p = TopicPartition("t", 0)
-    >>> assigned = Event(1, "g", "bob", "r", Kind.ASSIGNED, {p: 5})
-    >>> planned = Event(2, "g", "bob", "r", Kind.PLANNED, ranges=(OffsetRange(p, 5, 9),))
-    >>> [str(r) for r in in_flight_of("bob", [assigned, planned])]
-    ['t-0[5,9)']
-    """
-    committed: dict[TopicPartition, int] = {}
-    planned: list[OffsetRange] = []
-    for event in events:
-        if event.member == member:
-            if event.kind is Kind.PLANNED:
-                planned += event.ranges
-            elif event.kind in (Kind.ASSIGNED, Kind.COMMITTED):
-                committed.update(event.offsets)
-    return [
-        OffsetRange(r.topic_partition, max(r.next_offset, committed.get(r.topic_partition, 0)), r.end_offset)
-        for r in planned
-        if r.end_offset > committed.get(r.topic_partition, 0)
-    ]
-
-
 def check(
     arrived: Arrived,
     events: Sequence[Event],
@@ -108,7 +84,7 @@ def check(
     there = {(tp.partition, offset) for tp, end in ends.items() for offset in range(end)}
     missing, unknown = there - arrived.times.keys(), arrived.times.keys() - there
     total = sum(flights.flights for flights in expected.values())
-    owned_twice = overlaps(tenures(events))
+    owned_twice, left = overlaps(tenures(events)), uncommitted(events)
     return [
         Finding(len(there) == total, f"the topic holds {len(there):,} flights, the data set {total:,}"),
         Finding(
@@ -116,7 +92,8 @@ def check(
             f"{len(there) - len(missing):,} of {len(there):,} flights arrived, {len(missing):,} are missing"
             + (f"; {len(unknown):,} are not in the topic" if unknown else ""),
         ),
-        _repeats(arrived, in_flight_of(killed, events), killed),
+        _repeats(arrived, [found.offsets for found in left if found.member == killed], killed),
+        _handovers([found for found in left if found.ended == "released"]),
         _committed(ends, committed),
         Finding(
             not owned_twice,
@@ -140,6 +117,17 @@ def _repeats(arrived: Arrived, in_flight: Sequence[OffsetRange], killed: str) ->
     if any(times > 2 for times in arrived.times.values()):
         return Finding(False, f"{text}, some of them more often")
     return Finding(True, f"{text}, all of them in flight at {killed} when it was killed" if twice else text)
+
+
+def _handovers(broken: Sequence[Uncommitted]) -> Finding:
+    """A partition that changes hands while its owner lives is committed first."""
+    if broken:
+        return Finding(
+            False, f"{broken[0].member} handed {broken[0].offsets} over without a commit ({len(broken)} cases)"
+        )
+    return Finding(
+        True, "every partition that changed hands was committed first, but what the killed query had in flight"
+    )
 
 
 def _committed(ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]) -> Finding:

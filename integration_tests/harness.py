@@ -23,8 +23,8 @@ from typing import IO, Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streamgroups.groups.history import Event, Kind
-from streamgroups.partitions import OffsetRange
+from streamgroups.groups.audit import uncommitted
+from streamgroups.groups.history import Event
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.history import read_history
 
@@ -379,30 +379,22 @@ def expected(topic: str, ends: Mapping[int, int]) -> set[Record]:
     return {(topic, p, offset) for p, end in ends.items() for offset in range(end)}
 
 
-def never_committed(events: list[Event], member: str) -> set[Record]:
-    """What a member planned and did not get committed: the only records that others may read again.
+def never_committed(events: list[Event], *ended: str) -> set[Record]:
+    """What may be read again: what members that were killed, frozen or stopped had not committed; what was lost or reset.
 
-    In flight when it died, stopped or lost the partition; or done, and then the commit was refused or cut off.
+    Args:
+        events: of all members.
+        ended: the members that the test killed, froze or stopped.
+
+    Raises:
+        AssertionError: if a member handed a partition over without committing what it had read of it.
     """
-    own = [e for e in events if e.member == member]
-    found: set[Record] = set()
-    for i, event in enumerate(own):
-        if event.kind not in (Kind.PLANNED, Kind.RESUMED):
-            continue
-        later = [e for e in own[i + 1 :] if e.run == event.run]
-        for r in event.ranges:
-            if not _was_committed(r, later):
-                tp = r.topic_partition
-                found |= {(tp.topic, tp.partition, offset) for offset in range(r.next_offset, r.end_offset)}
-    return found
-
-
-def _was_committed(planned: OffsetRange, later: list[Event]) -> bool:
-    """Whether a member got a range committed before it gave the partition back or lost it."""
-    tp = planned.topic_partition
-    for event in later:
-        if event.kind is Kind.COMMITTED and event.offsets.get(tp, -1) >= planned.end_offset:
-            return True
-        if event.kind in (Kind.RELEASED, Kind.LOST, Kind.ASSIGNED) and tp in event.offsets:
-            return False
-    return False
+    left = uncommitted(events)
+    broken = [found for found in left if found.ended == "released"]
+    assert not broken, f"handed over before it was committed: {broken[:3]}"
+    return {
+        (found.offsets.topic_partition.topic, found.offsets.topic_partition.partition, offset)
+        for found in left
+        if found.ended in ("lost", "moved") or found.member in ended
+        for offset in range(found.offsets.next_offset, found.offsets.end_offset)
+    }

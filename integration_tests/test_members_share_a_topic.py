@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from integration_tests.harness import (
 )
 from integration_tests.query_here import QueryHere, running
 from streamgroups.groups.audit import overlaps, read_again, tenures
+from streamgroups.groups.history import Kind
 
 PARTITIONS = 8
 
@@ -33,11 +35,13 @@ def test_join_and_leave_under_load(
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = {**sharing(bootstrap, group, topic, protocol), "maxOffsetsPerTrigger": "2000"}
-    alice, bob = QueryHere(tmp_path, "alice", options), QueryHere(tmp_path, "bob", options)
+    # A batch is in flight nearly all the time, so also when bob joins: the handover has something to wait for.
+    alice, bob = QueryHere(tmp_path, "alice", options, batch_delay_s=1), QueryHere(tmp_path, "bob", options)
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS):
             alice.start(spark).wait_for_batches(2)
             bob.start(spark).wait_for_batches(3)
+            stopping_ms = time.time_ns() // 1_000_000
             alice.stop()
             bob.wait_for_batches(bob.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
@@ -50,9 +54,11 @@ def test_join_and_leave_under_load(
     assert set(found) == expected(topic, ends)
     assert not overlaps(tenures(events))
     # A query that is stopped in the middle of a batch leaves that batch to others; whatever else arrived, arrived once.
-    in_flight = never_committed(events, "alice") | never_committed(events, "bob")
-    assert {record for record, times in found.items() if times > 1} <= in_flight
+    assert {record for record, times in found.items() if times > 1} <= never_committed(events, "alice")
     assert all("alice" in r.by for r in read_again(events))
+    (first,) = (e for e in events if e.member == "bob" and e.kind is Kind.JOINING)
+    handed_over = [e for e in events if e.member == "alice" and e.kind is Kind.RELEASED and e.offsets]
+    assert first.time_ms < handed_over[0].time_ms < stopping_ms, "partitions changed hands while both queries ran"
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

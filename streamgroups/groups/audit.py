@@ -1,4 +1,4 @@
-"""What a recorded history proves: one owner per partition at any time, and what was read twice.
+"""What a recorded history proves: one owner per partition at any time, what was handed over uncommitted, and what was read twice.
 
 Used by tests, the demo's final check and its report. Pure: it reads events (:mod:`streamgroups.groups.history`) and returns
 findings. Source: SEMANTICS G11, G12, S1, S3.
@@ -37,6 +37,8 @@ class Tenure:
 
 
 _ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.CLOSED: "closed"}
+#: What only a member does that stays in the group.
+_STAYS = (Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.MOVED, Kind.RESUMED)
 
 
 def tenures(events: Iterable[Event]) -> list[Tenure]:
@@ -73,6 +75,77 @@ def overlaps(of: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
         current = [t for t in current if t.topic_partition == later.topic_partition and t.end_ms > later.begin_ms]
         found += [(earlier, later) for earlier in current if (earlier.member, earlier.run) != (later.member, later.run)]
         current.append(later)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """A range that a member planned and did not commit before its ownership of the partition ended.
+
+    Args:
+        offsets: the range.
+        member: who planned it; with ``run`` it names one process.
+        run: see :class:`~streamgroups.groups.history.Event`.
+        ended: ``lost``, ``silent`` (the history of the member just ends: it was killed), ``closed`` (the query was stopped during the
+            batch), ``moved`` (a reset of the group replaced the position), or ``released``: a handover that did not wait for its batch.
+    """
+
+    offsets: OffsetRange
+    member: str
+    run: str
+    ended: str
+
+
+def uncommitted(events: Iterable[Event]) -> list[Uncommitted]:
+    """Every range that was planned and not committed by the member that planned it, in the order of time per member.
+
+    Other members may read these ranges again, and no others (SEMANTICS G12). A range whose ``ended`` is ``released`` is an error of the
+    member: a partition that changes hands while its owner lives is committed first (SEMANTICS G11).
+
+    >>> p = TopicPartition("t", 0)
+    >>> planned = Event(1, "g", "a", "r", Kind.PLANNED, ranges=(OffsetRange(p, 5, 9),), batch=1)
+    >>> released = Event(2, "g", "a", "r", Kind.RELEASED, {p: 5}, ranges=(OffsetRange(p, 5, 9),))
+    >>> [found.ended for found in uncommitted([planned, released, Event(3, "g", "a", "r", Kind.FINISHED, batch=1)])]
+    ['released']
+    >>> [found.ended for found in uncommitted([planned, released, Event(3, "g", "a", "r", Kind.CLOSED)])]
+    ['closed']
+    """
+    by_run: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in sorted(events, key=lambda e: e.time_ms):
+        by_run[event.member, event.run].append(event)
+    return [found for (member, run), own in by_run.items() for found in _uncommitted(member, run, own)]
+
+
+def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitted]:
+    """Of one run, in the order of time."""
+    closes = any(event.kind is Kind.CLOSED for event in own)
+    last_stay = max((i for i, event in enumerate(own) if event.kind in _STAYS), default=-1)
+    found: list[Uncommitted] = []
+    open_ranges: list[OffsetRange] = []
+    unfinished: set[OffsetRange] = set()
+
+    def end(ranges: Iterable[OffsetRange], ended: str) -> None:
+        for r in ranges:
+            open_ranges.remove(r)
+            found.append(Uncommitted(r, member, run, ended))
+
+    for i, event in enumerate(own):
+        here = [r for r in open_ranges if r.topic_partition in event.offsets]
+        if event.kind is Kind.PLANNED:
+            # A batch that was planned before and never begun is forgotten: nothing of it was read.
+            open_ranges = [r for r in open_ranges if r not in unfinished] + [r for r in event.ranges if len(r)]
+            unfinished = set(event.ranges)
+        elif event.kind is Kind.FINISHED:
+            unfinished = set()
+        elif event.kind is Kind.COMMITTED:
+            open_ranges = [r for r in open_ranges if event.offsets.get(r.topic_partition, -1) < r.end_offset]
+        elif event.kind is Kind.RELEASED:
+            end(here, "closed" if closes and i > last_stay else "released")
+        elif event.kind in (Kind.LOST, Kind.ASSIGNED):
+            end(here, "lost")
+        elif event.kind is Kind.MOVED:
+            end(here, "moved")
+    end(list(open_ranges), "closed" if closes else "silent")
     return found
 
 

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.audit import Tenure, overlaps, read_again, tenures
+from streamgroups.groups.audit import Tenure, overlaps, read_again, tenures, uncommitted
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -118,3 +118,70 @@ def test_G12_read_again_is_what_counting_every_offset_finds(reads: list[tuple[st
     }
     for earlier, later in pairwise(found):
         assert earlier.offsets.end_offset < later.offsets.next_offset or earlier.by != later.by
+
+
+def at(kind: Kind, next_offset: int = 0, *, run: str = "r") -> Event:
+    return Event(0, "airline", "a", run, kind, {P0: next_offset}, batch=1)
+
+
+BATCH = planned(0, "a", 10, 20)
+LIVES_ON = [
+    at(Kind.FINISHED),
+    planned(0, "a", 5, 9, P1),
+    event(0, "a", Kind.ASSIGNED, P1),
+    event(0, "a", Kind.MOVED, P1),
+]
+
+
+class TestUncommitted:
+    """G11, G12, and what excuses a range that comes twice. A history that lies about a handover is found out."""
+
+    @pytest.mark.parametrize("and_then", LIVES_ON, ids=lambda e: e.kind.value)
+    @pytest.mark.parametrize("before", [[], [at(Kind.FINISHED)]], ids=["in flight", "finished"])
+    def test_G11_a_handover_by_a_member_that_lives_on_is_no_excuse(self, before: list[Event], and_then: Event) -> None:
+        events = [BATCH, *before, at(Kind.RELEASED), and_then, event(0, "a", Kind.CLOSED)]
+        assert next((str(u.offsets), u.ended) for u in uncommitted(events)) == ("flights-0[10,20)", "released")
+
+    def test_G11_nor_is_the_death_of_that_member_a_moment_later(self) -> None:
+        assert [u.ended for u in uncommitted([BATCH, at(Kind.RELEASED)])] == ["released"]
+
+    @pytest.mark.parametrize(
+        ("events", "ended"),
+        [
+            ([BATCH], ["silent"]),
+            ([BATCH, at(Kind.COMMITTED, 19)], ["silent"]),
+            ([BATCH, at(Kind.LOST)], ["lost"]),
+            ([BATCH, at(Kind.LOST), at(Kind.ASSIGNED, 10), at(Kind.COMMITTED, 20)], ["lost"]),
+            ([BATCH, at(Kind.ASSIGNED, 10), at(Kind.COMMITTED, 20)], ["lost"]),
+            ([BATCH, at(Kind.MOVED), at(Kind.RELEASED), at(Kind.FINISHED)], ["moved"]),
+            ([BATCH, at(Kind.RELEASED), at(Kind.COMMITTED), event(0, "a", Kind.CLOSED)], ["closed"]),
+            ([BATCH, event(0, "a", Kind.CLOSED)], ["closed"]),
+            ([BATCH, at(Kind.COMMITTED, 20, run="another")], ["silent"]),
+        ],
+    )
+    def test_G12_what_others_may_read_again(self, events: list[Event], ended: list[str]) -> None:
+        assert [u.ended for u in uncommitted(events)] == ended
+
+    @pytest.mark.parametrize(
+        "events",
+        [
+            [BATCH, at(Kind.FINISHED), at(Kind.COMMITTED, 20), at(Kind.RELEASED), event(0, "a", Kind.CLOSED)],
+            [BATCH, at(Kind.FINISHED), at(Kind.COMMITTED, 25)],
+            [planned(0, "a", 10, 10), at(Kind.RELEASED), *LIVES_ON[:1]],
+            # Planned and never begun: the next batch replaces it.
+            [
+                BATCH,
+                planned(0, "a", 10, 12),
+                at(Kind.FINISHED),
+                at(Kind.COMMITTED, 12),
+                at(Kind.RELEASED),
+                *LIVES_ON[:1],
+            ],
+        ],
+    )
+    def test_G12_what_is_committed_or_was_never_read_may_not(self, events: list[Event]) -> None:
+        assert uncommitted(events) == []
+
+    def test_a_batch_that_is_finished_stays_open_beside_the_next_one_until_it_is_committed(self) -> None:
+        events = [BATCH, at(Kind.FINISHED), planned(0, "a", 20, 30), at(Kind.COMMITTED, 20)]
+        assert [str(u.offsets) for u in uncommitted(events)] == ["flights-0[20,30)"]

@@ -1,0 +1,164 @@
+"""G11, S3: what a member's own thread does before it gives partitions back; its Kafka consumer follows a script.
+
+librdkafka calls the callbacks from inside ``poll``, and so does the script. What a broker does to real members: ``MemberContract`` and
+``integration_tests/test_members_share_a_topic.py``.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.fakes import FakeHistory
+from streamgroups.groups.audit import uncommitted
+from streamgroups.groups.history import Event, Kind
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import TopicPartition
+from streamgroups.waiting import comes_true
+from streamgroups_kafka import member_thread
+from streamgroups_kafka.member import KafkaMember
+from streamgroups_kafka.member_settings import MemberSettings
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+BATCH = {P0: (5, 9), P1: (7, 8)}
+
+
+class ScriptedConsumer:
+    """As much of ``confluent_kafka.Consumer`` as a member uses; the test says what the group does."""
+
+    def __init__(self) -> None:
+        self.script: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.refusals: list[int] = []
+        self.given_up: list[TopicPartition] = []
+        #: Each turn of the owner thread begins with this question, those in which it waits for a batch included.
+        self.turns = 0
+
+    def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
+        self._callbacks = callbacks
+        self.tell("on_assign", P0, P1)
+
+    def tell(self, callback: str, *partitions: TopicPartition) -> None:
+        """The group assigns partitions, revokes them, or has given them to somebody else."""
+        theirs = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        self.script.put(lambda: self._callbacks[callback](self, theirs))
+
+    def poll(self, timeout_s: float) -> None:
+        try:
+            then = self.script.get(timeout=timeout_s)
+        except queue.Empty:
+            return
+        then()
+
+    def committed(self, theirs: list[confluent_kafka.TopicPartition], timeout: float) -> list[Any]:
+        return theirs
+
+    def commit(self, *, offsets: list[confluent_kafka.TopicPartition], asynchronous: bool) -> list[Any]:
+        if self.refusals:
+            raise KafkaException(KafkaError(self.refusals.pop(0)))
+        return offsets
+
+    def incremental_assign(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
+
+    def incremental_unassign(self, theirs: list[confluent_kafka.TopicPartition]) -> None:
+        self.given_up += [TopicPartition(p.topic, p.partition) for p in theirs]
+
+    def pause(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
+
+    def consumer_group_metadata(self) -> None:
+        self.turns += 1
+
+    def close(self) -> None: ...
+
+
+class Handover:
+    """A member with a batch in flight, and its history."""
+
+    def __init__(self, consumer: ScriptedConsumer, rebalance_timeout_ms: int = 300_000) -> None:
+        self.consumer, self.history = consumer, FakeHistory(lambda: 0, "airline", "alice")
+        settings = MemberSettings(
+            "airline", "alice", {}, topics=lambda: ["flights"], rebalance_timeout_ms=rebalance_timeout_ms
+        )
+        starts = {P0: Owned(5, Origin.STARTING), P1: Owned(7, Origin.STARTING)}
+        self.member = KafkaMember(settings, lambda missing: {tp: starts[tp] for tp in missing}, self.history)
+        self.member.join(10_000)
+        self.member.plan(1, BATCH)
+
+    def did(self, *kinds: Kind) -> list[Event]:
+        return [e for e in self.history.events if e.kind in kinds]
+
+    def wait_for(self, kind: Kind) -> Event:
+        assert comes_true(lambda: bool(self.did(kind)), 10, every_s=0.001), f"{kind} is never recorded"
+        return self.did(kind)[0]
+
+    def revoke(self, *partitions: TopicPartition) -> None:
+        """The group wants partitions back; returns when the member waits for its batch, or has given them up."""
+        self.consumer.tell("on_revoke", *partitions)
+        self.wait_for(Kind.ASKED_BACK)
+        turns = self.consumer.turns
+        assert comes_true(lambda: self.consumer.turns > turns + 1 or bool(self.consumer.given_up), 10, every_s=0.001)
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> ScriptedConsumer:
+    scripted = ScriptedConsumer()
+    monkeypatch.setattr(member_thread, "Consumer", lambda _config: scripted)
+    return scripted
+
+
+@pytest.fixture
+def handover(consumer: ScriptedConsumer) -> Iterator[Handover]:
+    made = Handover(consumer)
+    yield made
+    made.member.close()
+
+
+def test_G11_a_partition_is_given_back_when_the_batch_that_reads_it_is_done_and_committed(handover: Handover) -> None:
+    handover.revoke(P0)
+    assert handover.consumer.given_up == []
+    handover.member.finish(1)
+    released = handover.wait_for(Kind.RELEASED)
+    assert (released.offsets, released.ranges) == ({P0: 9}, ())
+    kinds = [Kind.PLANNED, Kind.ASKED_BACK, Kind.FINISHED, Kind.COMMITTED, Kind.RELEASED]
+    assert [e.kind for e in handover.did(*kinds) if e.kind is not Kind.COMMITTED or P0 in e.offsets][-5:] == kinds
+    assert uncommitted(handover.history.events) == []
+
+
+def test_G11_a_commit_that_the_rebalance_refuses_is_repeated_first(handover: Handover) -> None:
+    handover.revoke(P0, P1)
+    handover.consumer.refusals = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION]
+    handover.member.finish(1)
+    assert handover.wait_for(Kind.RELEASED).offsets == {P0: 9, P1: 8}
+    assert handover.consumer.refusals == []
+    assert uncommitted(handover.history.events) == []
+
+
+def test_G11_what_no_batch_reads_is_given_back_at_once(handover: Handover) -> None:
+    handover.member.finish(1)
+    assert comes_true(lambda: {P0: 9, P1: 8} in [e.offsets for e in handover.did(Kind.COMMITTED)], 10, every_s=0.001)
+    handover.member.plan(2, {P1: (8, 20)})
+    handover.consumer.tell("on_revoke", P0)
+    assert handover.wait_for(Kind.RELEASED).offsets == {P0: 9}
+
+
+def test_S3_what_is_lost_waits_for_no_batch_and_is_not_committed(handover: Handover) -> None:
+    handover.consumer.tell("on_lost", P0)
+    assert [(r.topic_partition, r.next_offset) for r in handover.wait_for(Kind.LOST).ranges] == [(P0, 5)]
+    handover.member.finish(1)
+    assert comes_true(lambda: {P1: 8} in [e.offsets for e in handover.did(Kind.COMMITTED)], 10, every_s=0.001)
+    assert not [e for e in handover.did(Kind.COMMITTED) if e.offsets.get(P0, 0) > 5]
+
+
+def test_S8_a_handover_waits_no_longer_than_the_group_does(
+    consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    hung = Handover(consumer, rebalance_timeout_ms=1)
+    consumer.tell("on_revoke", P0)
+    assert [r.topic_partition for r in hung.wait_for(Kind.RELEASED).ranges] == [P0]
+    assert comes_true(lambda: consumer.given_up == [P0], 10, every_s=0.001)
+    assert "another member will read these offsets again" in caplog.text
+    hung.member.close()
