@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroups.errors import EmbeddedBrokerError
@@ -114,7 +115,7 @@ def test_a_paused_node_answers_again_when_resumed(kafka: EmbeddedKafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     kafka.pause_node(1)
     try:
-        with pytest.raises(Exception, match=r"_TRANSPORT|_TIMED_OUT|timed out"):
+        with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT|timed out"):
             admin.list_topics(timeout=0.5)
     finally:
         kafka.resume_node(1)

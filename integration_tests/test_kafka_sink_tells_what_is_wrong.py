@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from integration_tests.harness import committed, produce, read_committed
+from integration_tests.harness import committed, end_offsets, produce, read_committed, wait_until
 from integration_tests.test_kafka_sink_is_exactly_once import Query, run, values
 
 N = 100
@@ -92,12 +91,15 @@ def test_a_transaction_that_the_broker_does_not_allow(query: Query, new_topic: C
 
 def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(2)
+    bootstrap = query.bootstrap
 
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if "77" in batch.column("key").cast("string").to_pylist():
-                # The other task has written by then, which starts the broker's clock.
-                time.sleep(4)
+                # What the other task writes begins the transaction. Readers see its end when the broker has aborted it.
+                wait_until(
+                    lambda: any(end_offsets(bootstrap, board, 2).values()), "the broker has aborted the transaction", 60
+                )
             yield batch.select(["value"])
 
     source = query.source(maxOffsetsPerTrigger="1000", minPartitions="2").select("key", "value")

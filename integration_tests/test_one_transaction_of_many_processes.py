@@ -362,7 +362,7 @@ def test_a_transaction_that_timed_out_is_refused(bootstrap: str, transactional_i
     with closing(Transactions(config_of(bootstrap), transactional_id, timeout_ms=1_000)) as driver:
         transaction = driver.begin()
         write(bootstrap, transaction, target, [(0, "too late")])
-        # The broker looks for such transactions every ten seconds; readers wait until then.
+        # Readers wait until the broker has aborted it; see BROKER_PROPERTIES for how often it checks.
         wait_until(lambda: end_offsets(bootstrap, target, 1) == {0: 2}, "the broker has aborted it")
         with pytest.raises((FencedMember, TransactionFailed)):
             driver.commit(transaction)
