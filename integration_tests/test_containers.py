@@ -26,6 +26,7 @@ from integration_tests.containers import (
     why_unavailable,
 )
 from streamgroups.errors import InvalidOption
+from unit_tests.requirements import without
 
 TOPIC, GROUP, RECORDS = "containers", "containers-group", 100
 DEADLINE_S = 30.0
@@ -35,7 +36,7 @@ DEADLINE_S = 30.0
 def _docker_is_there() -> None:
     reason = why_unavailable()
     if reason is not None:
-        pytest.skip(reason)
+        without("containers", reason)
 
 
 @pytest.fixture(scope="module")

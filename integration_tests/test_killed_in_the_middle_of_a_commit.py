@@ -8,6 +8,8 @@ import pytest
 
 from integration_tests.campaign import Turn, campaign, target
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize(
     ("sink", "turns", "protocol"),

@@ -26,8 +26,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration_tests.harness import end_offsets, produce, wait_until
 from integration_tests.spark_kafka import spark_kafka_jars
+from unit_tests.requirements import without
 
-pytestmark = pytest.mark.skipif(not spark_kafka_jars().paths, reason=spark_kafka_jars().why_not or "there is one")
+
+@pytest.fixture(scope="module", autouse=True)
+def _their_connector_is_there() -> None:
+    if not spark_kafka_jars().paths:
+        without("parity", spark_kafka_jars().why_not)
+
 
 THEIRS, OURS = "kafka", "streamgroups"
 PARTITIONS = 3

@@ -9,12 +9,13 @@ import pytest
 
 from streamgroups_kafka import native
 from streamgroups_kafka.native import ENCODER_VARIABLE
+from unit_tests.requirements import without
 
 
 @pytest.fixture(scope="module")
 def extension() -> Any:
     if not native.encoder_status().available:
-        pytest.skip(native.encoder_status().reason)
+        without("native", native.encoder_status().reason)
     return importlib.import_module("streamgroups_kafka._native")
 
 
@@ -22,6 +23,6 @@ def extension() -> Any:
 def using(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which encoder is at work."""
     if request.param == "native" and not native.encoder_status().available:
-        pytest.skip(native.encoder_status().reason)
+        without("native", native.encoder_status().reason)
     monkeypatch.setenv(ENCODER_VARIABLE, request.param)
     return str(request.param)

@@ -22,6 +22,7 @@ from streamgroups_kafka.columns import COLUMNS
 from streamgroups_kafka.fetching import ReadSettings
 from streamgroups_kafka.native_fetcher import NativeFetcher, WarmClients
 from streamgroups_kafka.plain_fetcher import PlainFetcher
+from unit_tests.requirements import without
 
 #: Nobody listens there; a client is made all the same.
 NOWHERE = (("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"))
@@ -31,7 +32,7 @@ NOWHERE = (("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"))
 def extension() -> Any:
     status = native.status()
     if not status.available:
-        pytest.skip(status.reason)
+        without("native", status.reason)
     return importlib.import_module("streamgroups_kafka._native")
 
 

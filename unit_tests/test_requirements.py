@@ -1,0 +1,30 @@
+"""What is required is not skipped, and what hangs fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from unit_tests.requirements import REQUIRE, without
+
+
+def test_no_test_hangs_for_ever(pytestconfig: pytest.Config) -> None:
+    assert 0 < float(pytestconfig.getini("timeout")) <= 300
+    assert pytestconfig.getini("faulthandler_exit_on_timeout"), "what a signal does not interrupt ends all the same"
+
+
+def test_what_is_missing_is_skipped_and_fails_where_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REQUIRE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no compiler"):
+        without("native", "no compiler")
+    monkeypatch.setenv(REQUIRE, "parity")
+    with pytest.raises(pytest.skip.Exception, match="no compiler"):
+        without("native", "no compiler")
+    monkeypatch.setenv(REQUIRE, " parity, native")
+    with pytest.raises(pytest.fail.Exception, match="requires native: no compiler"):
+        without("native", "no compiler")
+
+
+def test_a_misspelt_requirement_is_no_requirement_that_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REQUIRE, "parity,nativ")
+    with pytest.raises(ValueError, match="does not know nativ; known are parity, native, containers"):
+        without("native", "no compiler")
