@@ -9,8 +9,9 @@ BROKER ?= embedded
 READING := $(addprefix integration_tests/test_,lost_data_is_told.py triggers_and_limits.py)
 NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
+MUTANTS ?=
 
-.PHONY: help demo test lint unit integration sanitize bench wheel clean
+.PHONY: help demo test lint unit mutants integration sanitize bench wheel clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,6 +32,9 @@ lint: $(VENV)/installed  ## ruff, mypy, import-linter
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
 	$(BIN)/python -m pytest unit_tests
+
+mutants: $(VENV)/installed  ## do the unit tests notice faults? an hour or two; MUTANTS='--area sinks --jobs 2': a part of it
+	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark
 	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)

@@ -1,0 +1,47 @@
+"""Which unit tests a file's mutants are given first: those that test its neighbours fail within seconds.
+
+Used by ``runner``. A mutant that survives these meets the whole unit suite, so a wrong guess costs time only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_UNIT = "unit_tests"
+#: The state machines and whatever else drives many parts together.
+_QUERIES = tuple(
+    f"{_UNIT}/streamgroups_spark/{name}.py"
+    for name in ("test_micro_batches", "test_moving", "test_group_state_machine", "test_ledger_member")
+)
+_MEMBERS = tuple(f"{_UNIT}/streamgroups_kafka/{name}.py" for name in ("test_member_state", "test_cursor_instance"))
+#: What only tests of event time and windows touch, by words in a file's name.
+_OF_TIME = ("time", "window", "panes", "seen", "idle", "watermark")
+
+
+def related(file: str, root: Path) -> tuple[str, ...]:
+    """What pytest is given, in this order: the examples of the module, tests named after it, those of its neighbours.
+
+    Args:
+        file: the mutant's.
+        root: of the project.
+    """
+    path = Path(file)
+    named = sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{path.stem}*.py"))
+    if "event_time" in file or any(word in path.name for word in _OF_TIME):
+        spark = sorted((root / _UNIT / "streamgroups_spark").glob("test_*.py"))
+        ours = [str(p.relative_to(root)) for p in spark if any(word in p.name for word in _OF_TIME)]
+        neighbours: tuple[str, ...] = (f"{_UNIT}/streamgroups/event_time", *ours)
+    elif path.parts[0] == "streamgroups":
+        neighbours = (f"{_UNIT}/streamgroups", *_QUERIES, *_MEMBERS)
+    else:
+        neighbours = (f"{_UNIT}/{path.parts[1]}",)
+    found = [test for test in (*named, *neighbours) if (root / test).exists()]
+    return (*_examples(path), *dict.fromkeys(found))
+
+
+def _examples(path: Path) -> tuple[str, ...]:
+    if path.suffix != ".py":
+        return ()
+    parts = path.with_suffix("").parts
+    module = ".".join(parts[1:] if parts[0] == "connectors" else parts)
+    return (f"{_UNIT}/test_doctests.py::test_examples[{module}]",)
