@@ -1,0 +1,379 @@
+"""G2, G11, S1-S3, X2: what a member's thread does with its consumer, without a broker: the consumer follows a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
+from streamgroups.fakes import FakeHistory
+from streamgroups.groups.history import Kind
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka import member_thread
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups_kafka.member_state import MemberState
+from streamgroups_kafka.member_thread import ConsumerOwner
+from unit_tests.scripted_consumer import ScriptedConsumer, Step, trouble
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Run:
+    """A member whose consumer follows a script. ``go`` runs the whole life of its thread, here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.consumer = ScriptedConsumer()
+        monkeypatch.setattr(member_thread, "Consumer", self.consumer)
+        self.history = FakeHistory(lambda: 0, "airline", "alice")
+        self.settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"])
+        self.first: dict[TopicPartition, Owned] = {}
+        self.asked_first: list[Collection[TopicPartition]] = []
+        self.state = MemberState(self.settings, self.history)
+        self.seen: list[object] = []
+
+    def adapt(self, **changes: object) -> None:
+        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        self.state = MemberState(self.settings, self.history)
+
+    def go(self, *steps: Step, close: bool = True) -> StreamGroupsError | None:
+        """Runs the thread until it ends: after the last step, or of itself. Returns why the member failed."""
+        self.consumer.then(*steps, *([self.state.close] if close else []))
+        ConsumerOwner(self.settings, self._first, self.state, self.history).run()
+        assert self.consumer.closed
+        try:
+            _ = self.state.membership
+        except StreamGroupsError as e:
+            return e
+        return None
+
+    def _first(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
+        self.asked_first.append(missing)
+        return {tp: self.first[tp] for tp in missing}
+
+    def see(self, look: Callable[[], object]) -> Step:
+        """A step that remembers something, for later."""
+        return lambda: self.seen.append(look())
+
+    def plan(self, number: int, *ranges: OffsetRange) -> Step:
+        return lambda: void(self.state.plan(number, ranges))
+
+    def finish(self, number: int) -> Step:
+        return lambda: self.state.finish(number)
+
+    def events(self, *kinds: Kind) -> list[Kind]:
+        return [event.kind for event in self.history.events if event.kind in kinds]
+
+
+def void(_: object) -> None:
+    return None
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(monkeypatch)
+
+
+def stored(*next_offsets: int, mark: str = SHARED_MARK) -> dict[TopicPartition, tuple[int, str]]:
+    return {TopicPartition("flights", i): (n, mark) for i, n in enumerate(next_offsets)}
+
+
+# ---- joining ---------------------------------------------------------------------------------------------------------
+
+
+def test_S1_a_member_takes_what_the_group_has_committed_and_fetches_nothing_itself(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    assert run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned)) is None
+    assert run.seen == [{P0: Owned(5), P1: Owned(7)}]
+    assert run.consumer.paused == {P0, P1}, "tasks fetch; the member would fetch it all a second time"
+    assert run.consumer.commits == [], "what the group has is not committed again"
+    assert run.asked_first == []
+
+
+def test_G2_where_the_group_has_nothing_the_start_is_decided_once_and_committed(run: Run) -> None:
+    run.consumer.stored = stored(5)
+    run.first = {P1: Owned(3, Origin.STARTING)}
+    run.go(run.consumer.assign_all(P0, P1), lambda: None)
+    assert run.asked_first == [[P1]]
+    assert run.consumer.commits == [{P1: (3, SHARED_MARK)}]
+
+
+def test_X2_the_group_follows_a_ledger_that_is_ahead_of_it_before_anything_is_read(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.adapt(take_over=lambda said: {**said, P0: Owned(20, Origin.WRITTEN)})
+    run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].next_offset))
+    assert run.seen == [20]
+    assert run.consumer.commits == [{P0: (20, SHARED_MARK + WRITTEN)}]
+
+
+def test_S1_the_mark_of_a_member_of_the_other_kind_is_replaced(run: Run) -> None:
+    run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
+    run.go(run.consumer.assign_all(P0, P1), lambda: None)
+    assert run.consumer.commits == [{P0: (5, SHARED_MARK), P1: (7, SHARED_MARK)}]
+
+
+def test_what_somebody_else_has_committed_is_left_as_it_is(run: Run) -> None:
+    run.consumer.stored = stored(5, mark="a tool's")
+    run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0].origin))
+    assert run.seen == [Origin.FOREIGN]
+    assert run.consumer.commits == []
+
+
+def test_an_assignment_waits_for_a_group_whose_offsets_cannot_be_read_yet(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([BrokerUnreachable("away"), None])
+
+    def take_over(said: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
+        if (error := next(answers)) is not None:
+            raise error
+        return said
+
+    run.consumer.stored = stored(5)
+    run.adapt(take_over=take_over)
+    assert run.go(run.consumer.assign_all(P0), run.see(lambda: set(run.state.membership.owned))) is None
+    assert run.seen == [{P0}]
+
+
+def test_a_pattern_without_a_topic_is_an_assignment_of_nothing(run: Run) -> None:
+    run.adapt(topics=list)
+    run.go(run.see(lambda: run.state.has_been_assigned))
+    assert run.seen == [True]
+    assert run.consumer.names("subscribe") == []
+
+
+def test_a_topic_that_is_not_there_fails_a_member_at_once_and_later_only_if_it_stays_away(run: Run) -> None:
+    def topics() -> Iterable[str]:
+        raise UnknownTopic("no topic 'flights'", remedy="make it")
+
+    run.adapt(topics=topics)
+    assert isinstance(run.go(), UnknownTopic)
+
+    found = iter([["flights"], *[None] * 3])
+
+    def later() -> Iterable[str]:
+        if (names := next(found)) is None:
+            raise UnknownTopic("no topic 'flights'", remedy="make it")
+        return names
+
+    run.consumer.calls.clear()
+    run.adapt(topics=later, refresh_ms=1)
+    assert isinstance(run.go(close=False), UnknownTopic)
+    assert next(found, "none") == "none"
+    assert run.consumer.names("subscribe") == ["subscribe"]
+
+
+def test_G12_partitions_of_the_option_assign_are_taken_without_joining(run: Run) -> None:
+    run.consumer.stored = stored(5)
+    run.adapt(assign=(P0,))
+    run.go(run.see(lambda: run.state.membership.owned))
+    assert run.seen == [{P0: Owned(5)}]
+    assert run.consumer.names("subscribe", "assign") == ["assign"]
+    assert run.consumer.paused == {P0}
+
+
+def test_X2_who_the_member_is_to_the_broker_is_renewed_at_each_turn(run: Run) -> None:
+    run.consumer.generation = 7
+    run.consumer.stored = stored(5)
+
+    def next_generation() -> None:
+        run.consumer.generation = 8
+
+    claim = run.see(lambda: run.state.claim)
+    run.go(run.consumer.assign_all(P0), claim, next_generation, claim)
+    assert run.seen == [GroupClaim("airline", 7, "member-1"), GroupClaim("airline", 8, "member-1")]
+
+
+# ---- handover --------------------------------------------------------------------------------------------------------
+
+
+def test_G11_what_is_revoked_is_committed_before_it_is_released(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    turns = 0
+
+    def finish_on_the_second_turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 2:
+            run.state.finish(1)
+
+    def wait_so() -> None:
+        run.consumer.while_waiting = finish_on_the_second_turn
+
+    run.go(
+        run.consumer.assign_all(P0, P1),
+        run.plan(1, OffsetRange(P0, 5, 9)),
+        wait_so,
+        run.consumer.revoke(P0),
+        run.see(lambda: set(run.state.membership.owned)),
+    )
+    assert run.seen == [{P1}]
+    assert run.consumer.commits == [{P0: (9, SHARED_MARK)}]
+    assert run.consumer.names("commit", "incremental_unassign") == ["commit", "incremental_unassign"]
+    assert [event.ranges for event in run.history.events if event.kind is Kind.RELEASED] == [()]
+
+
+def test_G11_a_partition_that_no_batch_reads_goes_at_once(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.go(run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.consumer.revoke(P1))
+    assert run.events(Kind.ASKED_BACK, Kind.RELEASED) == [Kind.ASKED_BACK, Kind.RELEASED]
+    assert run.consumer.commits == []
+
+
+def test_G11_when_the_rebalance_allows_no_more_time_the_batch_is_abandoned(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.consumer.stored = stored(5)
+    run.adapt(rebalance_timeout_ms=1)
+    run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), run.consumer.revoke(P0))
+    assert "flights-0" in caplog.text
+    assert [event.ranges for event in run.history.events if event.kind is Kind.RELEASED] == [(OffsetRange(P0, 5, 9),)]
+
+
+def test_S3_what_was_lost_is_dropped_with_what_was_due(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.consumer.refusals.append(KafkaError.REBALANCE_IN_PROGRESS)
+
+    def lose_and_get_back() -> None:
+        run.consumer.lose(P0)()
+        run.consumer.stored |= stored(20)
+        run.consumer.assign_all(P0)()
+
+    run.go(
+        run.consumer.assign_all(P0, P1),
+        run.plan(1, OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)),
+        run.finish(1),
+        lose_and_get_back,
+        run.see(lambda: run.state.membership.owned[P0].next_offset),
+    )
+    assert run.seen == [20]
+    assert run.consumer.commits == [{P1: (8, SHARED_MARK)}], "the group would go back from 20 to 9"
+
+
+@pytest.mark.parametrize(
+    ("happens", "failure"), [("lose", FencedMember), ("revoke", GroupRefused)], ids=["lost", "revoked"]
+)
+def test_S1_an_exclusive_member_fails_when_others_get_its_partitions(
+    run: Run, happens: str, failure: type[StreamGroupsError]
+) -> None:
+    run.consumer.stored = stored(5, mark=EXCLUSIVE_MARK)
+    run.adapt(exclusive=True)
+    error = run.go(run.consumer.assign_all(P0), getattr(run.consumer, happens)(P0), close=False)
+    assert isinstance(error, failure)
+    assert "airline" in str(error)
+
+
+# ---- committing ------------------------------------------------------------------------------------------------------
+
+
+def read_one(run: Run) -> tuple[Step, ...]:
+    run.consumer.stored = stored(5, 7)
+    return run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.finish(1)
+
+
+def test_S3_a_fenced_member_has_lost_everything_at_once(run: Run) -> None:
+    run.consumer.refusals.append(KafkaError.FENCED_INSTANCE_ID)
+    error = run.go(*read_one(run), run.see(lambda: run.state.membership.owned))
+    assert error is None, "librdkafka joins again"
+    assert run.seen == [{}], "nothing more is read of what another member reads"
+    assert [(e.kind, e.note) for e in run.history.events if e.kind is Kind.LOST] == [(Kind.LOST, "fenced")]
+
+
+def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
+    run.adapt(exclusive=True)
+    steps = read_one(run)
+    run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
+    run.consumer.refusals.append(KafkaError.FENCED_INSTANCE_ID)
+    assert isinstance(run.go(*steps, close=False), FencedMember)
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError._TIMED_OUT]
+)
+def test_S2_a_commit_that_a_rebalance_holds_up_is_made_again(run: Run, code: int) -> None:
+    run.consumer.refusals.extend([code, code])
+    assert run.go(*read_one(run), lambda: None, lambda: None) is None
+    assert run.consumer.names("refused", "commit") == ["refused", "refused", "commit"]
+    assert run.consumer.stored[P0] == (9, SHARED_MARK)
+
+
+def test_S2_what_the_broker_will_never_take_fails_the_member(run: Run) -> None:
+    run.consumer.refusals.append(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert run.go(*read_one(run), close=False) is not None
+    assert run.events(Kind.REFUSED) == [Kind.REFUSED]
+    assert run.consumer.commits == []
+
+
+def test_S2_the_gravest_refusal_of_a_commit_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = read_one(run)
+    codes = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.GROUP_AUTHORIZATION_FAILED]
+
+    def commit(*, offsets: object, asynchronous: bool) -> list[object]:
+        return [type("Row", (), {"error": KafkaError(code)}) for code in codes]
+
+    monkeypatch.setattr(run.consumer, "commit", commit)
+    assert isinstance(run.go(*steps, close=False), StreamGroupsError)
+
+
+def test_S2_a_member_that_leaves_commits_what_is_done_and_tries_again(run: Run) -> None:
+    run.consumer.stored = stored(5)
+    run.consumer.refusals.append(KafkaError.REBALANCE_IN_PROGRESS)
+
+    def end() -> None:
+        run.state.finish(1)
+        run.state.close()
+
+    run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), end, close=False)
+    assert run.consumer.commits == [{P0: (9, SHARED_MARK)}]
+    assert run.consumer.names("commit", "close") == ["commit", "close"]
+
+
+def test_a_member_that_has_failed_leaves_without_a_commit(run: Run) -> None:
+    run.consumer.stored = stored(5)
+
+    def fail() -> None:
+        run.state.finish(1)
+        run.state.fail(GroupRefused("no", remedy="none"))
+
+    assert isinstance(
+        run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), fail, close=False), GroupRefused
+    )
+    assert run.consumer.commits == []
+
+
+def test_X2_what_a_sink_has_committed_keeps_its_mark(run: Run) -> None:
+    run.consumer.stored = {P0: (5, SHARED_MARK + WRITTEN)}
+    run.go(run.consumer.assign_all(P0), lambda: run.state.commit_soon({P0: 5}), lambda: None)
+    assert run.consumer.commits == [{P0: (5, SHARED_MARK + WRITTEN)}]
+
+
+# ---- trouble ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED]
+)
+def test_what_the_client_mends_is_remembered_and_nothing_else(run: Run, code: int) -> None:
+    assert run.go(lambda: trouble(P0, code)) is None
+    assert run.state.last_trouble
+
+
+def test_what_will_not_pass_fails_the_member(run: Run) -> None:
+    error = run.go(lambda: trouble(None, KafkaError.GROUP_AUTHORIZATION_FAILED), close=False)
+    assert error is not None
+    assert "airline" in str(error)
+
+
+def test_a_bug_on_the_thread_fails_the_member_and_says_so(run: Run) -> None:
+    def crash() -> None:
+        raise ZeroDivisionError("oops")
+
+    error = run.go(crash, close=False)
+    assert error is not None
+    assert "ZeroDivisionError: oops" in str(error)
+    assert run.events(Kind.CLOSED) == [Kind.CLOSED]
