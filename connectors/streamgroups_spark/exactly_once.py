@@ -28,6 +28,7 @@ from streamgroups_spark.output_partitions import with_partitions
 from streamgroups_spark.plans import analyzed, is_data_source, leaves, source_name
 from streamgroups_spark.registering import SESSION
 from streamgroups_spark.running_query import cluster_of
+from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.time_source import TimeDataSource
 
@@ -203,7 +204,7 @@ def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, c
     keep(group_id, sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
     told = {"format_name": name, "session": SESSION, "sink": sink, "group_id": group_id}
-    df.sparkSession.dataSource.register(type("LedgerDataSource", (LedgerDataSource,), told))
+    df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
     return df.writeStream.format(name).option("checkpointLocation", checkpoint)
 
 

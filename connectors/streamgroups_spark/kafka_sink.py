@@ -39,6 +39,7 @@ from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
 from streamgroups_spark.quiet_notes import QuietNote
 from streamgroups_spark.rendezvous import ask
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.sink_options import Delivery, SinkOptions
 from streamgroups_spark.worker_begins import task_begins
 
@@ -64,7 +65,7 @@ class TaskWritten(WriterCommitMessage):
     transaction: OpenTransaction | None
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """See the module.
 
     Args:

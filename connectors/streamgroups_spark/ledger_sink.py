@@ -27,6 +27,7 @@ from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.staging import StagingSink
 from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.worker_begins import task_begins
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class LedgerDataSource(DataSource):
         return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_id)
 
 
-class LedgerStreamWriter(DataSourceStreamArrowWriter):
+class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """See the module.
 
     Args:

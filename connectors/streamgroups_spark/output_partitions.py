@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from streamgroups.errors import InvalidOption, RecordRefused, UnknownTopic
 from streamgroups_kafka.partitioning import partitions_of_keys
+from streamgroups_spark.shipping import shipped_function
 
 
 def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, topic: str | None = None) -> DataFrame:
@@ -78,7 +79,7 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
 
 def _int_udf(function: Callable[..., pa.Array]) -> Callable[..., Column]:
     # Its annotations demand the type of function that it warns against naming.
-    udf: Callable[..., Column] = arrow_udf(function, "int")  # type: ignore[call-overload]
+    udf: Callable[..., Column] = arrow_udf(shipped_function(function), "int")  # type: ignore[call-overload]
     return udf
 
 

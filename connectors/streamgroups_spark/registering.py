@@ -10,6 +10,7 @@ import uuid
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.seen_times import SeenStore, Tell, new_tell
+from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.source import StreamGroupsDataSource
 from streamgroups_spark.time_source import TimeDataSource
 
@@ -44,9 +45,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which do not see the session: what it says travels with the class.
     told = {"parallelism": cores, "session": SESSION, "tell": tell_of(spark)}
-    source = type("StreamGroupsDataSource", (StreamGroupsDataSource,), told)
-    spark.dataSource.register(source)
-    spark.dataSource.register(type("TimeDataSource", (TimeDataSource,), {"session": SESSION}))
+    spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
+    spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
 
 
 def tell_of(spark: SparkSession) -> Tell:

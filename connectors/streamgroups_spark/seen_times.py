@@ -21,6 +21,7 @@ from pyspark.sql.types import TimestampType
 
 from streamgroups.event_time.seen import Seen
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.shipping import shipped_function
 from streamgroups_spark.worker_begins import task_begins
 
 Told: TypeAlias = list[tuple[str, Seen]]
@@ -179,7 +180,7 @@ def telling(column: Column, told_by: str, tell: Tell, topic: str | None) -> Colu
             yield times
 
     # Its stubs do not know that type hints say which kind of function it is; at run time Spark wants them.
-    udf = arrow_udf(passing, TimestampType())  # type: ignore[call-overload]
+    udf = arrow_udf(shipped_function(passing), TimestampType())  # type: ignore[call-overload]
     # Spark may neither leave it out nor compute it twice, nor filter before it.
     told: Column = udf.asNondeterministic()(column, *names)
     return told

@@ -48,6 +48,7 @@ from streamgroups_kafka.range_reader import read_ranges
 from streamgroups_spark import header_time
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.seen_times import Tell, measured
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.worker_begins import task_begins
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class StreamGroupsDataSource(DataSource):
         return KafkaStreamWriter(options, self.session, self.parallelism)
 
 
-class RefusedStream(DataSourceStreamReader):
+class RefusedStream(Shipped, DataSourceStreamReader):
     """Says why there is no reader when Spark first asks it for something.
 
     Raised any earlier, Spark's stream runner would print an error of its own instead.
@@ -166,7 +167,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._refusal
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches as a member of the group."""
 
     def __init__(
@@ -251,7 +252,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query.micro_batches
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Shipped, DataSourceReader):
     """Reads a fixed set of ranges, without joining a group."""
 
     def __init__(self, options: SourceOptions, schema: StructType, packing: Packing) -> None:

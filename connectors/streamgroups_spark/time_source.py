@@ -22,6 +22,7 @@ from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from streamgroups_spark.rendezvous import ask
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.time_facts import TimeQuestion
 
 #: Spark takes a record *at* its watermark for late, we do not: what Spark is told is so much earlier.
@@ -65,7 +66,7 @@ class TimeDataSource(DataSource):
         return TimeReader(self.session, groups, time_settings({}, json.loads(self.options["time"])))
 
 
-class TimeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     """Asks how far time has come.
 
     Args:

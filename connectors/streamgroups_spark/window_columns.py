@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.worker_begins import task_begins
 
 #: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
@@ -79,7 +80,7 @@ def from_bytes(data: bytes) -> pa.Table:
 # ---- stages of the query ---------------------------------------------------------------------------------------------
 
 
-class Pack:
+class Pack(Shipped):
     """Before the state: each bucket's records in one row, and then one row for every bucket, so that all know of the batch."""
 
     def __init__(self, plan: WindowPlan) -> None:
@@ -107,7 +108,7 @@ class Pack:
         return (int(start) for start in np.unique(starts))
 
 
-class Unpack:
+class Unpack(Shipped):
     """After the state: rows again, with every column of the output."""
 
     def __init__(self, plan: WindowPlan) -> None:

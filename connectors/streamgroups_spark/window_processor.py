@@ -26,6 +26,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
+from streamgroups_spark.shipping import Shipped
 from streamgroups_spark.window_columns import WindowPlan, from_bytes, length_ms, to_bytes
 from streamgroups_spark.window_step import step
 from streamgroups_spark.worker_begins import task_begins
@@ -39,7 +40,7 @@ def time_mode(plan: WindowPlan) -> str:
     return EVENT_TIME if isinstance(boundary, EventTime) and boundary.idle_timeout_ms is None else PROCESSING_TIME
 
 
-class WindowProcessor(StatefulProcessor):
+class WindowProcessor(Shipped, StatefulProcessor):
     """See the module.
 
     Args:

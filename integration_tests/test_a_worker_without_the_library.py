@@ -1,0 +1,90 @@
+"""A Python process of Spark's that lacks the library says which interpreter it is, and names PYSPARK_PYTHON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.harness import produce
+from unit_tests.bare_python import packages_without_us
+
+#: Every process of Spark's runs this. Those of one kind have another Python. Spark sets PYTHONPATH, and starts them here.
+CHOOSING = """#!/bin/sh
+case "$*" in
+*{kind}*) cd "{bare}" && PYTHONPATH="{packages}" exec "{bare}/python" -S "$@" ;;
+esac
+exec "{python}" "$@"
+"""
+
+
+@pytest.fixture
+def without_us(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """``without_us("pyspark.worker")``: from now on these processes have a Python without the library. Returns which."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    python = bare / "python"
+    python.symlink_to(sys.executable)
+    packages = packages_without_us(tmp_path)
+
+    def choose(kind: str) -> Path:
+        chosen = tmp_path / "python"
+        chosen.write_text(CHOOSING.format(kind=kind, bare=bare, packages=packages, python=sys.executable))
+        chosen.chmod(0o755)
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", str(chosen))
+        sg.register(spark)
+        return python
+
+    yield choose
+    monkeypatch.undo()
+    sg.register(spark)
+
+
+def read(spark: SparkSession, bootstrap: str, topic: str) -> None:
+    records = spark.read.format("streamgroups").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    assert records.load().count() == 8
+
+
+def stream(spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group.id": group}
+    records = spark.readStream.format("streamgroups").options(**options, startingOffsets="earliest").load()
+    sink = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "at-least-once"}
+    writer = records.select("key", "value").writeStream.format("streamgroups").options(**sink)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start()
+    try:
+        query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["create_data_source", "plan_data_source_read", "python_streaming_source_runner", "pyspark.worker"],
+)
+def test_each_process_says_so(
+    kind: str,
+    spark: SparkSession,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    without_us: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    topic = new_topic(1)
+    produce(bootstrap, topic, 8, partitions=1)
+    python = without_us(kind)
+
+    def run() -> None:
+        if kind == "python_streaming_source_runner":
+            stream(spark, bootstrap, topic, group, tmp_path / "checkpoint")
+        else:
+            read(spark, bootstrap, topic)
+
+    with pytest.raises(Exception, match="cannot import streamgroups, which the driver's streamgroups") as told:
+        run()
+    assert f"The interpreter is {python}, Python {sys.version.split()[0]}, on host " in str(told.value)
+    assert "Set PYSPARK_PYTHON" in str(told.value)

@@ -1,0 +1,37 @@
+"""A Python that has all packages of this one, except the library itself: the first mistake of a new installation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+
+def packages_without_us(folder: Path, *, leave_out: tuple[str, ...] = ()) -> Path:
+    """A folder of packages for ``sys.path``: links to those installed here.
+
+    Args:
+        folder: where to make it.
+        leave_out: names of further packages that are missing.
+    """
+    made = folder / "packages"
+    made.mkdir(exist_ok=True)
+    for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        ours = package.name.startswith(("streamgroups", "__editable__", "_streamgroups")) or package.suffix == ".pth"
+        if not ours and package.name not in leave_out:
+            (made / package.name).symlink_to(package)
+    return made
+
+
+def run_without_us(script: str, packages: Path, *paths: Path) -> str:
+    """What a script prints in a Python that sees only the standard library and these paths.
+
+    The script finds them in ``sys.argv[1:]`` and puts them on ``sys.path`` before it runs.
+    """
+    head = "import sys; sys.path += sys.argv[1:]\n"
+    command = [sys.executable, "-I", "-S", "-c", head + script, str(packages), *map(str, paths)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=packages, timeout=120)
+    return done.stdout + done.stderr
