@@ -10,10 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.event_time.noted import GroupTime, NotedTime, group_time
+from streamgroups.event_time.seen import read_time
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.board import is_auxiliary, times_of
 from streamgroups.groups.lag import PartitionLag, total
 from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
+from streamgroups.notes import warn_of_unreadable
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
 from streamgroups.survey import READS_UNASKED, GroupSnapshot, Memory, list_all, survey
@@ -140,6 +142,8 @@ class Monitor:
         found = {}
         for group_id, snapshot in of_groups.items():
             notes = {tp: note.metadata for tp, note in noted[times_of(group_id)].items()}
+            unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
+            warn_of_unreadable(times_of(group_id), unreadable)
             time = group_time(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
             if time is not None:
                 found[group_id] = time

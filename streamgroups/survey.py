@@ -14,6 +14,7 @@ from typing import TypeAlias
 from streamgroups.groups.board import Note, board_of, is_auxiliary
 from streamgroups.groups.lag import FirstUnread, PartitionLag, Trouble, Unread, total
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
+from streamgroups.notes import read_entries
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
@@ -115,12 +116,10 @@ def survey(
 
 def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
     """Where what is in flight ends, for partitions whose owner has noted that; a former owner's note counts for nothing."""
-    found = {}
-    for tp, member in group.owners.items() if noted else ():
-        note = Note.parse(noted[tp].metadata) if tp in noted else None
-        if note is not None and note.instance == member.client_id:
-            found[tp] = note.reading_until
-    return found
+    owners = group.owners if noted else {}
+    owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
+    notes = read_entries(board_of(group.group_id), owned, lambda _, text: Note.parse(text))
+    return {tp: note.reading_until for tp, note in notes.items() if note.instance == owners[tp].client_id}
 
 
 def _lag(

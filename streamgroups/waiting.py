@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
 
 
-def comes_true(condition: Callable[[], bool], within_s: float, *, every_s: float) -> bool:
+def comes_true(
+    condition: Callable[[], bool], within_s: float, *, every_s: float, slowest_s: float | None = None
+) -> bool:
     """Waits for a condition, for so long at most.
 
     Args:
         condition: asked at least once.
         within_s: how long, in seconds.
         every_s: seconds between two questions.
+        slowest_s: the time between two questions doubles up to so many seconds; ``None`` if it stays the same.
 
     Returns:
         Whether it has come true.
@@ -25,7 +28,9 @@ def comes_true(condition: Callable[[], bool], within_s: float, *, every_s: float
     (True, False)
     """
     patient = Retrying(
-        retry=retry_if_result(lambda done: not done), stop=stop_after_delay(within_s), wait=wait_fixed(every_s)
+        retry=retry_if_result(lambda done: not done),
+        stop=stop_after_delay(within_s),
+        wait=wait_exponential(multiplier=every_s, max=every_s if slowest_s is None else slowest_s),
     )
     try:
         return patient(condition)

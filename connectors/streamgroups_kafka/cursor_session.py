@@ -15,8 +15,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.groups.board import Note
 from streamgroups.groups.cursors.lease import Lease
@@ -24,9 +22,10 @@ from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.cursors.session import Covered, cover, in_flight, read_from
 from streamgroups.groups.cursors.tokens import GroupCursor
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Groups, Member, Recorder, Records
+from streamgroups.ports import Board, Clock, Member, Recorder, Records
+from streamgroups.waiting import comes_true
 from streamgroups_kafka.cursor_member import CursorMember
-from streamgroups_kafka.follower import Follower
+from streamgroups_kafka.follower import Cluster, Follower
 from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: A lease is noted on the board at most this often.
 _NOTE_EVERY_MS = 1_000
 #: How often a request looks whether all have stopped, when the group is moved.
-_LOOK_S = 0.02
+_LOOK_S, _SELDOM_S = 0.02, 0.2
 _JOIN_AGAIN = "Its partitions go to the others, at the committed offsets. Join again with create_group_cursor."
 
 _T = TypeVar("_T")
@@ -45,13 +44,13 @@ class Outside:
     """What a session needs of the world.
 
     Args:
-        groups: the groups of the cluster.
+        cluster: its groups and topics.
         board: the group's notes.
         records: reads messages; closed with the session.
         clock: the time now.
     """
 
-    groups: Groups
+    cluster: Cluster
     board: Board
     records: Records
     clock: Clock
@@ -93,7 +92,7 @@ class InstanceSession:
         # The keeper's: its last look at the orders.
         self._looking: Future[None] | None = None
         # The owner thread's.
-        self._follower = Follower(outside.board, outside.groups, identity.group, self._signed)
+        self._follower = Follower(outside.board, outside.cluster, identity.group, self._signed, outside.clock)
         self._noted_ms: int | None = None
 
     # ---- any thread --------------------------------------------------------------------------------------------------
@@ -266,13 +265,15 @@ class InstanceSession:
         Returns:
             What must not be read: somebody has not stopped yet.
         """
-        patient = Retrying(
-            retry=retry_if_result(bool),
-            stop=stop_after_delay(self._patience_ms / 1000),
-            wait=wait_fixed(_LOOK_S),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else frozenset(),
-        )
-        stopped: frozenset[TopicPartition] = patient(self._follower.obey, self._member)
+        stopped: frozenset[TopicPartition] = frozenset()
+
+        def all_move() -> bool:
+            nonlocal stopped
+            stopped = self._follower.obey(self._member)
+            return not stopped
+
+        patience_ms = 0 if self._follower.is_overdue else self._patience_ms
+        comes_true(all_move, patience_ms / 1000, every_s=_LOOK_S, slowest_s=_SELDOM_S)
         return stopped
 
     def look_at_orders(self) -> Future[None] | None:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streamgroups.groups.board import Note, Order, Step, board_of, next_step, pending, resets_of
+from streamgroups.groups.overdue import OVERDUE_MS, Unapplied
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Committed, Groups
+from streamgroups.ports import Board, Clock, Committed, Groups
+from streamgroups.printable import printable
 from streamgroups_kafka.orders import notes_in, orders_in
 
 logger = logging.getLogger(__name__)
@@ -56,18 +58,28 @@ class Place(Protocol):
         ...
 
 
+class Cluster(Groups, Protocol):
+    """What a member asks the cluster about its group."""
+
+    def topics(self) -> Mapping[str, int]:
+        """See :meth:`streamgroups.ports.Log.topics`."""
+        ...
+
+
 class Follower:
     """Follows orders.
 
     Args:
         board: the group's notes.
-        groups: who is asked who owns what.
+        cluster: who is asked who owns what, and which partitions there are.
         group_id: the group.
         signed: a note as the member would write it now, without what it has obeyed.
+        clock: a steady clock, in milliseconds.
     """
 
-    def __init__(self, board: Board, groups: Groups, group_id: str, signed: Callable[[], Note]) -> None:
-        self._board, self._groups, self._group_id, self._signed = board, groups, group_id, signed
+    def __init__(self, board: Board, cluster: Cluster, group_id: str, signed: Callable[[], Note], clock: Clock) -> None:
+        self._board, self._cluster, self._group_id, self._signed = board, cluster, group_id, signed
+        self._clock, self._unapplied = clock, Unapplied()
         #: The tenure in which a partition's notes were read.
         self._known: dict[TopicPartition, int] = {}
         self._obeyed: dict[TopicPartition, str] = {}
@@ -85,8 +97,10 @@ class Follower:
         holds = place.holds
         new = {tp: hold.tenure for tp, hold in holds.items() if self._known.get(tp) != hold.tenure}
         if new:
-            for tp, c in self._board.read(board_of(self._group_id), new).items():
-                note = Note.parse(c.metadata)
+            read = self._board.read(board_of(self._group_id), new)
+            notes = notes_in(board_of(self._group_id), read)
+            for tp in read:
+                note = notes.get(tp)
                 self._obeyed[tp], self._stopped[tp] = (note.obeyed, note.stopped) if note else ("", "")
         self._known = {tp: tenure for tp, tenure in self._known.items() if tp in holds} | new
         self.note(place, new)
@@ -110,8 +124,15 @@ class Follower:
         self._board.write(board_of(self._group_id), notes)
 
     def due(self, place: Place) -> frozenset[TopicPartition]:
-        """The partitions for which there are orders that are not obeyed yet."""
-        return frozenset(self._pending(place))
+        """The partitions for which there are orders that are not obeyed yet, and that can be."""
+        due = self._pending(place)
+        incomplete = self._step(due).incomplete if due else {}
+        return frozenset(tp for tp, order in due.items() if order.id not in incomplete)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether an order waits for so long already that it is not worth to poll often."""
+        return self._unapplied.is_overdue(self._clock())
 
     def obey(self, place: Place) -> frozenset[TopicPartition]:
         """Does what can be done now about the orders for what the member has.
@@ -121,6 +142,7 @@ class Follower:
         """
         due = self._pending(place)
         if not due:
+            self._unapplied = Unapplied()
             return frozenset()
         step = self._step(due)
         if step.stop:
@@ -131,20 +153,40 @@ class Follower:
             self._stopped.update({tp: step.stop[tp] for tp in known})
             self.note(place, known)
             step = self._step(due)
-        return frozenset(due) - self._move(place, step.move)
+        if step.resume:
+            self._stopped.update(dict.fromkeys(step.resume, ""))
+            self.note(place, step.resume)
+        moved = self._move(place, step.move)
+        self._warn(step)
+        return frozenset(tp for tp, order in due.items() if order.id not in step.incomplete) - moved
 
     def _pending(self, place: Place) -> dict[TopicPartition, Order]:
         self.introduce(place)
         return pending(self._orders(place.holds.keys()), self._obeyed)
 
     def _step(self, due: Mapping[TopicPartition, Order]) -> Step:
-        about = {tp for order in due.values() for tp in order.candidates}
+        counts = self._cluster.topics()
+        about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
         # The orders first: a note can only be about an order that was there before it.
         orders = self._orders(about)
-        notes = notes_in(self._board.read(board_of(self._group_id), orders.keys()))
-        group = self._groups.describe(self._group_id)
+        notes = notes_in(board_of(self._group_id), self._board.read(board_of(self._group_id), orders.keys()))
+        group = self._cluster.describe(self._group_id)
         owners = {tp: m.client_id for m in group.members for tp in m.partitions} if group.settled else None
-        return next_step(orders, notes, due.keys(), owners, me=self._signed().instance)
+        return next_step(orders, notes, due.keys(), owners, counts, me=self._signed().instance)
+
+    def _warn(self, step: Step) -> None:
+        self._unapplied, due = self._unapplied.after([*step.incomplete, *step.waiting], self._clock())
+        for order_id in due:
+            logger.warning(
+                "Reset request %s of group '%s' is not applied after %.0f s: %s. %s",
+                printable(order_id),
+                self._group_id,
+                OVERDUE_MS / 1000,
+                step.incomplete.get(order_id) or step.waiting[order_id],
+                "The group reads on where it is. Reset it again."
+                if order_id in step.incomplete
+                else "The others are not read until then. Stop or restart the member that has not stopped.",
+            )
 
     def _move(self, place: Place, orders: Mapping[TopicPartition, Order]) -> frozenset[TopicPartition]:
         there: set[TopicPartition] = set()
@@ -161,4 +203,4 @@ class Follower:
         return frozenset(there)
 
     def _orders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        return orders_in(self._board.read(resets_of(self._group_id), partitions))
+        return orders_in(resets_of(self._group_id), self._board.read(resets_of(self._group_id), partitions))

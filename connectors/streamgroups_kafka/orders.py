@@ -7,11 +7,13 @@ members commit to a group that has some. What members do with an order is :mod:`
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from streamgroups.errors import GroupRefused
 from streamgroups.groups.board import Note, Order, board_of, pending, resets_of
+from streamgroups.notes import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Clock, Committed
 
@@ -64,13 +66,13 @@ class OrderBook:
         """
         waiting = self.waiting(group_id, [TopicPartition(t, p) for t, count in counts.items() for p in range(count)])
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
-        return self._write(group_id, moved, counts, void=False)
+        return self._write(group_id, moved, void=False)
 
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Makes orders for partitions out of date: they are moved by committing."""
         given = self._orders(group_id, partitions)
         if given:
-            self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, {}, void=True)
+            self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, void=True)
 
     def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
         """The orders that have not been obeyed yet."""
@@ -80,7 +82,7 @@ class OrderBook:
 
     def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Note]:
         """What owners have noted of partitions."""
-        return notes_in(self._board.read(board_of(group_id), partitions))
+        return notes_in(board_of(group_id), self._board.read(board_of(group_id), partitions))
 
     def strangers(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
         """The members that have partitions and have not noted themselves on the board, as those do who obey orders."""
@@ -95,18 +97,15 @@ class OrderBook:
         return [m for m in members if any((tp, m.client_id) not in signed for tp in m.partitions)]
 
     def _orders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        return orders_in(self._board.read(resets_of(group_id), partitions))
+        return orders_in(resets_of(group_id), self._board.read(resets_of(group_id), partitions))
 
-    def _write(
-        self, group_id: str, where: Mapping[TopicPartition, int], counts: Mapping[str, int], *, void: bool
-    ) -> str:
+    def _write(self, group_id: str, where: Mapping[TopicPartition, int], *, void: bool) -> str:
         number = uuid.uuid4().hex
-        topics = {tp.topic for tp in where}
-        listed = {topic: count for topic, count in counts.items() if topic in topics}
-        orders = {tp: Order(number, n, listed, len(where), void) for tp, n in sorted(where.items())}
+        moves = {} if void else dict(Counter(tp.topic for tp in sorted(where)))
+        orders = {tp: Order(number, n, moves, void) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MOST_BYTES for order in orders.values()):
             raise GroupRefused(
-                f"Group '{group_id}' has members, and {len(topics)} topics are too many to move in one step.",
+                f"Group '{group_id}' has members, and {len(moves)} topics are too many to move in one step.",
                 remedy="Name fewer topics at a time, or stop its members first.",
             )
         rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in orders.items()]
@@ -115,11 +114,15 @@ class OrderBook:
         return number
 
 
-def notes_in(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Note]:
-    """The notes among what was read from :func:`~streamgroups.groups.board.board_of` a group."""
-    return {tp: note for tp, c in read.items() if (note := Note.parse(c.metadata)) is not None}
+def notes_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Note]:
+    """The notes among what was read from a metadata group, :func:`~streamgroups.groups.board.board_of` a group."""
+    return read_entries(group_id, _metadata(read), lambda _, text: Note.parse(text))
 
 
-def orders_in(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Order]:
-    """The orders among what was read from :func:`~streamgroups.groups.board.resets_of` a group."""
-    return {tp: order for tp, c in read.items() if (order := Order.parse(c.next_offset, c.metadata)) is not None}
+def orders_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Order]:
+    """The orders among what was read from a metadata group, :func:`~streamgroups.groups.board.resets_of` a group."""
+    return read_entries(group_id, _metadata(read), lambda tp, text: Order.parse(read[tp].next_offset, text))
+
+
+def _metadata(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, str]:
+    return {tp: c.metadata for tp, c in read.items()}

@@ -14,6 +14,7 @@ from streamgroups.batches.left import Left, changes, fingerprint
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.board import left_of
+from streamgroups.notes import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Committed
 
@@ -66,4 +67,5 @@ class LeftRanges:
 
     def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Left]:
         read = self._board.read(left_of(self._group_id), sorted(partitions))
-        return {tp: Left.parse(c.metadata) for tp, c in read.items()}
+        metadata = {tp: c.metadata for tp, c in read.items()}
+        return read_entries(left_of(self._group_id), metadata, lambda _, text: Left.parse(text))

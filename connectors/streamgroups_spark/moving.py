@@ -18,9 +18,9 @@ from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Board, Clock, Groups, Member, Recorder
+from streamgroups.ports import Board, Clock, Member, Recorder
 from streamgroups.waiting import comes_true
-from streamgroups_kafka.follower import Follower, Hold
+from streamgroups_kafka.follower import Cluster, Follower, Hold
 from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,9 @@ logger = logging.getLogger(__name__)
 #: fortieth of a small batch.
 _LOOK_EVERY_MS = 250
 _LOOK_EVERY_BATCHES = 2
-_AGAIN_S = 0.02
+_AGAIN_S, _SELDOM_S = 0.02, 0.2
+#: What waits for others longer than a batch takes is polled this often, and no batch waits for it.
+_OVERDUE_EVERY_MS = 2_000
 #: What is in flight is noted at most this often: it is for people to see.
 _NOTE_EVERY_MS = 1_000
 #: How long a board that could not be read is left alone.
@@ -43,16 +45,16 @@ class MemberPlace:
 
     Args:
         member: the query's member.
-        groups: who is asked what is committed.
+        board: who is asked what is committed: it stays connected.
         group_id: the group.
         record: takes note of moves.
         patience_ms: how long a commit is waited for.
     """
 
     def __init__(
-        self, member: Member, groups: Groups, group_id: str, record: Recorder, *, patience_ms: int = 1_000
+        self, member: Member, board: Board, group_id: str, record: Recorder, *, patience_ms: int = 1_000
     ) -> None:
-        self._member, self._groups, self._group_id, self._record = member, groups, group_id, record
+        self._member, self._board, self._group_id, self._record = member, board, group_id, record
         self._patience_ms = patience_ms
 
     @property
@@ -78,11 +80,11 @@ class MemberPlace:
 
         def all_there() -> bool:
             nonlocal there
-            committed = self._groups.committed(self._group_id, moved.keys())
+            committed = self._board.read(self._group_id, moved.keys())
             there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
             return len(there) == len(moved)
 
-        comes_true(all_there, self._patience_ms / 1000, every_s=_AGAIN_S)
+        comes_true(all_there, self._patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
         return there
 
 
@@ -91,7 +93,7 @@ class Moving:
 
     Args:
         board: the notes of all groups; closed with this.
-        groups: who is asked what is committed.
+        cluster: who is asked who owns what.
         group_id: the query's group.
         name: the member's name.
         record: takes note of moves.
@@ -103,7 +105,7 @@ class Moving:
     def __init__(
         self,
         board: Board,
-        groups: Groups,
+        cluster: Cluster,
         group_id: str,
         name: str,
         record: Recorder,
@@ -112,9 +114,9 @@ class Moving:
         *,
         patience_ms: int = 1_000,
     ) -> None:
-        self._board, self._groups, self._group_id = board, groups, group_id
+        self._board, self._group_id = board, group_id
         self._record, self._clock, self._patience_ms = record, clock, patience_ms
-        self._follower = Follower(board, groups, group_id, lambda: Note(name, now_ms(), None))
+        self._follower = Follower(board, cluster, group_id, lambda: Note(name, now_ms(), None), clock)
         self._owner = OwnerThread(f"streamgroups-moving-{name}")
         self._place: MemberPlace | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
@@ -143,7 +145,7 @@ class Moving:
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """From now on this is the query's member, of a group that reads these partitions. Does not wait."""
-        self._place = MemberPlace(member, self._groups, self._group_id, self._record, patience_ms=self._patience_ms)
+        self._place = MemberPlace(member, self._board, self._group_id, self._record, patience_ms=self._patience_ms)
         # While the member joins there is time to connect.
         self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
 
@@ -160,15 +162,16 @@ class Moving:
         """
         now_ms = self._clock()
         if self._is_to_look(now_ms):
-            self._next_look_ms, self._batches_since_look = now_ms + _LOOK_EVERY_MS, 0
             self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
+            every_ms = _OVERDUE_EVERY_MS if self._follower.is_overdue else _LOOK_EVERY_MS
+            self._next_look_ms, self._batches_since_look = now_ms + every_ms, 0
         return self._stopped
 
     def _is_to_look(self, now_ms: int) -> bool:
         if self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms:
             return False
         is_time = self._next_look_ms is None or now_ms >= self._next_look_ms
-        return is_time or self._batches_since_look >= _LOOK_EVERY_BATCHES
+        return is_time or (self._batches_since_look >= _LOOK_EVERY_BATCHES and not self._follower.is_overdue)
 
     def began(self, batch: InFlight) -> None:
         """A batch has begun; does not wait until that is noted."""
@@ -200,7 +203,8 @@ class Moving:
             stopped = self._follower.obey(place)
             return not stopped
 
-        if not comes_true(all_move, self._patience_ms / 1000, every_s=_AGAIN_S):
+        patience_ms = 0 if self._follower.is_overdue else self._patience_ms
+        if not comes_true(all_move, patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
             logger.info(
                 "Group '%s' is being moved: %s not read until the other members have stopped",
                 self._group_id,

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.partition_time import PartitionTime
-from streamgroups.event_time.seen import Seen, came_in, sightings, time_noted, write_note
+from streamgroups.event_time.seen import Seen, came_in, read_time, sightings, time_noted, write_note
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, give, observe, take
 from streamgroups.groups.board import times_of
 from streamgroups.groups.membership import Membership
+from streamgroups.notes import read_entries
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Board, Clock, Committed, Log
 from streamgroups_spark.time_facts import TimeQuestion, TimeTold
@@ -99,8 +100,10 @@ class QueryTime:
         if not gone and not new:
             return
         noted = self._read(new)
+        metadata = {tp: c.metadata for tp, c in noted.items()}
+        read = read_entries(times_of(self._group_id), metadata, lambda _, text: read_time(text))
         times: dict[TopicPartition, PartitionTime | None] = {
-            tp: (time_noted(noted[tp].metadata, noted[tp].next_offset, positions[tp]) if tp in noted else None)
+            tp: (time_noted(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
             or PartitionTime(next_offset=positions[tp])
             for tp in new
         }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from streamgroups.groups.board import quiet_of
 from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
+from streamgroups.notes import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.board import PATIENCE_S, KafkaBoard
@@ -51,8 +52,9 @@ class QuietNote:
         """
         with closing(KafkaBoard(self.client, patience_s=patience_s)) as board:
             found = board.read(quiet_of(self.group_id), self.partitions)
-        notes = [note for committed in found.values() if (note := QuietBatch.parse(committed.metadata)) is not None]
-        of_query = [note for note in notes if note.query_id == self.batch.query_id]
+        metadata = {tp: c.metadata for tp, c in found.items()}
+        notes = read_entries(quiet_of(self.group_id), metadata, lambda _, text: QuietBatch.parse(text))
+        of_query = [note for note in notes.values() if note.query_id == self.batch.query_id]
         noted = max(of_query, key=lambda note: note.batch_id, default=None)
         return isinstance(judge_quiet(self.batch, noted, group_id=self.group_id), AlreadyDone)
 

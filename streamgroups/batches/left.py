@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from streamgroups.batches.offset_json import BatchOffset, encode
+from streamgroups.json_values import string
 from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
@@ -60,10 +61,17 @@ class Left:
         return write_note({"left": list(self.batches)})
 
     @classmethod
-    def parse(cls, metadata: str) -> Left:
-        """Reads metadata back; of what is no such note, or one of a newer version, nothing is known."""
+    def parse(cls, metadata: str) -> Left | None:
+        """Reads metadata back; ``None`` if it is no such entry, or one of a newer version.
+
+        >>> Left.parse("by hand") is None
+        True
+        """
         batches = read_note(metadata).get("left")
-        return cls(tuple(map(str, batches))) if isinstance(batches, list) else cls()
+        try:
+            return cls(tuple(string(batch, most=64) for batch in batches[:MOST])) if isinstance(batches, list) else None
+        except ValueError:
+            return None
 
 
 def changes(

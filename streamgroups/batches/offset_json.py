@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.errors import InvalidOption, OffsetFormat
+from streamgroups.json_values import items, partition_number, whole
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 VERSION = 1
@@ -93,27 +94,25 @@ def decode(json_object: Any) -> BatchOffset:
         )
     try:
         offset = BatchOffset(
-            number=int(json_object["n"]),
+            number=whole(json_object["n"]),
             ranges=tuple(
                 sorted(
-                    OffsetRange(TopicPartition(topic, int(partition)), int(first), int(end))
-                    for topic, by_partition in json_object["ranges"].items()
-                    for partition, (first, end) in by_partition.items()
+                    OffsetRange(TopicPartition(topic, partition_number(partition)), whole(first), whole(end))
+                    for topic, by_partition in items(json_object["ranges"])
+                    for partition, (first, end) in items(by_partition)
                 )
             ),
             resting={
-                TopicPartition(topic, int(partition)): int(next_offset)
-                for topic, by_partition in json_object["resting"].items()
-                for partition, next_offset in by_partition.items()
+                TopicPartition(topic, partition_number(partition)): whole(next_offset)
+                for topic, by_partition in items(json_object["resting"])
+                for partition, next_offset in items(by_partition)
             },
-            warm_ups=int(json_object.get("warm_ups", 0)),
+            warm_ups=whole(json_object.get("warm_ups", 0)),
             group_id=json_object.get("group"),
         )
         if not isinstance(offset.group_id, str | None):
             raise TypeError("the group is no text")
-        if min(offset.number, offset.warm_ups, *offset.resting.values(), 0) < 0:
-            raise ValueError("a negative number")
-    except (KeyError, TypeError, ValueError, AttributeError, InvalidOption) as e:
+    except (KeyError, TypeError, ValueError, InvalidOption) as e:
         raise OffsetFormat(
             f"The checkpoint holds a damaged offset: {_shortened(json_object)} ({type(e).__name__}: {e}).",
             remedy="Restore the checkpoint, or give the query a new checkpointLocation; positions come from the group.",
@@ -122,5 +121,8 @@ def decode(json_object: Any) -> BatchOffset:
 
 
 def _shortened(json_object: Any) -> str:
-    text = str(json_object)
+    try:
+        text = str(json_object)
+    except (RecursionError, ValueError):
+        text = "a value that is too large to show"
     return text if len(text) <= 200 else text[:200] + "…"

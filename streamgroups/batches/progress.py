@@ -8,7 +8,6 @@ from others by the offsets that :mod:`streamgroups.batches.offset_json` writes. 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from streamgroups.batches.offset_json import BatchOffset, decode
 from streamgroups.errors import OffsetFormat
 from streamgroups.failures import failure_in
+from streamgroups.json_values import items, partition_number, read_json, string, whole
 from streamgroups.partitions import TopicPartition
 
 #: How the names begin under which ``sg.windows`` has Spark observe what its own state counts.
@@ -118,11 +118,12 @@ def decode_report(json_object: Any) -> SourceReport | None:
     True
     """
     try:
-        group_id, member, end_offsets = json_object["group"], json_object["member"], json_object["end"]
-        ends = {TopicPartition(t, int(p)): int(end) for t, by in end_offsets.items() for p, end in by.items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
+        group_id, member = string(json_object["group"]), string(json_object["member"])
+        by_topic = items(json_object["end"])
+        ends = {TopicPartition(t, partition_number(p)): whole(end) for t, by in by_topic for p, end in items(by)}
+    except (KeyError, TypeError, ValueError):
         return None
-    return SourceReport(str(group_id), str(member), ends)
+    return SourceReport(group_id, member, ends)
 
 
 def read_progress(text: str) -> QueryProgress:
@@ -132,7 +133,7 @@ def read_progress(text: str) -> QueryProgress:
         ValueError: it is none.
     """
     try:
-        progress: dict[str, Any] = json.loads(text)
+        progress: dict[str, Any] = read_json(text)
         trigger_ms = read_time_ms(progress["timestamp"])
         if trigger_ms is None:
             raise ValueError(progress["timestamp"])
@@ -191,7 +192,7 @@ def _unpacked(offset: Any) -> Any:
     """Spark writes an offset as the JSON it is, or as a text that holds it."""
     if isinstance(offset, str):
         try:
-            return json.loads(offset)
+            return read_json(offset)
         except ValueError:
             return None
     return offset

@@ -13,10 +13,11 @@ from streamgroups.event_time.generation import Progress
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.watermark import At, AtEnd, NotYet, Watermark
+from streamgroups.json_values import items, partition_number, time_ms, time_ms_or_none, whole, whole_or_none
 from streamgroups.partitions import TopicPartition
 
 _VERSION = 1
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+_UNREADABLE = (KeyError, TypeError, ValueError)
 
 
 def encode_watermark(watermark: Watermark) -> int | str | None:
@@ -38,7 +39,7 @@ def decode_watermark(value: Any) -> Watermark:
     """
     if value is None:
         return NotYet()
-    return AtEnd() if value == "end" else At(int(value))
+    return AtEnd() if value == "end" else At(time_ms(value))
 
 
 def encode_partition(time: PartitionTime) -> dict[str, Any]:
@@ -69,12 +70,12 @@ def decode_partition(raw: Any) -> PartitionTime | None:
         if raw["v"] != _VERSION:
             return None
         return PartitionTime(
-            event_time_ms=_optional(raw["event"]),
+            event_time_ms=time_ms_or_none(raw["event"]),
             watermark=decode_watermark(raw["watermark"]),
-            progress=Progress(int(raw["records"]), _optional(raw["period"])),
-            next_offset=_optional(raw["next"]),
-            quiet_since_ms=_optional(raw["quiet"]),
-            seen_ms=_optional(raw["seen"]),
+            progress=Progress(whole(raw["records"]), time_ms_or_none(raw["period"])),
+            next_offset=whole_or_none(raw["next"]),
+            quiet_since_ms=time_ms_or_none(raw["quiet"]),
+            seen_ms=time_ms_or_none(raw["seen"]),
         )
     except _UNREADABLE:
         return None
@@ -100,14 +101,10 @@ def decode_source(raw: Any) -> SourceTime | None:
         if raw["v"] != _VERSION:
             return None
         times = {
-            TopicPartition(topic, int(p)): decode_partition(time) or PartitionTime()
-            for topic, by_partition in raw["partitions"].items()
-            for p, time in by_partition.items()
+            TopicPartition(topic, partition_number(p)): decode_partition(time) or PartitionTime()
+            for topic, by_partition in items(raw["partitions"])
+            for p, time in items(by_partition)
         }
         return SourceTime(decode_watermark(raw["watermark"]), times)
     except _UNREADABLE:
         return None
-
-
-def _optional(value: Any) -> int | None:
-    return None if value is None else int(value)

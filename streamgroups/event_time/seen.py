@@ -75,7 +75,7 @@ def write_note(time: PartitionTime, settings: TimeSettings) -> str:
 
     >>> from streamgroups.event_time.generation import Generation
     >>> note = write_note(PartitionTime(600), TimeSettings(Generation()))
-    >>> time_noted(note, noted_at=9, next_offset=9)
+    >>> time_noted(read_time(note), noted_at=9, next_offset=9)
     PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
 quiet_since_ms=None, seen_ms=None)
     """
@@ -83,25 +83,34 @@ quiet_since_ms=None, seen_ms=None)
     return notes.write_note({**encode_partition(time), **told})
 
 
-def time_noted(metadata: str, noted_at: int, next_offset: int) -> PartitionTime | None:
+def read_time(metadata: str) -> PartitionTime | None:
+    """The time in a note; ``None`` if it cannot be read, or was written by a newer version.
+
+    >>> read_time("by hand") is None
+    True
+    """
+    return decode_partition(notes.read_note(metadata))
+
+
+def time_noted(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
     """The time of a partition that comes in.
 
     Args:
-        metadata: the note.
+        noted: the time in the note; ``None`` without one.
         noted_at: the position at which it was written.
         next_offset: where the partition is read on.
 
     Returns:
-        Its time; ``None`` if the note is none, or was written further on: somebody has moved the group back, and what is read again must
+        Its time; ``None`` if there is no note, or it was written further on: somebody has moved the group back, and what is read again must
         not be late.
 
-    >>> from streamgroups.event_time.generation import Generation
-    >>> time_noted(write_note(PartitionTime(600), TimeSettings(Generation())), noted_at=9, next_offset=5) is None
+    >>> time_noted(PartitionTime(600), noted_at=9, next_offset=5) is None
     True
     """
-    time = None if noted_at > next_offset else decode_partition(notes.read_note(metadata))
+    if noted is None or noted_at > next_offset:
+        return None
     # How long it was quiet is for whoever reads it to find out: nobody has looked since.
-    return None if time is None else replace(time, next_offset=next_offset, quiet_since_ms=None, seen_ms=None)
+    return replace(noted, next_offset=next_offset, quiet_since_ms=None, seen_ms=None)
 
 
 def came_in(

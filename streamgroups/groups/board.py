@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, time_ms_or_none, whole
 from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
@@ -37,6 +38,8 @@ _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
 _QUIET = ".streamgroups.quiet"
 _ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _BOARD)
+#: The longest id of an order. Two of them are in each note of an owner, which must fit beside an offset.
+_MAX_ID = 64
 
 
 def board_of(group: str) -> str:
@@ -160,52 +163,58 @@ class Note:
         """Reads metadata back; ``None`` if it is no note, or one of a newer version."""
         raw = read_note(metadata)
         try:
-            until_ms = None if raw["until"] is None else int(raw["until"])
-            orders = str(raw["obeyed"]), str(raw["stopped"])
-            return cls(str(raw["instance"]), int(raw["used"]), until_ms, *orders, int(raw["reading"]))
-        except (KeyError, TypeError, ValueError):
+            return cls(
+                instance=string(raw["instance"]),
+                used_ms=time_ms(raw["used"]),
+                until_ms=time_ms_or_none(raw["until"]),
+                obeyed=string(raw["obeyed"], most=_MAX_ID),
+                stopped=string(raw["stopped"], most=_MAX_ID),
+                reading_until=whole(raw["reading"]),
+            )
+        except (KeyError, ValueError):
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Somebody moves the group: the owner of this partition is to go on at ``next_offset``.
+    """A reset request, as it concerns one partition: its owner is to read on at ``next_offset``.
 
     Args:
         id: tells this order from all others; the same for all partitions that move together.
         next_offset: where to go on.
-        topics: the topics of its partitions, and how many partitions each topic has.
-        count: how many partitions it moves.
+        moves: how many partitions of each topic it moves. It is complete when the entries of all of them are there.
         void: whether it only cancels the one before it.
 
-    >>> order = Order("5f2c", 100, {"flights": 8}, count=8)
+    >>> order = Order("5f2c", 100, {"flights": 8})
     >>> Order.parse(order.next_offset, order.encode()) == order
     True
     """
 
     id: str
     next_offset: int
-    topics: Mapping[str, int]
-    count: int
+    moves: Mapping[str, int]
     void: bool = False
 
-    @property
-    def candidates(self) -> list[TopicPartition]:
-        """The partitions among which those are that it moves."""
-        return [TopicPartition(topic, p) for topic, count in self.topics.items() for p in range(count)]
+    def candidates(self, counts: Mapping[str, int]) -> list[TopicPartition]:
+        """The partitions among which those are that it moves.
+
+        Args:
+            counts: how many partitions each topic of the cluster has; the entry itself cannot name more.
+        """
+        return [TopicPartition(topic, p) for topic in self.moves if topic in counts for p in range(counts[topic])]
 
     def encode(self) -> str:
         """As metadata; the offset is committed beside it."""
-        return write_note({"order": self.id, "topics": dict(self.topics), "count": self.count, "void": self.void})
+        return write_note({"order": self.id, "moves": dict(self.moves), "void": self.void})
 
     @classmethod
     def parse(cls, next_offset: int, metadata: str) -> Order | None:
         """Reads an order back; ``None`` if it is none, or one of a newer version."""
         raw = read_note(metadata)
         try:
-            topics = {str(topic): int(count) for topic, count in raw["topics"].items()}
-            return cls(str(raw["order"]), next_offset, topics, int(raw["count"]), bool(raw["void"]))
-        except (KeyError, TypeError, ValueError, AttributeError):
+            moves = {string(topic): whole(n, most=MAX_INT32) for topic, n in items(raw["moves"])}
+            return cls(string(raw["order"], most=_MAX_ID), whole(next_offset), moves, flag(raw["void"]))
+        except (KeyError, ValueError):
             return None
 
 
@@ -219,7 +228,7 @@ def pending(
         obeyed: the id of the order that was last obeyed for each partition.
 
     >>> p = TopicPartition("flights", 0)
-    >>> list(pending({p: Order("5f2c", 100, {"flights": 1}, 1)}, {p: "5f2c"}))
+    >>> list(pending({p: Order("5f2c", 100, {"flights": 1})}, {p: "5f2c"}))
     []
     """
     return {tp: order for tp, order in orders.items() if not order.void and obeyed.get(tp, "") != order.id}
@@ -231,11 +240,17 @@ class Step:
 
     Args:
         stop: stop reading, and note so: the id of the order for each partition.
+        resume: the order for which these had stopped cannot be applied: read on, and note so.
         move: all have stopped: go on there.
+        incomplete: orders that cannot be applied, and what is missing of each; their partitions are read on.
+        waiting: orders that wait for other partitions to stop, and which those are.
     """
 
     stop: Mapping[TopicPartition, str]
+    resume: frozenset[TopicPartition]
     move: Mapping[TopicPartition, Order]
+    incomplete: Mapping[str, str]
+    waiting: Mapping[str, str]
 
 
 def next_step(
@@ -243,36 +258,69 @@ def next_step(
     notes: Mapping[TopicPartition, Note],
     owned: Collection[TopicPartition],
     owners: Mapping[TopicPartition, str] | None,
+    counts: Mapping[str, int],
     *,
     me: str,
 ) -> Step:
     """What to do about orders (SEMANTICS G8, S6).
 
+    An order for very many partitions is written in several commits, and holds when all of it is there: with its last commit. An order
+    of which a part never comes stops nobody. With a topic its entries are deleted, so a topic that is gone counts no more.
+
     Args:
         orders: the last one for each partition, of all partitions that the orders for ``owned`` may be about.
         notes: what is noted for each of them.
-        owned: the partitions of whoever asks.
+        owned: the partitions of this member.
         owners: the name of each partition's owner, by the broker; ``None`` while the group rebalances. What a former owner
-            noted says nothing of what the present one does. A partition that nobody has is read by nobody.
-        me: the name of whoever asks.
+            noted does not hold for the present one. A partition without an owner is not read.
+        counts: how many partitions each topic of the cluster has.
+        me: the name of this member.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> orders = {tp: Order("5f2c", 100, {"flights": 2}, count=2) for tp in (p0, p1)}
-    >>> owners = {p0: "alice", p1: "bob"}
-    >>> next_step(orders, {}, [p0], owners, me="alice").stop
+    >>> orders = {tp: Order("5f2c", 100, {"flights": 2}) for tp in (p0, p1)}
+    >>> owners, counts = {p0: "alice", p1: "bob"}, {"flights": 2}
+    >>> next_step(orders, {}, [p0], owners, counts, me="alice").stop
     {TopicPartition(topic='flights', partition=0): '5f2c'}
     >>> stopped = {p0: Note("alice", 0, None, stopped="5f2c")}
-    >>> next_step(orders, stopped, [p0], owners, me="alice")
-    Step(stop={}, move={})
-    >>> list(next_step(orders, {**stopped, p1: Note("bob", 0, None, stopped="5f2c")}, [p0], owners, me="alice").move)
+    >>> next_step(orders, stopped, [p0], owners, counts, me="alice").waiting
+    {'5f2c': 'flights-1 has not stopped'}
+    >>> both = {**stopped, p1: Note("bob", 0, None, stopped="5f2c")}
+    >>> list(next_step(orders, both, [p0], owners, counts, me="alice").move)
     [TopicPartition(topic='flights', partition=0)]
+    >>> next_step({p0: orders[p0]}, {}, [p0], owners, counts, me="alice").incomplete
+    {'5f2c': '1 of the 2 entries for flights is there'}
     """
     due = pending({tp: orders[tp] for tp in owned if tp in orders}, {tp: note.obeyed for tp, note in notes.items()})
+    incomplete = {order.id: missing for order in due.values() if (missing := _missing(order, orders, counts))}
+    complete = {tp: order for tp, order in due.items() if order.id not in incomplete}
     stopped = {tp for tp, order in orders.items() if tp in notes and order.id in (notes[tp].stopped, notes[tp].obeyed)}
-    stop = {tp: order.id for tp, order in due.items() if tp not in stopped or notes[tp].instance != me}
-    if owners is None:
-        return Step(stop, {})
-    unread = {tp for tp in orders if tp not in owners or (tp in stopped and notes[tp].instance == owners[tp])}
-    # An order for very many partitions is written in several commits: it holds when all of it is there.
-    ready = Counter(orders[tp].id for tp in unread)
-    return Step(stop, {tp: order for tp, order in due.items() if ready[order.id] == order.count})
+    resume = frozenset(tp for tp in due if tp not in complete and tp in stopped and notes[tp].instance == me)
+    stop = {tp: order.id for tp, order in complete.items() if tp not in stopped or notes[tp].instance != me}
+    reads = {
+        tp
+        for tp in orders
+        if owners is None or (tp in owners and not (tp in stopped and notes[tp].instance == owners[tp]))
+    }
+    late = {
+        number: sorted(tp for tp in reads if orders[tp].id == number)
+        for number in {order.id for order in complete.values()}
+    }
+    move = {tp: order for tp, order in complete.items() if not late[order.id]}
+    return Step(stop, resume, move, incomplete, {number: _late(tps) for number, tps in late.items() if tps})
+
+
+def _missing(order: Order, orders: Mapping[TopicPartition, Order], counts: Mapping[str, int]) -> str:
+    """What of an order is not there; nothing if it is complete."""
+    there = Counter(tp.topic for tp, other in orders.items() if other.id == order.id)
+    short = [
+        f"{there[topic]} of the {n} entries for {topic} {'is' if there[topic] == 1 else 'are'} there"
+        for topic, n in order.moves.items()
+        if topic in counts and there[topic] != n
+    ]
+    unnamed = [f"it does not name {topic}" for topic in sorted(there) if topic not in order.moves]
+    return ", ".join([*short, *unnamed][:3])
+
+
+def _late(partitions: list[TopicPartition]) -> str:
+    shown = ", ".join(map(str, partitions[:3])) + (f" and {len(partitions) - 3} more" if len(partitions) > 3 else "")
+    return f"{shown} {'has' if len(partitions) == 1 else 'have'} not stopped"

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgroups.errors import FencedBatch
+from streamgroups.json_values import string, whole
 from streamgroups.ledgers.ledger import AlreadyDone, Commit
 from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
@@ -95,8 +96,8 @@ class QuietBatch:
         """
         raw = read_note(metadata)
         try:
-            return cls(str(raw["query"]), int(raw["batch"]), int(raw["fingerprint"]))
-        except (KeyError, TypeError, ValueError):
+            return cls(string(raw["query"]), whole(raw["batch"]), whole(raw["fingerprint"]))
+        except (KeyError, ValueError):
             return None
 
 

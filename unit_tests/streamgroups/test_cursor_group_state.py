@@ -28,6 +28,6 @@ def test_G9_each_partition_has_its_offset_its_instance_and_until_when() -> None:
 
 
 def test_G8_where_a_partition_moves_is_told_until_its_owner_has_obeyed() -> None:
-    waiting = {P1: Order("x", 6, {"flights": 3}, count=3)}
+    waiting = {P1: Order("x", 6, {"flights": 3})}
     state = group_state(LiveGroup("billing"), [P0, P1, P2], {}, {}, waiting)
     assert [p.moving_to for p in state] == [None, 6, None]

@@ -12,6 +12,7 @@ from streamgroups.errors import GroupRefused, InvalidOption
 from streamgroups.groups.board import Note, board_of, is_auxiliary
 from streamgroups.groups.cursors.tokens import LIFETIME_MS
 from streamgroups.groups.joining import LiveGroup
+from streamgroups.notes import read_entries
 from streamgroups.partitions import TopicPartition
 
 #: The most messages one request may ask for, and what it asks for by default.
@@ -139,8 +140,9 @@ def readers_of(
     for group, has_members in sorted(live.items()):
         topics = {tp.topic for tp in metadata.get(group, {})}
         if stream in topics and not is_auxiliary(group):
-            notes = [Note.parse(text) for text in metadata.get(board_of(group), {}).values()]
-            used_ms = max((note.used_ms for note in notes if note), default=None)
+            board = board_of(group)
+            notes = read_entries(board, metadata.get(board, {}), lambda _, text: Note.parse(text))
+            used_ms = max((note.used_ms for note in notes.values()), default=None)
             found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
     return found
 

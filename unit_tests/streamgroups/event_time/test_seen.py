@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamgroups.event_time.generation import Generation, Progress
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.partition_time import PartitionTime, look
-from streamgroups.event_time.seen import Seen, came_in, sightings, time_noted, write_note
+from streamgroups.event_time.seen import Seen, came_in, read_time, sightings, time_noted, write_note
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import OffsetRange
@@ -42,24 +42,24 @@ class TestTheNote:
     time = PartitionTime(600, At(590), Progress(3), next_offset=9, quiet_since_ms=10, seen_ms=20)
 
     def test_its_time_comes_with_a_partition(self) -> None:
-        assert time_noted(write_note(self.time, SETTINGS), 9, 9) == PartitionTime(
+        assert time_noted(read_time(write_note(self.time, SETTINGS)), 9, 9) == PartitionTime(
             600, At(590), Progress(3), next_offset=9
         )
 
     def test_a_note_that_is_older_than_the_position_tells_of_less(self) -> None:
-        found = time_noted(write_note(self.time, SETTINGS), 9, 12)
+        found = time_noted(read_time(write_note(self.time, SETTINGS)), 9, 12)
         assert found is not None
         assert (found.watermark, found.next_offset) == (At(590), 12)
 
     def test_a_group_that_was_moved_back_begins_anew(self) -> None:
-        assert time_noted(write_note(self.time, SETTINGS), 9, 8) is None
+        assert time_noted(read_time(write_note(self.time, SETTINGS)), 9, 8) is None
 
     def test_something_behind_it_is_no_part_of_it(self) -> None:
-        assert time_noted(write_note(self.time, SETTINGS) + "\x00trash", 9, 9) is not None
+        assert time_noted(read_time(write_note(self.time, SETTINGS) + "\x00trash"), 9, 9) is not None
 
     @given(st.text())
     def test_what_is_no_note_says_nothing(self, text: str) -> None:
-        assert time_noted(text, 9, 9) is None
+        assert read_time(text) is None
 
     def test_it_fits_beside_an_offset(self) -> None:
         largest = 2**63 - 1
