@@ -49,7 +49,7 @@ def commit(sink: sg.DeltaSink, ranges: Sequence[OffsetRange], output: Sequence[S
         reraise=True,
     )
     with sink.open(GROUP) as ledger:
-        return type(patient(lambda: commit_batch(ledger, ranges, output, group_id=GROUP))).__name__
+        return type(patient(lambda: commit_batch(ledger, {GROUP: ranges}, output))).__name__
 
 
 def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
@@ -151,7 +151,7 @@ def _go_on(sink: sg.DeltaSink, number: int, end: int, size: int) -> None:
         _, staged = stage(sink, records(begin, begin + size, number))
         _say("staged")
         said = commit(sink, [OffsetRange(partition(number), begin, begin + size)], staged)
-        assert said == "Commit"
+        assert said == "CommitGroups"
         _say(said)
     _say("reached")
 

@@ -90,7 +90,7 @@ def write_batch(sink: PostgresSink, kill: str | None = None) -> None:
             mock.patch.object(PostgresLedger, "_commit", _die).start()
         if kill == "committing":
             mock.patch.object(PostgresLedger, "_commit", _die_committing).start()
-        commit_batch(ledger, [range_], staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [range_]}, staged)
     sink.discard(staged[0].stage)
 
 

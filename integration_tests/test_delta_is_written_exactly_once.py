@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import select
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -57,23 +57,23 @@ class _Words:
     @contextmanager
     def transaction(self) -> Iterator[LedgerTransaction[str]]:
         with self._sink.open(GROUP) as ledger, ledger.transaction() as transaction:
-
-            class Writing:
-                def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-                    return transaction.positions(partitions)
-
-                def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-                    transaction.advance(next_offsets)
-
-                def write(self, output: str) -> None:
-                    transaction.write(outside.staged(output))
-
-            outside = self
-            yield Writing()
+            yield _WordTransaction(self, transaction)
 
     def staged(self, word: str) -> list[Staged]:
         self._n_words += 1
         return stage(self._sink, pa.table({"n": [self._n_words], "word": [word]}))[1]
+
+
+class _WordTransaction:
+    def __init__(self, outside: _Words, transaction: LedgerTransaction[Sequence[Staged]]) -> None:
+        self._outside, self._transaction = outside, transaction
+        self.positions, self.advance = transaction.positions, transaction.advance
+
+    def write(self, output: str) -> None:
+        self._transaction.write(self._outside.staged(output))
+
+    def of(self, group_id: str) -> _WordTransaction:
+        return _WordTransaction(self._outside, self._transaction.of(group_id))
 
 
 class TestLedger(LedgerContract):
@@ -94,7 +94,7 @@ def test_a_batch_that_is_committed_again_is_written_once(tmp_path: Path) -> None
     assert open_at(sink) == 0
     _, staged = stage(sink, records(0, 3), records(3, 5))
     ranges = [OffsetRange(partition(0), 0, 5)]
-    assert [commit(sink, ranges, staged) for _ in range(2)] == ["Commit", "AlreadyDone"]
+    assert [commit(sink, ranges, staged) for _ in range(2)] == ["CommitGroups", "AlreadyDone"]
     # A new checkpoint reads it again and stages it anew.
     assert write_batch(sink, 0, 5) == "AlreadyDone"
     assert _offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
@@ -184,7 +184,7 @@ def test_a_commit_that_fails_after_it_was_done_is_not_done_twice(tmp_path: Path,
     version = DeltaTable(uri).version() + 1
     (uri / f"_delta_log/{version:020}.checkpoint.parquet/x").mkdir(parents=True)
     with sink.open(GROUP) as ledger, pytest.raises(LedgerConflict):
-        commit_batch(ledger, [OffsetRange(partition(0), 0, 5)], staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [OffsetRange(partition(0), 0, 5)]}, staged)
     assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "AlreadyDone"
     assert (_offsets(uri), DeltaTable(uri).version()) == ([0, 1, 2, 3, 4], version)
 
@@ -199,7 +199,7 @@ def test_positions_stay_when_the_log_becomes_a_checkpoint(tmp_path: Path) -> Non
     for entry in sorted((tmp_path / "t/_delta_log").glob("*.json"))[:-1]:
         entry.unlink()
     assert (open_at(sink), open_at(sink, number=1)) == (9, 7)
-    assert write_batch(sink, 9, 12) == "Commit"
+    assert write_batch(sink, 9, 12) == "CommitGroups"
     assert DeltaTable(sink.uri).to_pyarrow_table().num_rows == 12
 
 
@@ -232,8 +232,8 @@ def test_of_processes_that_race_for_a_position_one_wins(tmp_path: Path) -> None:
                 racer.tell("commit", 0, begin, end)
             said = [racer.answer() for racer in racers]
             lost = "FencedBatch" if turn % 2 else "AlreadyDone"
-            assert sorted(said) == sorted(["Commit", lost, lost])
-            begin = ends[said.index("Commit")]
+            assert sorted(said) == sorted(["CommitGroups", lost, lost])
+            begin = ends[said.index("CommitGroups")]
     assert _offsets(uri) == list(range(begin))
 
 
@@ -246,7 +246,7 @@ def test_members_with_partitions_of_their_own_all_get_through(tmp_path: Path) ->
             member.tell("go on", number, 120, 10)
         for member in members:
             said = [member.answer() for _ in range(25)]
-            assert said == ["staged", "Commit"] * 12 + ["reached"]
+            assert said == ["staged", "CommitGroups"] * 12 + ["reached"]
     assert [_offsets(uri, number) for number in range(3)] == [list(range(120))] * 3
 
 
@@ -259,7 +259,7 @@ def test_a_process_that_is_killed_with_a_staged_batch_leaves_nothing_to_be_seen(
         assert process.answer() == "staged"
         process.kill()
     assert (_offsets(uri), open_at(sink)) == ([], 0)
-    assert write_batch(sink, 0, 10) == "Commit"
+    assert write_batch(sink, 0, 10) == "CommitGroups"
     orphans = DeltaTable(sink.uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     assert len(orphans) == 1
     assert _offsets(uri) == list(range(10))
@@ -276,7 +276,7 @@ def test_processes_that_are_killed_while_they_commit_lose_and_repeat_nothing(tmp
                 member.tell("go on", number, end, 10)
             for member in members:
                 for _ in range(chance.randrange(5)):
-                    assert [member.answer(), member.answer()] == ["staged", "Commit"]
+                    assert [member.answer(), member.answer()] == ["staged", "CommitGroups"]
                 assert member.answer() == "staged"
                 # A commit takes some ten milliseconds: somewhere in it.
                 select.select([], [], [], chance.uniform(0, 0.03))
@@ -293,10 +293,10 @@ def test_nothing_is_written_for_a_batch_without_output(tmp_path: Path) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
     with sink.open(GROUP) as ledger:
-        commit_batch(ledger, [OffsetRange(partition(0), 0, 5)], None, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [OffsetRange(partition(0), 0, 5)]}, None)
     begun, staged = stage(sink, records(5, 5))
     assert [len(part.files) for part in staged] == [0]
-    assert commit(sink, [OffsetRange(partition(0), 5, 8)], staged) == "Commit"
+    assert commit(sink, [OffsetRange(partition(0), 5, 8)], staged) == "CommitGroups"
     assert (open_at(sink), _offsets(tmp_path / "t")) == (8, [])
     sink.discard(begun)
 

@@ -152,7 +152,7 @@ def test_rows_are_merged_by_key_and_marked_ones_deleted(uri: str) -> None:
     def batch(begin: int, *rows: tuple[int, str, str, bool | None]) -> None:
         ids, keys, values, gone = zip(*rows, strict=True)
         table = pa.table({"Id": ids, "k`e.y": keys, "Value": values, "gone": pa.array(gone, pa.bool_())})
-        assert write_batch(sink, begin, begin + 1, table) == "Commit"
+        assert write_batch(sink, begin, begin + 1, table) == "CommitGroups"
 
     def found() -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in _rows(uri)]
@@ -281,7 +281,7 @@ def test_a_null_that_may_not_be_is_refused_in_the_task(uri: str) -> None:
     merging = sg.DeltaSink(uri=uri, mode="merge", key=("note",))
     with pytest.raises(RecordRefused, match="Row 0 of the task has null in column 'note'"):
         stage(merging, pa.table({"id": [1], "note": pa.array([None], pa.string())}))
-    assert write_batch(sink, 0, 1, pa.table({"id": [1]})) == "Commit"
+    assert write_batch(sink, 0, 1, pa.table({"id": [1]})) == "CommitGroups"
 
 
 def test_a_row_that_deletes_need_not_be_whole(uri: str) -> None:
@@ -334,7 +334,7 @@ def test_a_new_column_under_a_batch_does_no_harm(uri: str) -> None:
     open_at(sink)
     _, staged = stage(sink, pa.table({"id": [1]}))
     sg.DeltaSink(uri=uri, schema_evolution=True).begin(pa.schema([("id", pa.int64()), ("new", pa.string())]), "a")
-    assert commit(sink, [OffsetRange(partition(0), 0, 1)], staged) == "Commit"
+    assert commit(sink, [OffsetRange(partition(0), 0, 1)], staged) == "CommitGroups"
     assert _rows(uri) == [{"id": 1, "new": None}]
 
 
@@ -394,7 +394,7 @@ def test_a_missing_permission_is_told_and_nothing_is_written(uri: str, tmp_path:
     finally:
         for folder in (Path(uri), *Path(uri).rglob("*")):
             folder.chmod(0o755)
-    assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "Commit"
+    assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "CommitGroups"
     assert len(read_by_hand(uri)) == 5
 
 
@@ -411,7 +411,7 @@ def test_a_full_disk_is_told_and_the_batch_goes_on_later(uri: str) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     staged = sink.write(begun, iter(large.to_batches()), 1)
-    assert commit(sink, [OffsetRange(partition(0), 0, 1)], [staged]) == "Commit"
+    assert commit(sink, [OffsetRange(partition(0), 0, 1)], [staged]) == "CommitGroups"
     sink.discard(begun)
     assert len(list(Path(uri).glob("batch-a/*"))) == 1
 

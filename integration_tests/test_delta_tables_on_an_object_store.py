@@ -60,7 +60,7 @@ def test_members_at_once_lose_and_repeat_nothing(store: StoreProcess) -> None:
     def member(number: int) -> None:
         open_at(sink, number=number)
         for begin in range(0, 40, 10):
-            assert write_batch(sink, begin, begin + 10, number=number) == "Commit"
+            assert write_batch(sink, begin, begin + 10, number=number) == "CommitGroups"
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(member, range(3)))
@@ -75,7 +75,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(store: StoreProcess) ->
     version = DeltaTable(sink.uri, storage_options=store.storage_options).version() + 1
     store.lose_answers_for(f"{version:020}.json")
     with sink.open(GROUP) as ledger, pytest.raises(StreamGroupsError) as lost:
-        commit_batch(ledger, ranges, staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: ranges}, staged)
     assert lost.value.retriable
     assert commit(sink, ranges, staged) == "AlreadyDone"
     sink.discard(begun)
@@ -107,7 +107,7 @@ def test_discarding_leaves_what_may_still_be_committed_and_removes_what_may_not(
     sink.write(begun, iter(records(0, 5).to_batches()), 9)
     sink.discard(begun)
     assert len([key for key in store.sizes if begun.directory in key]) == 2
-    assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "Commit"
+    assert commit(sink, [OffsetRange(partition(0), 0, 5)], staged) == "CommitGroups"
     sink.discard(begun)
     assert [key for key in store.sizes if begun.directory in key] == [f"flights/{staged[0].files[0].path}"]
     assert _offsets(sink) == list(range(5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,37 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
     assert read_back() == list(range(N))
     board.run()
     assert read_back() == list(range(N + 10))
+
+
+def _has_reached(committed_now: Callable[[], dict[int, int]], total: int) -> bool:
+    return sum(committed_now().values()) == total
+
+
+def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
+    board: Board, read_back: ReadBack, new_topic: Callable[..., str]
+) -> None:
+    fares = new_topic(1)
+    fares_group = f"{board.group}-fares"
+
+    def joined() -> DataFrame:
+        exclusive = {"membership": "exclusive"}
+        flights = board.numbers(**exclusive)
+        other = board.numbers(**exclusive, **{"subscribe": fares, "group.id": fares_group})
+        return flights.join(other, "number")
+
+    produce(board.bootstrap, fares, N, partitions=1)
+    board.run(joined())
+    assert read_back() == list(range(N))
+    # The driver dies between the commit of the sink and Spark's entry in its commit log.
+    forget_last_commit_of(board.checkpoint)
+    board.run(joined())
+    for topic, partitions in ((board.topic, 2), (fares, 1)):
+        produce(board.bootstrap, topic, 10, partitions=partitions, first=N)
+    board.run(joined())
+    assert read_back() == list(range(N + 10))
+    for group, topic in ((board.group, board.topic), (fares_group, fares)):
+        there = partial(committed, board.bootstrap, group, topic)
+        wait_until(partial(_has_reached, there, N + 10), f"group {group} follows", 30)
 
 
 class TestTheTable:

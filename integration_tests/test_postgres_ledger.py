@@ -28,7 +28,7 @@ from streamgroups.errors import (
     StreamGroupsError,
 )
 from streamgroups.groups.membership import Owned
-from streamgroups.ledgers.ledger import AlreadyDone, Commit
+from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Ledger
 from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
@@ -62,8 +62,16 @@ class _TextTransactions:
     def __exit__(self, *raised: Any) -> bool | None:
         return self._context.__exit__(*raised)
 
+    def of(self, group_id: str) -> Any:
+        return _TextsOfGroup(self, self._transaction.of(group_id))
+
     def write(self, text: str) -> None:
         self._transaction.write(stage(self._sink, pa.record_batch({"text": [text]})))
+
+
+class _TextsOfGroup:
+    def __init__(self, texts: _TextTransactions, transaction: PostgresTransaction) -> None:
+        self.write, self.positions, self.advance = texts.write, transaction.positions, transaction.advance
 
 
 class Table:
@@ -141,15 +149,15 @@ def test_of_many_that_write_one_range_one_wins(postgres: str, ends: tuple[int, i
         with to.open(GROUP) as ledger:
             barrier.wait(30)
             try:
-                return type(commit_batch(ledger, [range_], staged, group_id=GROUP))
+                return type(commit_batch(ledger, {GROUP: [range_]}, staged))
             except FencedBatch as e:
                 return type(e)
 
     with ThreadPoolExecutor(4) as threads:
         outcomes = list(threads.map(write, [*ends, *ends]))
-    assert outcomes.count(Commit) == 1
-    assert set(outcomes) <= {Commit, AlreadyDone, FencedBatch}
-    assert count(postgres) == ends[outcomes.index(Commit) % 2]
+    assert outcomes.count(CommitGroups) == 1
+    assert set(outcomes) <= {CommitGroups, AlreadyDone, FencedBatch}
+    assert count(postgres) == ends[outcomes.index(CommitGroups) % 2]
 
 
 def test_of_many_that_open_a_partition_all_agree(postgres: str) -> None:
@@ -252,9 +260,9 @@ def test_a_lost_answer_to_a_commit_is_told_and_judging_again_is_safe(
                 with pytest.raises(
                     SinkUnreachable, match=r"not known whether the batch was written.*Judge the batch again"
                 ):
-                    commit_batch(ledger, [range_], staged, group_id=GROUP)
+                    commit_batch(ledger, {GROUP: [range_]}, staged)
             proxy.lose_answers.clear()
-            assert commit_batch(ledger, [range_], staged, group_id=GROUP) == AlreadyDone()
+            assert commit_batch(ledger, {GROUP: [range_]}, staged) == AlreadyDone()
     assert count(postgres) == 10
 
 
@@ -275,9 +283,9 @@ def test_a_connection_that_is_cut_before_its_commit_writes_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(PostgresLedger, "_commit", cut_off)
             with pytest.raises(SinkUnreachable, match="not known whether the batch was written"):
-                commit_batch(ledger, [range_], staged, group_id=GROUP)
+                commit_batch(ledger, {GROUP: [range_]}, staged)
         assert (count(postgres), ledger.positions([P0])) == (0, {P0: 0})
-        assert isinstance(commit_batch(ledger, [range_], staged, group_id=GROUP), Commit)
+        assert isinstance(commit_batch(ledger, {GROUP: [range_]}, staged), CommitGroups)
     assert count(postgres) == 10
 
 

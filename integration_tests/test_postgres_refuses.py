@@ -158,7 +158,7 @@ def test_a_value_that_is_refused_is_named_by_column_and_row(
     # The stage is as good as new.
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
-        commit_batch(ledger, [OffsetRange(P0, 0, 1)], [to.write(begun, iter([good]), 1)], group_id=GROUP)
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, [to.write(begun, iter([good]), 1)])
     assert len(rows(postgres)) == 1
 
 
@@ -194,10 +194,10 @@ def test_what_a_constraint_refuses_leaves_nothing_and_can_be_written_once_it_is_
     staged = stage(to, offsets(range_))
     with to.open(GROUP) as ledger:
         with pytest.raises(RecordRefused, match=told):
-            commit_batch(ledger, [range_], staged, group_id=GROUP)
+            commit_batch(ledger, {GROUP: [range_]}, staged)
         assert ledger.positions([P0]) == {P0: 0}
         execute(postgres, "ALTER TABLE flights DROP CONSTRAINT limits")
-        commit_batch(ledger, [range_], staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [range_]}, staged)
         assert ledger.positions([P0]) == {P0: 10}
     with psycopg.connect(postgres) as connection:
         assert connection.execute("SELECT count(*) FROM flights").fetchone() == (11,)
@@ -244,7 +244,7 @@ def test_missing_rights_are_told_and_those_that_are_documented_are_enough(postgr
     staged = stage(to, batch)
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
-        commit_batch(ledger, [OffsetRange(P0, 0, 2)], staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 2)]}, staged)
     to.discard(staged[0].stage)
     assert rows(postgres) == [(1, "A")]
     assert relations(postgres) == {"flights", "ledger"}
@@ -262,7 +262,7 @@ def test_appending_needs_no_more_than_insert(postgres: str, role: str) -> None:
     open_at(to, {P0: 0})
     range_ = OffsetRange(P0, 0, 3)
     with to.open(GROUP) as ledger:
-        commit_batch(ledger, [range_], stage(to, offsets(range_)), group_id=GROUP)
+        commit_batch(ledger, {GROUP: [range_]}, stage(to, offsets(range_)))
     assert len(rows(postgres)) == 3
 
 
@@ -301,9 +301,9 @@ def test_a_stage_that_is_lost_is_never_taken_for_an_empty_one(
     lose(postgres, to, staged, postgres_server)
     with to.open(GROUP) as ledger:
         with pytest.raises(StageLost, match=f"{told}. Nothing of the batch was written. Restart the query"):
-            commit_batch(ledger, [range_], staged, group_id=GROUP)
+            commit_batch(ledger, {GROUP: [range_]}, staged)
         assert (rows(postgres), ledger.positions([P0])) == ([], {P0: 0})
-        commit_batch(ledger, [range_], stage(to, offsets(range_)), group_id=GROUP)
+        commit_batch(ledger, {GROUP: [range_]}, stage(to, offsets(range_)))
     assert len(rows(postgres)) == 10
 
 
@@ -327,7 +327,7 @@ def test_a_server_that_is_down_is_told_and_when_it_is_back_it_goes_on(
         finally:
             postgres_server.start()
         assert ledger.positions([P0]) == {P0: 0}
-        commit_batch(ledger, [range_], stage(to, offsets(range_)), group_id=GROUP)
+        commit_batch(ledger, {GROUP: [range_]}, stage(to, offsets(range_)))
     assert len(rows(postgres)) == 10
 
 
@@ -347,14 +347,14 @@ def test_a_table_that_is_altered_or_locked_meanwhile(postgres: str) -> None:
     with to.open(GROUP) as ledger:
         execute(postgres, "ALTER TABLE flights RENAME COLUMN at TO other")
         with pytest.raises(SinkRefused, match=r'column "at" of relation "flights" does not exist.*altered'):
-            commit_batch(ledger, [range_], staged, group_id=GROUP)
+            commit_batch(ledger, {GROUP: [range_]}, staged)
         execute(postgres, "ALTER TABLE flights RENAME COLUMN other TO at")
         with psycopg.connect(postgres) as somebody:
             somebody.execute("LOCK TABLE flights")
             ledger._lock_ms = 50
             with pytest.raises(LedgerConflict, match="lock timeout"):
-                commit_batch(ledger, [range_], staged, group_id=GROUP)
-        commit_batch(ledger, [range_], staged, group_id=GROUP)
+                commit_batch(ledger, {GROUP: [range_]}, staged)
+        commit_batch(ledger, {GROUP: [range_]}, staged)
     assert rows(postgres) == [(0, 0), (0, 1)]
 
 

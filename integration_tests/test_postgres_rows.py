@@ -25,7 +25,7 @@ def commit(to: PostgresSink, staged: Sequence[PostgresStaged]) -> None:
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
         at = ledger.positions([P0])[P0]
-        commit_batch(ledger, [OffsetRange(P0, at, at + 1)], staged, group_id=GROUP)
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, at, at + 1)]}, staged)
 
 
 def write(to: PostgresSink, *tasks: pa.RecordBatch) -> None:

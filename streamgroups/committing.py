@@ -13,7 +13,7 @@ from typing import TypeVar
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import FencedBatch
 from streamgroups.groups.membership import Owned
-from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced, NothingRead, judge
+from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups, NothingRead, combine, judge
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.ledgers.taking_over import TakeOver, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -26,25 +26,24 @@ _Output = TypeVar("_Output")
 
 def commit_batch(
     ledger: Ledger[_Output],
-    ranges: Collection[OffsetRange],
+    reads: Mapping[str, Collection[OffsetRange]],
     output: _Output | None,
     *,
-    group_id: str,
     quiet: QuietBatch | None = None,
-) -> Commit | AlreadyDone | NothingRead:
+) -> CommitGroups | AlreadyDone | NothingRead:
     """Writes the output of a batch and moves the ledger, together or not at all.
 
     It may be called again after any failure: if the first call did commit, the second finds it done.
 
     Args:
         ledger: where the output goes.
-        ranges: all that the batch has read, also what no longer belongs to this member: its records are in the output.
+        reads: all that the batch has read for each group, also what no longer belongs to this member: its records are in the output. Every group of
+            the query is there, if only with nothing: the first by name keeps the entry of no-data batches.
         output: what to write; ``None`` for nothing.
-        group_id: the group, for the text of a refusal.
         quiet: the batch, if it reads nothing and has output; ``None`` if nothing tells it from its replay.
 
     Returns:
-        What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.Commit` was anything written.
+        What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.CommitGroups` was anything written.
 
     Raises:
         FencedBatch: if the ledger does not stand where the batch begins, or it was written by a later state of the checkpoint, or nothing tells
@@ -53,40 +52,46 @@ def commit_batch(
         SinkUnreachable: if it is not known whether it was written; call it again.
 
     >>> from streamgroups.fakes import FakeLedger
-    >>> ledger, p0 = FakeLedger(), TopicPartition("flights", 0)
+    >>> ledger, p0 = FakeLedger("billing"), TopicPartition("flights", 0)
     >>> with ledger.transaction() as transaction:
     ...     transaction.advance({p0: 0})
     >>> for _ in range(2):
-    ...     print(type(commit_batch(ledger, [OffsetRange(p0, 0, 10)], "ten flights", group_id="billing")).__name__)
-    Commit
+    ...     print(type(commit_batch(ledger, {"billing": [OffsetRange(p0, 0, 10)]}, "ten flights")).__name__)
+    CommitGroups
     AlreadyDone
     >>> ledger.written
     ['ten flights']
     """
     with ledger.transaction() as transaction:
-        positions = transaction.positions([r.topic_partition for r in ranges])
-        verdict = judge(ranges, positions)
-        if isinstance(verdict, Fenced):
-            raise verdict.error(group_id)
+        groups = {group_id: transaction.of(group_id) for group_id in sorted(reads)}
+        verdict = combine(
+            {
+                group_id: judge(reads[group_id], group.positions([r.topic_partition for r in reads[group_id]]))
+                for group_id, group in groups.items()
+            }
+        )
         if isinstance(verdict, NothingRead) and output is not None:
-            verdict = _judge_quiet(transaction, quiet, group_id)
-        if isinstance(verdict, Commit):
+            verdict = _judge_quiet(groups, quiet)
+        if isinstance(verdict, CommitGroups):
             if output is not None:
                 transaction.write(output)
-            transaction.advance(verdict.next_offsets)
+            for group_id, next_offsets in verdict.next_offsets.items():
+                groups[group_id].advance(next_offsets)
     return verdict
 
 
 def _judge_quiet(
-    transaction: LedgerTransaction[_Output], quiet: QuietBatch | None, group_id: str
-) -> Commit | AlreadyDone:
+    groups: Mapping[str, LedgerTransaction[_Output]], quiet: QuietBatch | None
+) -> CommitGroups | AlreadyDone:
+    group_id = min(groups)
     if quiet is None:
         raise FencedBatch(
             f"A batch of group '{group_id}' has output and has read nothing: its replay could not be told from it.",
             remedy="Write this query's output at least once.",
         )
-    noted = quiet.in_ledger(transaction.positions(quiet.positions.keys()))
-    return judge_quiet(quiet, noted, group_id=group_id)
+    noted = quiet.in_ledger(groups[group_id].positions(quiet.positions.keys()))
+    verdict = judge_quiet(quiet, noted, group_id=group_id)
+    return verdict if isinstance(verdict, AlreadyDone) else CommitGroups({group_id: verdict.next_offsets})
 
 
 def take_over_partitions(
@@ -108,7 +113,7 @@ def take_over_partitions(
         SinkUnreachable: if the sink does not answer; call it again.
 
     >>> from streamgroups.fakes import FakeLedger
-    >>> ledger, p0 = FakeLedger(), TopicPartition("flights", 0)
+    >>> ledger, p0 = FakeLedger("billing"), TopicPartition("flights", 0)
     >>> _ = take_over_partitions(ledger, {p0: Owned(5)}, OnRestart.GROUP, group_id="billing")
     >>> ledger.positions([p0])
     {TopicPartition(topic='flights', partition=0): 5}

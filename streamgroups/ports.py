@@ -308,6 +308,14 @@ class LedgerTransaction(Protocol[_Output]):
         """Sets positions, those of unknown partitions included. Nobody sees them before the transaction commits."""
         ...
 
+    def of(self, group_id: str) -> LedgerTransaction[_Output]:
+        """The positions of another group, in this same transaction. A query that joins two streams reads for two groups.
+
+        Args:
+            group_id: the group. Request several groups in the order of their names: transactions that lock do not deadlock then.
+        """
+        ...
+
 
 class Ledger(Protocol[_Output]):
     """The positions that a sink keeps beside its output, for one group: :mod:`streamgroups.ledgers.ledger`."""

@@ -68,7 +68,7 @@ class World:
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self.sink: FakeLedger[Output] = FakeLedger()
+        self.sink: FakeLedger[Output] = FakeLedger("billing")
         self.records: dict[TopicPartition, list[int]] = {tp: [] for tp in PARTITIONS}
         self.ends = dict.fromkeys(PARTITIONS, 0)
         self.queries = [Query("alice"), Query("bob")]
@@ -244,7 +244,7 @@ class WithLedger:
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """See :class:`Method`."""
-        patiently(lambda: commit_batch(world.sink, ranges, output if output.rows else None, group_id="billing"))
+        patiently(lambda: commit_batch(world.sink, {"billing": ranges}, output if output.rows else None))
 
 
 class WithoutFencing(WithLedger):

@@ -60,6 +60,33 @@ class LedgerContract:
                 transaction.advance({P0: position})
         assert outside.ledger.positions([P0, P1]) == {P0: 4}
 
+    def test_positions_of_several_groups_change_together(self, outside: Outside) -> None:
+        with outside.ledger.transaction() as transaction:
+            fares, flights = transaction.of("fares"), transaction.of("flights")
+            assert (fares.positions([P0]), flights.positions([P0])) == ({}, {})
+            transaction.write("joined")
+            fares.advance({P0: 3})
+            flights.advance({P0: 20})
+        assert outside.visible == ["joined"]
+        with outside.ledger.transaction() as transaction:
+            found = {group: transaction.of(group).positions([P0, P1]) for group in ("fares", "flights")}
+        assert found == {"fares": {P0: 3}, "flights": {P0: 20}}
+        assert outside.ledger.positions([P0]) == {}, "the group of the ledger itself has nothing"
+
+    def test_a_block_of_several_groups_that_raises_leaves_nothing(self, outside: Outside) -> None:
+        def break_off() -> None:
+            with outside.ledger.transaction() as transaction:
+                for group in ("fares", "flights"):
+                    transaction.of(group).advance({P0: 7})
+                transaction.write("never")
+                raise RuntimeError("broken off")
+
+        with pytest.raises(RuntimeError, match="broken off"):
+            break_off()
+        with outside.ledger.transaction() as transaction:
+            assert [transaction.of(group).positions([P0]) for group in ("fares", "flights")] == [{}, {}]
+        assert outside.visible == []
+
     def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
         """Under optimistic transactions; where rows are locked the second waits, and never gets here."""
 

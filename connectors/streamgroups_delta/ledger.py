@@ -53,7 +53,7 @@ class DeltaLedger:
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
-        return self._positions(self._target.open(), partitions)
+        return self._positions(self._target.open(), self._group_id, partitions)
 
     @contextmanager
     def transaction(self) -> Iterator[_Transaction]:
@@ -73,9 +73,11 @@ class DeltaLedger:
                 remedy="Try again; if it lasts, let the batches of its writers be larger and fewer.",
             ) from None
 
-    def _positions(self, table: DeltaTable, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _positions(
+        self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         with self._target.telling("reading"):
-            found = {tp: table.transaction_version(application_id(self._group_id, tp)) for tp in partitions}
+            found = {tp: table.transaction_version(application_id(group_id, tp)) for tp in partitions}
         return {tp: version for tp, version in found.items() if version is not None}
 
 
@@ -86,21 +88,30 @@ class _Transaction:
         self._ledger, self._target, self._group_id = ledger, ledger._target, ledger._group_id
         self._table: DeltaTable | None = table
         self._snapshot = table
-        self._expected: dict[TopicPartition, int | None] = {}
+        self._expected: dict[tuple[str, TopicPartition], int | None] = {}
         self._staged: list[Staged] = []
-        self._next_offsets: dict[TopicPartition, int] = {}
+        self._next_offsets: dict[tuple[str, TopicPartition], int] = {}
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = self._ledger._positions(self._snapshot, partitions)
-        self._expected |= {tp: found.get(tp) for tp in partitions}
-        return found
+        return self._positions_of(self._group_id, partitions)
 
     def write(self, output: Sequence[Staged]) -> None:
         self._staged += output
 
     def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        self.positions([tp for tp in next_offsets if tp not in self._expected])
-        self._next_offsets |= next_offsets
+        self._advance(self._group_id, next_offsets)
+
+    def of(self, group_id: str) -> _GroupInTransaction:
+        return _GroupInTransaction(self, group_id)
+
+    def _positions_of(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._ledger._positions(self._snapshot, group_id, partitions)
+        self._expected |= {(group_id, tp): found.get(tp) for tp in partitions}
+        return found
+
+    def _advance(self, group_id: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+        self._positions_of(group_id, [tp for tp in next_offsets if (group_id, tp) not in self._expected])
+        self._next_offsets |= {(group_id, tp): n for tp, n in next_offsets.items()}
 
     def commit(self) -> None:
         """Commits on top of the version that was read; called again on top of a newer one if others were faster.
@@ -126,12 +137,19 @@ class _Transaction:
 
     def _look_again(self) -> DeltaTable:
         table = self._target.open()
-        found = self._ledger._positions(table, self._expected.keys())
-        if changed := sorted(tp for tp, n in self._expected.items() if found.get(tp) != n):
+        groups = {group_id for group_id, _ in self._expected}
+        found = {
+            (group_id, tp): n
+            for group_id in groups
+            for tp, n in self._ledger._positions(
+                table, group_id, [tp for g, tp in self._expected if g == group_id]
+            ).items()
+        }
+        if changed := sorted(key for key, n in self._expected.items() if found.get(key) != n):
             raise LedgerConflict(
-                f"The positions of group '{self._group_id}' in table {self._target.uri} have changed meanwhile: "
-                f"{', '.join(map(str, changed))}.",
-                remedy="Try again: the batch is judged anew.",
+                f"The positions of group {', '.join(sorted({group_id for group_id, _ in changed}))} in table {self._target.uri} have changed meanwhile: "
+                f"{', '.join(str(tp) for _, tp in changed)}.",
+                remedy="Try again: the batch is judged again.",
             )
         return table
 
@@ -201,7 +219,7 @@ class _Transaction:
 
     def _identifiers(self) -> list[Transaction]:
         now_ms = time.time_ns() // 1_000_000
-        return [Transaction(application_id(self._group_id, tp), n, now_ms) for tp, n in self._next_offsets.items()]
+        return [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self._next_offsets.items()]
 
     def _judge(self, error: Exception, version: int) -> None:
         """What a failed commit means. If there is a newer version it was overtaken, or it is that version: positions tell."""
@@ -218,6 +236,25 @@ class _Transaction:
         raise translated(
             error, "committing to", uri=self._target.uri, secrets=self._target.secrets(), committing=True
         ) from None
+
+
+class _GroupInTransaction:
+    """One of several groups in a transaction. See :class:`streamgroups.ports.LedgerTransaction`."""
+
+    def __init__(self, transaction: _Transaction, group_id: str) -> None:
+        self._transaction, self._group_id = transaction, group_id
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._transaction._positions_of(self._group_id, partitions)
+
+    def write(self, output: Sequence[Staged]) -> None:
+        self._transaction.write(output)
+
+    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        self._transaction._advance(self._group_id, next_offsets)
+
+    def of(self, group_id: str) -> _GroupInTransaction:
+        return self._transaction.of(group_id)
 
 
 def _stored(stage: Stage, target: Target) -> pa.Schema:

@@ -147,6 +147,10 @@ class PostgresTransaction:
             self._lock(partitions)
             return _read(self._connection, self._table, self._group_id, partitions, lock=True)
 
+    def of(self, group_id: str) -> PostgresTransaction:
+        """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
+        return PostgresTransaction(self._connection, self._table, group_id)
+
     def write(self, output: Sequence[PostgresStaged]) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
         merge(self._connection, output)

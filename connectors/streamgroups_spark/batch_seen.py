@@ -53,18 +53,25 @@ class SeenBatch:
         return tuple(r for source in self.sources for r in source.ranges)
 
     @property
+    def reads(self) -> dict[str, tuple[OffsetRange, ...]]:
+        """All that it reads, for each group."""
+        groups = {source.group_id for source in self.sources}
+        return {g: tuple(r for s in self.sources if s.group_id == g for r in s.ranges) for g in groups}
+
+    @property
     def is_written(self) -> bool:
         """Whether the sink has committed it already, before a restart.
 
         Raises:
-            FencedBatch: if that is so for a part of it: somebody has moved the group in between.
+            FencedBatch: if that is so for a part of it: somebody has moved a group in between.
         """
-        ranges = set(self.ranges)
-        written = {r for source in self.sources for r in source.written}
+        ranges = {(source.group_id, r) for source in self.sources for r in source.ranges}
+        written = {(source.group_id, r) for source in self.sources for r in source.written}
         if written and written != ranges:
+            missing = {r for _, r in ranges - written}
             raise FencedBatch(
-                f"Batch {self.batch_id} is written in part: {_listed(written)}, but not {_listed(ranges - written)}.",
-                remedy="Somebody has moved the group meanwhile. Start the query with a new checkpoint: it goes on where the group stands.",
+                f"Batch {self.batch_id} is written in part: {_listed({r for _, r in written})}, but not {_listed(missing)}.",
+                remedy="A tool has moved the group meanwhile. Start the query with a new checkpoint: it goes on where the group stands.",
             )
         return bool(written)
 

@@ -200,20 +200,10 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
 
 
 def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
-    group_id = _only_group(str(source.group_id) for source in sources)
-    keep(group_id, sink)
+    group_ids = tuple(sorted({str(source.group_id) for source in sources}))
+    for group_id in group_ids:
+        keep(group_id, sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
-    told = {"format_name": name, "session": SESSION, "sink": sink, "group_id": group_id}
+    told = {"format_name": name, "session": SESSION, "sink": sink, "group_ids": group_ids}
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
     return df.writeStream.format(name).option("checkpointLocation", checkpoint)
-
-
-def _only_group(group_ids: Iterable[str]) -> str:
-    """The group that all sources of a query read for."""
-    groups = sorted(set(group_ids))
-    if len(groups) != 1:
-        raise InvalidOption(
-            f"The query reads for {len(groups)} groups ({', '.join(groups)}); a ledger is one group's.",
-            remedy="Read all topics with one source ('subscribe' takes several).",
-        )
-    return groups[0]

@@ -59,8 +59,8 @@ class LedgerDataSource(DataSource):
     format_name: ClassVar[str] = "streamgroups-ledger"
     session: ClassVar[str] = "alone"
     sink: ClassVar[AnySink]
-    #: Whose ledger it is.
-    group_id: ClassVar[str]
+    #: The groups that the query reads for, by name: one for each stream of a join.
+    group_ids: ClassVar[tuple[str, ...]]
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +77,7 @@ class LedgerDataSource(DataSource):
                 remedy="Set the option 'checkpointLocation' on writeStream: sg.exactly_once(..., checkpoint=...) does.",
             )
         schema = to_arrow_schema(schema, timezone="UTC")
-        return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_id)
+        return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_ids)
 
 
 class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
@@ -88,12 +88,14 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         schema: of the records.
         checkpoint: the query's.
         session: where its source is to be found.
-        group_id: whose ledger it is.
+        group_ids: the groups that the query reads for, by name. The first keeps the entry of no-data batches.
     """
 
-    def __init__(self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str, group_id: str) -> None:
+    def __init__(
+        self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str, group_ids: tuple[str, ...]
+    ) -> None:
         self._sink, self._schema, self._checkpoint, self._session = sink, schema, checkpoint, session
-        self._group_id = group_id
+        self._group_ids = group_ids
         #: Known once the writer has been pickled.
         self._stage: Any = None
         self._is_written: bool | None = None
@@ -108,9 +110,10 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return self.__dict__
 
     def _is_noted(self, quiet: QuietBatch) -> bool:
-        with self._sink.open(self._group_id) as ledger:
+        group_id = self._group_ids[0]
+        with self._sink.open(group_id) as ledger:
             noted = quiet.in_ledger(ledger.positions(quiet.positions.keys()))
-        return isinstance(judge_quiet(quiet, noted, group_id=self._group_id), AlreadyDone)
+        return isinstance(judge_quiet(quiet, noted, group_id=group_id), AlreadyDone)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """In a task: stages what it has."""
@@ -143,9 +146,10 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         self._sink.discard(parts[0].stage)
 
     def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None) -> None:
-        with self._sink.open(self._group_id) as ledger:
-            verdict = commit_batch(ledger, batch.ranges, staged, group_id=self._group_id, quiet=batch.quiet)
-        logger.info("Batch %d of group '%s': %s", batch.batch_id, self._group_id, type(verdict).__name__)
+        reads = {group_id: batch.reads.get(group_id, ()) for group_id in self._group_ids}
+        with self._sink.open(self._group_ids[0]) as ledger:
+            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet)
+        logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """On the driver: the batch has failed; nobody has seen anything of it."""

@@ -36,9 +36,10 @@ class FakeLedger(Generic[_Output]):
     """Output in the order of its commits, and the positions it reaches.
 
     Args:
+        group_id: whose positions :meth:`positions` gives, and a transaction that names no other group.
         at: called at every :class:`Moment` of a transaction; what it raises breaks the transaction off there.
 
-    >>> ledger: FakeLedger[str] = FakeLedger()
+    >>> ledger: FakeLedger[str] = FakeLedger("billing")
     >>> with ledger.transaction() as transaction:
     ...     transaction.write("ten flights")
     ...     transaction.advance({TopicPartition("flights", 0): 10})
@@ -46,48 +47,62 @@ class FakeLedger(Generic[_Output]):
     (['ten flights'], {TopicPartition(topic='flights', partition=0): 10})
     """
 
-    def __init__(self, at: Callable[[Moment], None] = _nothing) -> None:
-        self.at = at
+    def __init__(self, group_id: str, at: Callable[[Moment], None] = _nothing) -> None:
+        self.group_id, self.at = group_id, at
         self.written: list[_Output] = []
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions: dict[tuple[str, TopicPartition], int] = {}
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
-        return {tp: self._positions[tp] for tp in partitions if tp in self._positions}
+        return self.positions_of(self.group_id, partitions)
+
+    def positions_of(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions of any group."""
+        return {tp: self._positions[group_id, tp] for tp in partitions if (group_id, tp) in self._positions}
 
     @contextmanager
     def transaction(self) -> Iterator[_Transaction[_Output]]:
         """See :meth:`streamgroups.ports.Ledger.transaction`."""
         self.at(Moment.BEGUN)
-        transaction = _Transaction[_Output](self)
+        transaction = _Transaction[_Output](self, self.group_id, _Pending())
         yield transaction
         self.at(Moment.COMMITTING)
-        changed = sorted(tp for tp, n in transaction.asked.items() if self._positions.get(tp) != n)
+        pending = transaction.pending
+        changed = sorted(tp for (g, tp), n in pending.read.items() if self._positions.get((g, tp)) != n)
         if changed:
             raise LedgerConflict(
                 f"The ledger's positions of {', '.join(map(str, changed))} have changed meanwhile.", remedy="Try again."
             )
-        self.written += transaction.written
-        self._positions |= transaction.next_offsets
+        self.written += pending.written
+        self._positions |= pending.next_offsets
         self.at(Moment.COMMITTED)
+
+
+class _Pending(Generic[_Output]):
+    """What one transaction has read and will write, for all groups."""
+
+    def __init__(self) -> None:
+        self.read: dict[tuple[str, TopicPartition], int | None] = {}
+        self.written: list[_Output] = []
+        self.next_offsets: dict[tuple[str, TopicPartition], int] = {}
 
 
 class _Transaction(Generic[_Output]):
     """See :class:`streamgroups.ports.LedgerTransaction`."""
 
-    def __init__(self, ledger: FakeLedger[_Output]) -> None:
-        self._ledger = ledger
-        self.asked: dict[TopicPartition, int | None] = {}
-        self.written: list[_Output] = []
-        self.next_offsets: dict[TopicPartition, int] = {}
+    def __init__(self, ledger: FakeLedger[_Output], group_id: str, pending: _Pending[_Output]) -> None:
+        self._ledger, self._group_id, self.pending = ledger, group_id, pending
+
+    def of(self, group_id: str) -> _Transaction[_Output]:
+        return _Transaction(self._ledger, group_id, self.pending)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = self._ledger.positions(partitions)
-        self.asked |= {tp: found.get(tp) for tp in partitions}
+        found = self._ledger.positions_of(self._group_id, partitions)
+        self.pending.read |= {(self._group_id, tp): found.get(tp) for tp in partitions}
         return found
 
     def write(self, output: _Output) -> None:
-        self.written.append(output)
+        self.pending.written.append(output)
 
     def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        self.next_offsets |= next_offsets
+        self.pending.next_offsets |= {(self._group_id, tp): n for tp, n in next_offsets.items()}

@@ -19,6 +19,9 @@ not there           is unknown      the ledger was emptied, or never opened for 
 
 All are next: commit. All are done: the batch was committed before. Anything else: fenced, and nothing is written; what is done
 and what is not cannot be told apart in the output of a whole batch.
+
+A query that joins streams reads for several groups. Its batch has one verdict for each group, and :func:`combine` makes one of them by
+the same rule.
 """
 
 from __future__ import annotations
@@ -132,6 +135,17 @@ class Fenced:
         return "Restart the query: it goes on where the ledger stands. A run that others have replaced needs nothing."
 
 
+@dataclass(frozen=True, slots=True)
+class CommitGroups:
+    """Write the output and move the positions of every group, all or nothing.
+
+    Args:
+        next_offsets: where the ledger of each group stands afterwards.
+    """
+
+    next_offsets: Mapping[str, Mapping[TopicPartition, int]]
+
+
 Verdict: TypeAlias = Commit | AlreadyDone | NothingRead | Fenced
 
 
@@ -167,3 +181,47 @@ def judge(ranges: Iterable[OffsetRange], positions: Mapping[TopicPartition, int]
     if standings == {Standing.DONE}:
         return AlreadyDone()
     return Fenced(findings)
+
+
+def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | NothingRead:
+    """The verdict on a batch that reads for several groups.
+
+    ======================================  ==============================================================
+    the groups that the batch reads for     the batch
+    ======================================  ==============================================================
+    all commit                              commits, in one transaction
+    all are done                            is done
+    some commit, some are done              is fenced: a tool has moved one of the groups, or its ledger
+    any is fenced                           is fenced
+    ======================================  ==============================================================
+
+    A group of which the batch reads nothing has no say.
+
+    Args:
+        verdicts: of each group, from :func:`judge`.
+
+    Raises:
+        FencedBatch: as the table says. Nothing is written.
+
+    >>> done, commit = AlreadyDone(), Commit({TopicPartition("fares", 0): 6})
+    >>> combine({"fares": commit, "flights": NothingRead()}).next_offsets
+    {'fares': {TopicPartition(topic='fares', partition=0): 6}}
+    >>> combine({"fares": commit, "flights": done})
+    Traceback (most recent call last):
+    streamgroups.errors.FencedBatch: A batch of groups fares and flights is rejected, nothing of it is written: the ledger has its output for \
+group flights, but not for fares. Restart the query: it continues where the ledger is.
+    """
+    for group_id, verdict in sorted(verdicts.items()):
+        if isinstance(verdict, Fenced):
+            raise verdict.error(group_id)
+    commits = {g: v.next_offsets for g, v in sorted(verdicts.items()) if isinstance(v, Commit)}
+    done = sorted(g for g, v in verdicts.items() if isinstance(v, AlreadyDone))
+    if commits and done:
+        raise FencedBatch(
+            f"A batch of groups {' and '.join(sorted([*commits, *done]))} is rejected, nothing of it is written: "
+            f"the ledger has its output for group {', '.join(done)}, but not for {', '.join(commits)}.",
+            remedy="Restart the query: it continues where the ledger is.",
+        )
+    if commits:
+        return CommitGroups(commits)
+    return AlreadyDone() if done else NothingRead()

@@ -12,7 +12,7 @@ class InMemory:
     """See :class:`unit_tests.ledger_contract.Outside`."""
 
     def __init__(self) -> None:
-        self.ledger: FakeLedger[str] = FakeLedger()
+        self.ledger: FakeLedger[str] = FakeLedger("billing")
 
     @property
     def visible(self) -> list[str]:

@@ -11,7 +11,18 @@ from hypothesis import given
 from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
-from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced, Finding, NothingRead, Standing, judge
+from streamgroups.ledgers.ledger import (
+    AlreadyDone,
+    Commit,
+    CommitGroups,
+    Fenced,
+    Finding,
+    NothingRead,
+    Standing,
+    combine,
+    judge,
+)
+from streamgroups.ledgers.quiet import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -114,7 +125,7 @@ def test_what_is_committed_is_done_and_is_committed_once(
 
 
 def _opened(at: int = 0) -> FakeLedger[str]:
-    ledger: FakeLedger[str] = FakeLedger()
+    ledger: FakeLedger[str] = FakeLedger("g")
     with ledger.transaction() as transaction:
         transaction.advance({P0: at, P1: at})
     return ledger
@@ -122,15 +133,15 @@ def _opened(at: int = 0) -> FakeLedger[str]:
 
 def test_a_batch_is_written_once() -> None:
     ledger, ranges = _opened(), [OffsetRange(P0, 0, 5), OffsetRange(P1, 0, 2)]
-    assert commit_batch(ledger, ranges, "five and two", group_id="g") == Commit({P0: 5, P1: 2})
-    assert commit_batch(ledger, ranges, "five and two", group_id="g") == AlreadyDone()
+    assert commit_batch(ledger, {"g": ranges}, "five and two") == CommitGroups({"g": {P0: 5, P1: 2}})
+    assert commit_batch(ledger, {"g": ranges}, "five and two") == AlreadyDone()
     assert (ledger.written, ledger.positions([P0, P1])) == (["five and two"], {P0: 5, P1: 2})
 
 
 def test_a_refused_batch_changes_nothing() -> None:
     ledger = _opened(at=3)
     with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) is written in part"):
-        commit_batch(ledger, [OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 4)], "a zombie's", group_id="g")
+        commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 4)]}, "a zombie's")
     assert (ledger.written, ledger.positions([P0, P1])) == ([], {P0: 3, P1: 3})
 
 
@@ -144,23 +155,77 @@ def test_a_lost_answer_is_asked_for_again(moment: Moment) -> None:
 
     ledger.at = no_answer
     with pytest.raises(SinkUnreachable):
-        commit_batch(ledger, [OffsetRange(P0, 0, 5)], "five", group_id="g")
+        commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5)]}, "five")
     ledger.at = lambda now: None
-    again = commit_batch(ledger, [OffsetRange(P0, 0, 5)], "five", group_id="g")
-    assert again == (AlreadyDone() if moment is Moment.COMMITTED else Commit({P0: 5}))
+    again = commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5)]}, "five")
+    assert again == (AlreadyDone() if moment is Moment.COMMITTED else CommitGroups({"g": {P0: 5}}))
     assert (ledger.written, ledger.positions([P0])) == (["five"], {P0: 5})
 
 
 def test_a_batch_without_output_moves_the_ledger_all_the_same() -> None:
     ledger = _opened()
-    assert commit_batch(ledger, [OffsetRange(P0, 0, 5)], None, group_id="g") == Commit({P0: 5})
+    assert commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5)]}, None) == CommitGroups({"g": {P0: 5}})
     assert (ledger.written, ledger.positions([P0])) == ([], {P0: 5})
 
 
 def test_output_of_a_batch_that_read_nothing_is_refused() -> None:
     ledger = _opened()
-    assert commit_batch(ledger, [], None, group_id="g") == NothingRead()
+    assert commit_batch(ledger, {"g": []}, None) == NothingRead()
     with pytest.raises(FencedBatch, match="has output and has read nothing") as refused:
-        commit_batch(ledger, [], "a window that closed", group_id="g")
+        commit_batch(ledger, {"g": []}, "a window that closed")
     assert "at least once" in refused.value.remedy
     assert ledger.written == []
+
+
+JOINED = {"fares": [OffsetRange(P0, 0, 3)], "flights": [OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 9)]}
+
+
+def ledger_at(positions: dict[str, dict[TopicPartition, int]]) -> FakeLedger[str]:
+    ledger: FakeLedger[str] = FakeLedger("fares")
+    with ledger.transaction() as transaction:
+        for group_id, next_offsets in positions.items():
+            transaction.of(group_id).advance(next_offsets)
+    return ledger
+
+
+def test_X2_a_join_moves_the_positions_of_all_its_groups_with_its_output() -> None:
+    ledger = ledger_at({"fares": {P0: 0}, "flights": {P0: 10, P1: 5}})
+    reached = {"fares": {P0: 3}, "flights": {P0: 20, P1: 9}}
+    assert commit_batch(ledger, JOINED, "joined") == CommitGroups(reached)
+    assert commit_batch(ledger, JOINED, "joined") == AlreadyDone()
+    assert ledger.written == ["joined"]
+    assert {g: ledger.positions_of(g, [P0, P1]) for g in JOINED} == reached
+
+
+@pytest.mark.parametrize(
+    ("positions", "match"),
+    [
+        ({"fares": {P0: 0}, "flights": {P0: 20, P1: 9}}, "has its output for group flights, but not for fares"),
+        ({"fares": {P0: 3}, "flights": {P0: 10, P1: 5}}, "has its output for group fares, but not for flights"),
+        ({"fares": {P0: 0}, "flights": {P0: 15, P1: 5}}, "group 'flights'.*is written in part"),
+        ({"fares": {P0: 9}, "flights": {P0: 10, P1: 5}}, "group 'fares'.*has been passed"),
+        ({"fares": {P0: 0}}, "group 'flights'.*has no position"),
+    ],
+)
+def test_X3_a_join_is_fenced_if_its_groups_do_not_agree(
+    positions: dict[str, dict[TopicPartition, int]], match: str
+) -> None:
+    ledger = ledger_at(positions)
+    with pytest.raises(FencedBatch, match=match):
+        commit_batch(ledger, JOINED, "joined")
+    assert ledger.written == []
+    assert {g: ledger.positions_of(g, [P0, P1]) for g in positions} == positions, "no group has moved"
+
+
+def test_X2_a_batch_that_reads_one_stream_of_a_join_moves_that_one() -> None:
+    ledger = ledger_at({"fares": {P0: 0}, "flights": {P0: 10}})
+    assert commit_batch(ledger, {"fares": JOINED["fares"], "flights": []}, None) == CommitGroups({"fares": {P0: 3}})
+    assert combine({"fares": NothingRead(), "flights": NothingRead()}) == NothingRead()
+
+
+def test_X2_the_first_group_by_name_keeps_the_entry_of_a_no_data_batch() -> None:
+    ledger, batch = ledger_at({}), QuietBatch("5f2c", 7, 99)
+    nothing: dict[str, list[OffsetRange]] = {"flights": [], "fares": []}
+    assert commit_batch(ledger, nothing, "closed", quiet=batch) == CommitGroups({"fares": batch.positions})
+    assert commit_batch(ledger, nothing, "closed", quiet=batch) == AlreadyDone()
+    assert ledger.written == ["closed"]

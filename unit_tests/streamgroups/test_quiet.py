@@ -66,7 +66,7 @@ class QuietBatches(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sink: FakeLedger[QuietBatch] = FakeLedger()
+        self.sink: FakeLedger[QuietBatch] = FakeLedger("board")
         self.sink.at = self._at
         self._happens: dict[Moment, Callable[[], None]] = {}
         self._made = 0
@@ -135,7 +135,7 @@ class QuietBatches(RuleBasedStateMachine):
         if moment is not None:
             self._happens[moment] = _no_answer
         try:
-            commit_batch(self.sink, (), batch, group_id="board", quiet=type(self).known_of(batch))
+            commit_batch(self.sink, {"board": ()}, batch, quiet=type(self).known_of(batch))
             run.is_written = True
         except SinkUnreachable:
             # It crashes there, or it tries again: either way it is judged again.

@@ -91,7 +91,7 @@ _OWNED = st.builds(Owned, st.integers(0, 9), st.sampled_from(Origin))
 def test_ledger_and_reader_stand_at_the_same_place(
     owned: dict[TopicPartition, Owned], known: dict[TopicPartition, int], policy: OnRestart
 ) -> None:
-    ledger: FakeLedger[str] = FakeLedger()
+    ledger: FakeLedger[str] = FakeLedger("billing")
     with ledger.transaction() as transaction:
         transaction.advance(known)
     decided = take_over_partitions(ledger, owned, policy, group_id="g")
@@ -103,7 +103,7 @@ def test_ledger_and_reader_stand_at_the_same_place(
 
 
 def test_who_is_right_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    ledger: FakeLedger[str] = FakeLedger()
+    ledger: FakeLedger[str] = FakeLedger("billing")
     with ledger.transaction() as transaction:
         transaction.advance({P0: 20, P1: 20})
     with caplog.at_level(logging.WARNING):
@@ -116,7 +116,7 @@ def test_who_is_right_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_refused_start_changes_nothing() -> None:
-    ledger: FakeLedger[str] = FakeLedger()
+    ledger: FakeLedger[str] = FakeLedger("billing")
     with ledger.transaction() as transaction:
         transaction.advance({P0: 20})
     with pytest.raises(PositionsDiffer):

@@ -21,7 +21,7 @@ class Sink:
     """What the source needs of a sink: its ledger."""
 
     def __init__(self, **positions: int) -> None:
-        self.ledger: FakeLedger[object] = FakeLedger()
+        self.ledger: FakeLedger[object] = FakeLedger("board")
         self.groups: list[str] = []
         with self.ledger.transaction() as transaction:
             transaction.advance({TopicPartition("flights", int(p[1:])): n for p, n in positions.items()})
