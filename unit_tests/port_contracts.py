@@ -6,15 +6,29 @@ tests. Tests named after SEMANTICS numbers hold both to the same words.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pytest
 
-from streamgroups.errors import UnknownTopic
+from streamgroups.errors import DataLoss, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Groups, Log, Member
+from streamgroups.ports import Batch, Board, Committed, Groups, Log, Member, Records
+
+TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
+
+
+class Transaction(Protocol):
+    """A producer's open transaction."""
+
+    def produce(self, topic_partition: TopicPartition, count: int) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Outside(Protocol):
@@ -23,12 +37,19 @@ class Outside(Protocol):
     @property
     def log(self) -> Log: ...
     @property
+    def log_of_committed(self) -> Log:
+        """The same for a reader of committed records."""
+        ...
+
+    @property
     def groups(self) -> Groups: ...
     def create_topic(self, partitions: int) -> str: ...
     def produce(
         self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
     ) -> None: ...
+    def begin_transaction(self) -> Transaction: ...
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
+    def new_records(self, *, read_committed: bool = False) -> Records: ...
     def new_group(self) -> str: ...
     def new_member(
         self,
@@ -36,7 +57,19 @@ class Outside(Protocol):
         name: str,
         topic: str,
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        *,
+        exclusive: bool = False,
+        assign: tuple[TopicPartition, ...] | None = None,
+        take_over: TakeOver = dict,
     ) -> Member: ...
+    def commit_as_a_sink(self, member: Member) -> None:
+        """What a sink does that commits the batch in flight together with its output: its offsets, in a transaction."""
+        ...
+
+    def in_background(self, job: Callable[[], None]) -> Future[None]:
+        """Starts what may have to wait for what the test does next."""
+        ...
+
     def eventually(self, condition: Callable[[], bool]) -> None:
         """Waits, or lets the group settle, until it is so; fails if it never is."""
         ...
@@ -88,6 +121,178 @@ class LogContract:
 
     def test_a_size_that_nobody_tells_is_left_out(self, outside: Outside) -> None:
         assert outside.log.stored_bytes([TopicPartition("no-such-topic", 0)]) == {}
+
+    def test_an_open_transaction_ends_what_readers_of_committed_records_see(self, outside: Outside) -> None:
+        tp = TopicPartition(outside.create_topic(1), 0)
+        outside.produce(tp, 3, timestamp_ms=1_000)
+        transaction = outside.begin_transaction()
+        transaction.produce(tp, 2)
+        assert (outside.log.end_offsets([tp]), outside.log.high_watermarks([tp])) == ({tp: 5}, {tp: 5})
+        assert outside.log_of_committed.end_offsets([tp]) == {tp: 3}
+        assert outside.log_of_committed.high_watermarks([tp]) == {tp: 5}
+        assert outside.log.offsets_at_times({tp: 1_001}) == {tp: 3}
+        assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: None}
+        transaction.commit()
+        # The marker has an offset too.
+        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 6})
+        assert outside.log.end_offsets([tp]) == {tp: 6}
+        assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: 3}
+
+    def test_what_an_aborted_transaction_wrote_keeps_its_offsets(self, outside: Outside) -> None:
+        tp = TopicPartition(outside.create_topic(1), 0)
+        transaction = outside.begin_transaction()
+        transaction.produce(tp, 2)
+        transaction.abort()
+        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 3})
+
+
+class RecordsContract:
+    """:class:`streamgroups.ports.Records`."""
+
+    def test_records_are_read_from_where_it_is_told_to(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        outside.produce(p0, 5, timestamp_ms=1_000, value=b"v")
+        outside.produce(p1, 3, timestamp_ms=2_000)
+        records = outside.new_records()
+        try:
+            first = records.read({p0: 2, p1: 0}, limit=100)
+            assert self.offsets(first) == {p0: [2, 3, 4], p1: [0, 1, 2]}
+            assert {(m.timestamp_ms, m.value) for m in first.messages if m.partition == 0} == {(1_000, b"v")}
+            assert first.reached == {p0: 5, p1: 3}
+            assert records.read({p0: 5, p1: 3}, limit=100) == Batch((), {p0: 5, p1: 3})
+            assert self.offsets(records.read({p0: 1}, limit=2)) == {p0: [1, 2]}
+        finally:
+            records.close()
+
+    def test_no_more_than_the_limit(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            outside.produce(tp, 5, timestamp_ms=1_000)
+        records = outside.new_records()
+        try:
+            at, seen = dict.fromkeys(tps, 0), list[tuple[int, int]]()
+            while len(seen) < 10:
+                batch = records.read(at, limit=3)
+                assert 0 < len(batch.messages) <= 3
+                seen += [(m.partition, m.offset) for m in batch.messages]
+                at = dict(batch.reached)
+            assert sorted(seen) == [(p, n) for p in range(2) for n in range(5)]
+            assert at == dict.fromkeys(tps, 5)
+        finally:
+            records.close()
+
+    def test_S7_a_position_outside_the_partition_is_data_loss(self, outside: Outside) -> None:
+        tp = TopicPartition(outside.create_topic(1), 0)
+        outside.produce(tp, 5, timestamp_ms=1_000)
+        outside.delete_records(tp, 2)
+        records = outside.new_records()
+        try:
+            for gone in (1, 6):
+                with pytest.raises(DataLoss, match=rf"{tp}.*{gone}.*\[2, 5\)"):
+                    records.read({tp: gone}, limit=10)
+            assert self.offsets(records.read({tp: 2}, limit=10)) == {tp: [2, 3, 4]}
+        finally:
+            records.close()
+
+    def test_G13_offsets_without_a_record_count_as_read(self, outside: Outside) -> None:
+        tp = TopicPartition(outside.create_topic(1), 0)
+        transaction = outside.begin_transaction()
+        transaction.produce(tp, 2)
+        transaction.commit()
+        aborted = outside.begin_transaction()
+        aborted.produce(tp, 2)
+        aborted.abort()
+        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 6})
+        records = outside.new_records(read_committed=True)
+        try:
+            batch = records.read({tp: 0}, limit=10)
+            assert (self.offsets(batch), batch.reached) == ({tp: [0, 1]}, {tp: 6})
+        finally:
+            records.close()
+
+    def test_an_open_transaction_is_the_end_for_a_reader_of_committed_records(self, outside: Outside) -> None:
+        tp = TopicPartition(outside.create_topic(1), 0)
+        outside.produce(tp, 3, timestamp_ms=1_000)
+        transaction = outside.begin_transaction()
+        transaction.produce(tp, 2)
+        records, of_all = outside.new_records(read_committed=True), outside.new_records()
+        try:
+            batch = records.read({tp: 1}, limit=10)
+            assert (self.offsets(batch), batch.reached) == ({tp: [1, 2]}, {tp: 3})
+            # A reader of all records may have come this far.
+            assert records.read({tp: 4}, limit=10) == Batch((), {tp: 4})
+            assert self.offsets(of_all.read({tp: 3}, limit=10)) == {tp: [3, 4]}
+        finally:
+            records.close()
+            of_all.close()
+            transaction.abort()
+
+    @staticmethod
+    def offsets(batch: Batch) -> dict[TopicPartition, list[int]]:
+        found = defaultdict[TopicPartition, list[int]](list)
+        for m in batch.messages:
+            found[TopicPartition(m.topic, m.partition)].append(m.offset)
+        return dict(found)
+
+
+class BoardOutside(Protocol):
+    """A cluster, and what a test of :class:`streamgroups.ports.Board` does to it."""
+
+    @property
+    def board(self) -> Board: ...
+    @property
+    def other(self) -> Board:
+        """By which somebody else reads what :attr:`board` has written: another program, perhaps of another kind."""
+        ...
+
+    def create_topic(self, partitions: int) -> str: ...
+    def new_group(self) -> str: ...
+    def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
+        """While the block lasts, somebody is in the group."""
+        ...
+
+
+class BoardContract:
+    """:class:`streamgroups.ports.Board`."""
+
+    def test_entries_are_read_as_they_were_written_and_others_left_out(self, board_outside: BoardOutside) -> None:
+        group, topic = board_outside.new_group(), board_outside.create_topic(3)
+        p0, p1, p2 = (TopicPartition(topic, p) for p in range(3))
+        written = {p0: Committed(5, '{"to": "Z\u00fcrich \U0001f6eb"}'), p1: Committed(0, "")}
+        assert board_outside.board.read(group, [p0, p1, p2]) == {}
+        board_outside.board.write(group, written)
+        for board in (board_outside.board, board_outside.other):
+            assert board.read(group, [p0, p1, p2]) == written
+            assert board.read(group, [p0]) == {p0: written[p0]}
+            assert board.read(group, []) == {}
+
+    def test_an_entry_is_replaced_and_others_stay(self, board_outside: BoardOutside) -> None:
+        group, topic = board_outside.new_group(), board_outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        board_outside.board.write(group, {p0: Committed(5, "first"), p1: Committed(6, "stays")})
+        board_outside.board.write(group, {p0: Committed(3, "second")})
+        board_outside.board.write(group, {})
+        assert board_outside.board.read(group, [p0, p1]) == {p0: Committed(3, "second"), p1: Committed(6, "stays")}
+
+    def test_an_entry_as_large_as_a_broker_takes(self, board_outside: BoardOutside) -> None:
+        """The broker counts the NUL that ends a text in librdkafka, too."""
+        group, tp = board_outside.new_group(), TopicPartition(board_outside.create_topic(1), 0)
+        largest = "x" * 4_094 + "\u00e9"
+        board_outside.board.write(group, {tp: Committed(1, largest)})
+        assert board_outside.other.read(group, [tp]) == {tp: Committed(1, largest)}
+        with pytest.raises(StreamGroupsError):
+            board_outside.board.write(group, {tp: Committed(2, largest + "x")})
+        assert board_outside.board.read(group, [tp]) == {tp: Committed(1, largest)}
+
+    def test_a_group_with_members_rejects_entries(self, board_outside: BoardOutside) -> None:
+        group, topic = board_outside.new_group(), board_outside.create_topic(1)
+        tp = TopicPartition(topic, 0)
+        with board_outside.member_of(group, topic):
+            with pytest.raises(GroupRefused):
+                board_outside.board.write(group, {tp: Committed(1, "entry")})
+            assert board_outside.board.read(group, [tp]) == {}
 
 
 class MemberContract:
@@ -142,17 +347,179 @@ class MemberContract:
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
             alice.plan(1, dict.fromkeys(tps, (0, 5)))
-            bob.join(30_000)
+            # The first assignment is empty, or, under KIP-848, comes when the partition does.
+            joined = outside.in_background(lambda: bob.join(30_000))
             outside.eventually(lambda: len(alice.membership.plannable) == 1)
             assert (len(alice.membership.owned), len(bob.membership.owned)) == (2, 0)
             alice.finish(1)
             outside.eventually(lambda: bool(bob.membership.plannable))
+            joined.result(30)
             assert list(bob.membership.plannable.values()) == [5]
             assert not alice.membership.owned.keys() & bob.membership.owned.keys()
         finally:
             alice.close()
             outside.eventually(lambda: len(bob.membership.plannable) == 2)
             bob.close()
+
+    def test_a_member_that_closes_waits_for_nothing(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: bool(alice.membership.plannable))
+            alice.plan(1, {tp: (0, 9)})
+            bob.join(30_000)
+            # The batch in flight is nobody's any more: it is not committed, and is read again.
+            alice.close()
+            outside.eventually(lambda: bob.membership.plannable == {tp: 0})
+        finally:
+            alice.close()
+            bob.close()
+
+    def test_X2_what_a_sink_has_committed_is_not_committed_again_and_says_so(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(alice.membership.plannable))
+            alice.plan(1, {tp: (0, 4)})
+            outside.commit_as_a_sink(alice)
+            alice.finish(1)
+            assert alice.membership.plannable == {tp: 4}
+        finally:
+            alice.close()
+        found = outside.groups.committed(group_id, [tp])[tp]
+        # Of the mark of another librdkafka there may be more than was written.
+        assert (found.next_offset, found.metadata.startswith(SHARED_MARK + WRITTEN)) == (4, True)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        bob.join(30_000)
+        try:
+            outside.eventually(lambda: bob.membership.owned == {tp: Owned(4, Origin.WRITTEN)})
+            bob.plan(1, {tp: (4, 6)})
+            bob.finish(1)
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
+        finally:
+            bob.close()
+        found = outside.groups.committed(group_id, [tp])[tp]
+        assert found.metadata.startswith(SHARED_MARK)
+        assert WRITTEN not in found.metadata
+
+    def test_S5_the_group_follows_a_ledger_before_anything_is_read(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        said: list[Mapping[TopicPartition, Owned]] = []
+
+        def ledger(owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
+            said.append(owned)
+            return {tp: Owned(6, Origin.WRITTEN) for tp in owned}
+
+        member = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
+        member.join(30_000)
+        try:
+            outside.eventually(lambda: member.membership.owned == {tp: Owned(6, Origin.WRITTEN)})
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
+            assert {tp: Owned(0, Origin.STARTING)} in said
+        finally:
+            member.close()
+        assert outside.groups.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK + WRITTEN)
+
+    def test_a_move_is_committed_and_a_rewind_is_not(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        member = outside.new_member(group_id, "alice", topic, self.oldest)
+        member.join(30_000)
+        try:
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
+            member.move({tp: 7}, note="")
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 7)
+            member.rewind({tp: 2})
+            assert member.membership.plannable == {tp: 2}
+        finally:
+            member.close()
+        assert self.committed(outside, group_id, tp) == 7
+
+    def test_an_exclusive_member_is_known_by_its_mark_until_another_kind_takes_over(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        alice = outside.new_member(group_id, "alice", topic, self.oldest, exclusive=True)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: bool(alice.membership.plannable))
+            alice.plan(1, {tp: (0, 4)})
+            outside.commit_as_a_sink(alice)
+            alice.finish(1)
+            # The mark of a sink's commit has more behind it.
+            outside.eventually(lambda: outside.groups.describe(group_id).held_exclusively)
+        finally:
+            alice.close()
+        assert outside.groups.committed(group_id, [tp])[tp].metadata.startswith(EXCLUSIVE_MARK)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        bob.join(30_000)
+        try:
+            outside.eventually(lambda: bob.membership.plannable == {tp: 4})
+            outside.eventually(lambda: outside.groups.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK))
+            assert not outside.groups.describe(group_id).held_exclusively
+        finally:
+            bob.close()
+
+    def test_S4_an_exclusive_member_that_is_joined_fails_and_leaves_at_once(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(2), outside.new_group()
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            outside.produce(tp, 9, timestamp_ms=1_000)
+        alice = outside.new_member(group_id, "alice", topic, self.oldest, exclusive=True)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: len(alice.membership.plannable) == 2)
+            alice.plan(1, dict.fromkeys(tps, (0, 9)))
+            bob.join(30_000)
+            # Nobody finishes alice's batch.
+            outside.eventually(lambda: bob.membership.plannable == dict.fromkeys(tps, 0))
+            with pytest.raises(GroupRefused, match="membership=exclusive"):
+                _ = alice.membership
+        finally:
+            alice.close()
+            bob.close()
+
+    def test_who_is_assigned_by_hand_commits_only_to_a_group_without_members(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        lone = outside.new_member(group_id, "lone", topic, self.oldest, assign=(tp,))
+        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        lone.join(30_000)
+        try:
+            outside.eventually(lambda: lone.membership.plannable == {tp: 0})
+            lone.plan(1, {tp: (0, 4)})
+            lone.finish(1)
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 4)
+            assert outside.groups.describe(group_id).members == ()
+            alice.join(30_000)
+            outside.eventually(lambda: alice.membership.plannable == {tp: 4})
+            lone.plan(2, {tp: (4, 9)})
+            lone.finish(2)
+            outside.eventually(lambda: self.failure_of(lone) is FencedMember)
+            assert self.committed(outside, group_id, tp) == 4
+        finally:
+            lone.close()
+            alice.close()
+
+    @staticmethod
+    def failure_of(member: Member) -> type[StreamGroupsError] | None:
+        try:
+            _ = member.membership
+            return None
+        except StreamGroupsError as e:
+            return type(e)
 
     @staticmethod
     def committed(outside: Outside, group_id: str, tp: TopicPartition) -> int | None:

@@ -27,17 +27,18 @@ from __future__ import annotations
 from streamgroups.fakes.admin import FakeAdmin
 from streamgroups.fakes.board import FakeBoard
 from streamgroups.fakes.clock import FakeClock
-from streamgroups.fakes.cluster import FakeCluster, Record
-from streamgroups.fakes.group import CommitAnswer, FakeGroup
+from streamgroups.fakes.cluster import FakeCluster, FakeTransaction, Record
+from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
 from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.ledger import FakeLedger, Moment
-from streamgroups.fakes.member import FakeMember
+from streamgroups.fakes.member import FakeMember, FakeStanding
 from streamgroups.fakes.records import FakeRecords
 
 __all__ = [
     "CommitAnswer",
     "FakeAdmin",
     "FakeBoard",
+    "FakeClaim",
     "FakeClock",
     "FakeCluster",
     "FakeGroup",
@@ -45,6 +46,8 @@ __all__ = [
     "FakeLedger",
     "FakeMember",
     "FakeRecords",
+    "FakeStanding",
+    "FakeTransaction",
     "Moment",
     "Record",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
-from streamgroups.fakes.cluster import FakeCluster
+from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread
 from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
@@ -71,6 +71,11 @@ class FakeAdmin:
             return dict.fromkeys(offsets, GroupRefused(f"Group '{group_id}' has members."))
         failures = {tp: self.failures[group_id, tp] for tp in offsets if (group_id, tp) in self.failures}
         failures |= {tp: UnknownTopic(f"'{tp}' is not there.") for tp in offsets if not self._exists(tp)}
+        failures |= {
+            tp: StreamGroupsError(f"The metadata for '{tp}' is too large.", remedy="Write less.")
+            for tp, committed in offsets.items()
+            if utf16_units(committed.metadata) > MOST_METADATA_UNITS
+        }
         for tp, committed in offsets.items():
             if tp not in failures:
                 self.cluster.commit(group_id, {tp: committed.next_offset}, committed.metadata)

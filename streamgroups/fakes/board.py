@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroups.errors import GroupRefused
-from streamgroups.fakes.cluster import FakeCluster
+from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 
@@ -30,6 +30,11 @@ class FakeBoard:
         """See :meth:`streamgroups.ports.Board.write`."""
         if self._cluster.describe(group_id).members:
             raise GroupRefused(f"Group '{group_id}' has members.", remedy="Stop them first.")
+        # The client that members use ends each text with a NUL, which counts.
+        if any(utf16_units(note.metadata) + 1 > MOST_METADATA_UNITS for note in notes.values()):
+            raise StreamGroupsError(
+                f"A note for group '{group_id}' is larger than a broker takes.", remedy="Write less for each partition."
+            )
         for tp, note in notes.items():
             self._cluster.commit(group_id, {tp: note.next_offset}, note.metadata)
 

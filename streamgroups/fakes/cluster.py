@@ -6,10 +6,11 @@ and only grow, and between records there may be offsets without one (SEMANTICS G
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRefused, ReadTimedOut, UnknownTopic
 from streamgroups.groups.joining import LiveGroup
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Committed
@@ -31,6 +32,59 @@ class _Partition:
     beginning_offset: int = 0
     end_offset: int = 0
     records: list[Record] = field(default_factory=list)
+    #: The first offset of each open transaction.
+    open: dict[FakeTransaction, int] = field(default_factory=dict)
+    #: What aborted transactions have written.
+    aborted: set[int] = field(default_factory=set)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records end."""
+        return min(self.open.values(), default=self.end_offset)
+
+
+class FakeTransaction:
+    """A producer's open transaction; :meth:`FakeCluster.begin_transaction` makes one.
+
+    Where it ends each partition gets one more offset, without a record: the transaction marker.
+    """
+
+    def __init__(self) -> None:
+        self._written: list[tuple[_Partition, range]] = []
+
+    def add(self, partition: _Partition, offsets: range) -> None:
+        """Records were written in it."""
+        partition.open.setdefault(self, offsets.start)
+        self._written.append((partition, offsets))
+
+    def commit(self) -> None:
+        """Readers of committed records see what was written, from now on."""
+        self._end()
+
+    def abort(self) -> None:
+        """Readers of committed records never see what was written; others have seen it."""
+        for partition, offsets in self._written:
+            partition.aborted.update(offsets)
+        self._end()
+
+    def _end(self) -> None:
+        for partition, _ in self._written:
+            if partition.open.pop(self, None) is not None:
+                partition.end_offset += 1
+        self._written.clear()
+
+
+#: What a broker takes as the metadata of a commit (``offset.metadata.max.bytes``): it counts the characters of Java's strings.
+MOST_METADATA_UNITS = 4_096
+
+
+def utf16_units(text: str) -> int:
+    """The length of a text as Java counts it.
+
+    >>> utf16_units("a"), utf16_units("\u00e9"), utf16_units("\U0001f6eb")
+    (1, 1, 2)
+    """
+    return len(text.encode("utf-16-le")) // 2
 
 
 class FakeCluster:
@@ -38,6 +92,7 @@ class FakeCluster:
 
     Args:
         clock: gives records their timestamps.
+        read_committed: whether its readers see committed records only, as with ``isolation.level=read_committed``.
 
     >>> cluster = FakeCluster(lambda: 1_000)
     >>> cluster.create_topic("flights", 2)
@@ -51,10 +106,15 @@ class FakeCluster:
     [1, 2, 5]
     >>> cluster.offsets_at_times({p0: 1_001})
     {TopicPartition(topic='flights', partition=0): None}
+    >>> transaction = cluster.begin_transaction()
+    >>> print(cluster.produce(p0, 2, transaction=transaction))
+    flights-0[6,8)
+    >>> cluster.reading_committed().end_offsets([p0])[p0], cluster.end_offsets([p0])[p0]
+    (6, 8)
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, read_committed: bool = False) -> None:
+        self._clock, self._read_committed = clock, read_committed
         self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._live: dict[str, Callable[[], LiveGroup]] = {}
@@ -83,8 +143,9 @@ class FakeCluster:
         key: bytes | None = None,
         value: bytes | None = None,
         timestamp_ms: int | None = None,
+        transaction: FakeTransaction | None = None,
     ) -> OffsetRange:
-        """Appends ``count`` records, stamped now unless ``timestamp_ms`` is given.
+        """Appends ``count`` records, stamped now unless ``timestamp_ms`` is given, in a transaction if one is given.
 
         Returns:
             Their offsets.
@@ -96,7 +157,19 @@ class FakeCluster:
         partition.records += [
             Record(topic_partition, offset, stamp_ms, key, value) for offset in range(first, partition.end_offset)
         ]
+        if transaction is not None:
+            transaction.add(partition, range(first, partition.end_offset))
         return OffsetRange(topic_partition, first, partition.end_offset)
+
+    def begin_transaction(self) -> FakeTransaction:
+        """A transaction to produce in. Readers of committed records get no further than its first record while it is open."""
+        return FakeTransaction()
+
+    def reading_committed(self) -> FakeCluster:
+        """The same topics and groups, for a reader of committed records."""
+        view = copy.copy(self)
+        view._read_committed = True
+        return view
 
     def leave_gap(self, topic_partition: TopicPartition, count: int = 1) -> None:
         """Appends offsets that have no record: transaction markers, or what compaction removed."""
@@ -113,6 +186,7 @@ class FakeCluster:
 
         Raises:
             DataLoss: if the range is not, or no longer, all there.
+            ReadTimedOut: if a reader of committed records would wait for the end of a transaction.
         """
         partition = self._partition(offset_range.topic_partition)
         if offset_range.next_offset < partition.beginning_offset or offset_range.end_offset > partition.end_offset:
@@ -121,12 +195,33 @@ class FakeCluster:
                 f"[{partition.beginning_offset}, {partition.end_offset}).",
                 remedy="Produce more, delete less, or read what is there.",
             )
-        return tuple(r for r in partition.records if offset_range.next_offset <= r.offset < offset_range.end_offset)
+        if self._read_committed and len(offset_range) and offset_range.end_offset > partition.last_stable_offset:
+            raise ReadTimedOut(
+                f"{offset_range} is not all committed: a transaction is open from {partition.last_stable_offset} on.",
+                remedy="End the transaction, or read what is before it.",
+            )
+        hidden = partition.aborted if self._read_committed else ()
+        return tuple(
+            r
+            for r in partition.records
+            if offset_range.next_offset <= r.offset < offset_range.end_offset and r.offset not in hidden
+        )
 
     def commit(self, group_id: str, next_offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Sets committed offsets, asking nobody: what a tool does to a group without members."""
+        """Sets committed offsets, whoever commits: what a tool does to a group without members.
+
+        Raises:
+            GroupRefused: if the metadata is larger than a broker allows; nothing is changed.
+        """
+        if utf16_units(metadata) > MOST_METADATA_UNITS:
+            raise GroupRefused(
+                f"The metadata of a commit to group '{group_id}' has {utf16_units(metadata)} characters, "
+                f"and a broker takes {MOST_METADATA_UNITS}.",
+                remedy="Write less, or raise the broker's offset.metadata.max.bytes.",
+            )
         stored = self._committed.setdefault(group_id, {})
-        stored |= {tp: Committed(n, metadata) for tp, n in next_offsets.items()}
+        # Of a text that ends with a NUL, as librdkafka's do, readers see what is before it.
+        stored |= {tp: Committed(n, metadata.rstrip("\0")) for tp, n in next_offsets.items()}
 
     def forget(self, group_id: str) -> None:
         """Deletes everything a group has committed."""
@@ -170,20 +265,17 @@ class FakeCluster:
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.end_offsets`."""
         self.check_reachable()
-        return {tp: self._partition(tp).end_offset for tp in partitions}
+        return {tp: self._readable_end(self._partition(tp)) for tp in partitions}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.high_watermarks`. Nothing here is transactional."""
+        """See :meth:`streamgroups.ports.Log.high_watermarks`."""
         self.check_reachable()
         return {tp: self._partition(tp).end_offset for tp in partitions}
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
         self.check_reachable()
-        return {
-            tp: next((r.offset for r in self._partition(tp).records if r.timestamp_ms >= time_ms), None)
-            for tp, time_ms in times_ms.items()
-        }
+        return {tp: self._offset_at(self._partition(tp), time_ms) for tp, time_ms in times_ms.items()}
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.stored_bytes`. A record takes what its key and value take."""
@@ -204,6 +296,14 @@ class FakeCluster:
         """See :meth:`streamgroups.ports.Groups.committed`."""
         self.check_reachable()
         return {tp: c for tp, c in self._committed.get(group_id, {}).items() if tp in partitions}
+
+    def _readable_end(self, partition: _Partition) -> int:
+        return partition.last_stable_offset if self._read_committed else partition.end_offset
+
+    def _offset_at(self, partition: _Partition, time_ms: int) -> int | None:
+        # As a broker answers: what was aborted counts, what is not stable yet does not.
+        found = next((r.offset for r in partition.records if r.timestamp_ms >= time_ms), None)
+        return found if found is not None and found < self._readable_end(partition) else None
 
     def _partition(self, topic_partition: TopicPartition) -> _Partition:
         partitions = self._topics.get(topic_partition.topic, [])

@@ -16,6 +16,7 @@ from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.groups.assignment import assign
 from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 
 
 class CommitAnswer(Enum):
@@ -26,6 +27,19 @@ class CommitAnswer(Enum):
     TRY_AGAIN = auto()
     #: The group went on without this member (SEMANTICS S3).
     FENCED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class FakeClaim:
+    """Who a member is to the group, when it commits.
+
+    Args:
+        member_id: the id that :meth:`FakeGroup.join` gave it.
+        generation: the group's generation that it knows.
+    """
+
+    member_id: int
+    generation: int
 
 
 class Participant(Protocol):
@@ -113,7 +127,8 @@ class FakeGroup:
                 for seat in self._seats.values()
             ),
             assignor="cooperative-sticky" if self._seats else "",
-            held_exclusively=any(c.metadata == EXCLUSIVE_MARK for c in committed.values()),
+            # A sink's commit has more behind the mark.
+            held_exclusively=any(c.metadata.startswith(EXCLUSIVE_MARK) for c in committed.values()),
             settled=not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items()),
         )
 
@@ -150,22 +165,22 @@ class FakeGroup:
             self._seats[member_id].held -= frozenset(partitions)
             self._hand_out()
 
-    def commit(
-        self, member_id: int, generation: int, next_offsets: Mapping[TopicPartition, int], metadata: str = ""
-    ) -> CommitAnswer:
-        """Commits, if the group still counts on this member in this generation."""
-        if member_id not in self._seats or generation != self.generation:
+    def commit(self, claim: FakeClaim, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
+        """Commits, if the group still counts on this member in this generation. A sink commits so too, in its transaction."""
+        if claim.member_id not in self._seats or claim.generation != self.generation:
             return CommitAnswer.FENCED
         if self.rebalancing:
             return CommitAnswer.TRY_AGAIN
-        self.cluster.commit(self.group_id, next_offsets, metadata)
+        for tp, committed in offsets.items():
+            self.cluster.commit(self.group_id, {tp: committed.next_offset}, committed.metadata)
         return CommitAnswer.ACCEPTED
 
-    def commit_without_joining(self, next_offsets: Mapping[TopicPartition, int], metadata: str = "") -> CommitAnswer:
+    def commit_without_joining(self, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
         """Commits for a reader that is assigned its partitions by hand: only a group without members allows it."""
         if self._seats:
             return CommitAnswer.FENCED
-        self.cluster.commit(self.group_id, next_offsets, metadata)
+        for tp, committed in offsets.items():
+            self.cluster.commit(self.group_id, {tp: committed.next_offset}, committed.metadata)
         return CommitAnswer.ACCEPTED
 
     # ---- deciding ----------------------------------------------------------------------------------------------------

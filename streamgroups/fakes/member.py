@@ -7,14 +7,30 @@ Implements :class:`streamgroups.ports.Member` on a :class:`~streamgroups.fakes.g
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
-from streamgroups.fakes.group import CommitAnswer, FakeGroup
+from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
 from streamgroups.groups.history import Kind, no_history
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Recorder
+from streamgroups.ports import Committed, Recorder
+
+_OURS = (Origin.COMMITTED, Origin.WRITTEN)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeStanding:
+    """What a sink has to know of the member whose batch it writes.
+
+    Args:
+        in_flight: the batch, without what has been let go meanwhile; ``None`` between two batches.
+        claim: by which the group knows the member; ``None`` if the sink must not commit now.
+    """
+
+    in_flight: InFlight | None
+    claim: FakeClaim | None
 
 
 class FakeMember:
@@ -28,6 +44,7 @@ class FakeMember:
         record: takes note of what happens.
         assign: read exactly these partitions without joining (the option ``assign``); ``None`` to join.
         exclusive: fail when the group gives partitions to anybody else (``membership=exclusive``).
+        take_over: decides where partitions that came in are read on, given what the group says: a sink's ledger may know better.
     """
 
     def __init__(
@@ -40,16 +57,22 @@ class FakeMember:
         record: Recorder = no_history,
         assign: Collection[TopicPartition] | None = None,
         exclusive: bool = False,
+        take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict,
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
-        self._record, self._assign, self._exclusive = record, assign, exclusive
+        self._record, self._assign, self._exclusive, self._take_over = record, assign, exclusive, take_over
+        self._mark = EXCLUSIVE_MARK if exclusive else SHARED_MARK
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
         self._member_id: int | None = None
         self._generation = 0
+        #: The batch that a sink has committed, and committed offsets that are a sink's and have its mark.
+        self._written: int | None = None
+        self._sinks: dict[TopicPartition, int] = {}
         self._failure: StreamGroupsError | None = None
         self._closed = False
+        self._left = False
         self._dead = False
 
     # ---- the port ----------------------------------------------------------------------------------------------------
@@ -78,9 +101,51 @@ class FakeMember:
         self._membership, to_commit = self._membership.finish(number)
         if had is not self._membership.in_flight:
             self._record(Kind.FINISHED, offsets=to_commit, batch=number)
-        self._to_commit |= to_commit
+        if self._written == number:
+            # The sink's commit is the group's.
+            self._sinks |= to_commit
+            self._record(Kind.COMMITTED, offsets=to_commit)
+        else:
+            self._to_commit |= to_commit
         self._commit_due()
         self._release_what_may_go()
+
+    def written(self, number: int) -> None:
+        """A sink has committed what batch ``number`` read, together with its output."""
+        self._written = number
+
+    @property
+    def standing(self) -> FakeStanding:
+        """What a sink has to know that writes the batch in flight."""
+        self._check_alive()
+        claim = None if self._member_id is None else FakeClaim(self._member_id, self._generation)
+        return FakeStanding(self._membership.in_flight, claim)
+
+    def standing_to_commit(self) -> FakeStanding:
+        """The same, for a sink that commits the batch's offsets next.
+
+        There is no claim while a commit of the member's is under way for any of them.
+        """
+        standing = self.standing
+        batch = standing.in_flight
+        if batch is not None and not self._to_commit.keys().isdisjoint(batch.topic_partitions):
+            return FakeStanding(batch, None)
+        return standing
+
+    def run_out_of_patience(self) -> None:
+        """The group waits no longer for the batch in flight: what it has asked back is let go in the middle of it."""
+        self._let_go(sorted(self._membership.releasing), Kind.RELEASED)
+
+    def commit_as_a_sink(self) -> CommitAnswer:
+        """What a sink does at the end of its batch: its offsets are committed together with its output, with a mark."""
+        standing = self.standing_to_commit()
+        if standing.in_flight is None or standing.claim is None:
+            return CommitAnswer.TRY_AGAIN
+        offsets = {r.topic_partition: Committed(r.end_offset, self._mark + WRITTEN) for r in standing.in_flight.ranges}
+        answer = self._group.commit(standing.claim, offsets)
+        if answer is CommitAnswer.ACCEPTED:
+            self.written(standing.in_flight.number)
+        return answer
 
     def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
         """See :meth:`streamgroups.ports.Member.move`."""
@@ -109,10 +174,7 @@ class FakeMember:
         if self._closed or self._dead:
             return
         self._closed = True
-        self._commit_due()
-        self._let_go(sorted(self._membership.owned), Kind.RELEASED)
-        self._group.leave(self, self._member_id)
-        self._record(Kind.CLOSED)
+        self._leave()
 
     # ---- what the group asks (streamgroups.fakes.group.Participant) --------------------------------------------------
 
@@ -144,10 +206,19 @@ class FakeMember:
         known = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
         missing = [tp for tp in partitions if tp not in known]
         try:
-            positions = {**known, **(self._first_positions(missing) if missing else {})}
+            said = {**known, **(self._first_positions(missing) if missing else {})}
+            positions = self._take_over(said)
         except StreamGroupsError as e:
             self._failure = e
             return
+        # The mark of a member of the other kind that has left would keep out those who may join now.
+        stale = {
+            tp for tp, o in known.items() if o.origin in _OURS and not committed[tp].metadata.startswith(self._mark)
+        }
+        self._to_commit |= {tp: known[tp].next_offset for tp in stale}
+        # A sink's ledger is ahead of the group, whose committed offsets follow.
+        self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
+        self._sinks |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN}
         self._membership = self._membership.assign(positions)
         self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
         # What has just been decided is committed at once: the next to ask must not decide anew (G2).
@@ -156,15 +227,18 @@ class FakeMember:
 
     def serve(self) -> bool:
         """Does what a real member does in the background. Returns whether anything came of it."""
-        before = (self._membership, dict(self._to_commit), self._member_id)
-        if self._assign is None and not self._failure:
+        before = (self._membership, dict(self._to_commit), self._member_id, self._left)
+        if self._failure:
+            # Until the query hears of it, the partitions are better in other hands.
+            self._leave()
+        elif self._assign is None:
             if self._member_id is not None and not self._group.knows(self._member_id):
                 self._lose_all("heartbeat refused")
-            if self._member_id is None:
+            if self._member_id is None and not self._failure:
                 self._member_id = self._group.join(self)
         self._commit_due()
         self._release_what_may_go()
-        return before != (self._membership, self._to_commit, self._member_id)
+        return before != (self._membership, self._to_commit, self._member_id, self._left)
 
     def die(self) -> None:
         """The process is gone: whoever still calls this member is a bug in the test."""
@@ -177,14 +251,14 @@ class FakeMember:
         if not due:
             self._to_commit.clear()
             return
-        mark = EXCLUSIVE_MARK if self._exclusive else SHARED_MARK
+        offsets = {tp: Committed(n, self._mark_of(tp, n)) for tp, n in due.items()}
         if self._assign is not None:
-            answer = self._group.commit_without_joining(due, mark)
+            answer = self._group.commit_without_joining(offsets)
         elif self._member_id is None:
             # Handed over before the group's answer to the join has named us: join() commits it.
             return
         else:
-            answer = self._group.commit(self._member_id, self._generation, due, mark)
+            answer = self._group.commit(FakeClaim(self._member_id, self._generation), offsets)
         if answer is CommitAnswer.ACCEPTED:
             self._to_commit.clear()
             self._record(Kind.COMMITTED, offsets=due)
@@ -197,6 +271,9 @@ class FakeMember:
                 )
             self._lose_all("fenced")
 
+    def _mark_of(self, tp: TopicPartition, next_offset: int) -> str:
+        return self._mark + WRITTEN if self._sinks.get(tp) == next_offset else self._mark
+
     def _release_what_may_go(self) -> None:
         ready = [
             tp
@@ -208,6 +285,11 @@ class FakeMember:
 
     def _lose_all(self, note: str) -> None:
         """Fenced: what it had is another's. It joins again, as a new member, when the group is settled."""
+        if self._exclusive and not self._failure:
+            self._failure = FencedMember(
+                f"Group '{self._group.group_id}' went on without this query, which needs it alone (membership=exclusive).",
+                remedy="Restart it.",
+            )
         self._to_commit.clear()
         self._let_go(sorted(self._membership.owned), Kind.LOST, note)
         self._member_id = None
@@ -217,11 +299,22 @@ class FakeMember:
         self._membership, abandoned = self._membership.release(partitions)
         for tp in partitions:
             self._to_commit.pop(tp, None)
+            self._sinks.pop(tp, None)
         if partitions:
             self._record(kind, offsets=offsets, ranges=abandoned, note=note)
-        # Who leaves says so once for all it had, in close().
-        if kind is Kind.RELEASED and not self._closed and self._member_id is not None:
+        # Who leaves says so once for all it had, in _leave().
+        if kind is Kind.RELEASED and not self._left and self._member_id is not None:
             self._group.release(self._member_id, partitions)
+
+    def _leave(self) -> None:
+        """The query has ended, or the member has failed: what is done is committed, the rest is released at once."""
+        if self._left:
+            return
+        self._left = True
+        self._commit_due()
+        self._let_go(sorted(self._membership.owned), Kind.RELEASED)
+        self._group.leave(self, self._member_id)
+        self._record(Kind.CLOSED)
 
     def _offsets_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}

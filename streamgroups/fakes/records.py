@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from streamgroups.errors import DataLoss
 from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.groups.cursors.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -24,11 +25,20 @@ class FakeRecords:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
+        #: Called when all is read and nothing is answered yet: for tests of what happens meanwhile.
+        self.before_answer: Callable[[], None] = lambda: None
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
         """See :meth:`streamgroups.ports.Records.read`."""
         messages: list[Message] = []
         reached = dict(positions)
+        high_watermarks = self._cluster.high_watermarks(positions)
+        for tp, beginning in self._cluster.beginning_offsets(positions).items():
+            if not beginning <= positions[tp] <= high_watermarks[tp]:
+                raise DataLoss(
+                    f"{tp} has no offset {positions[tp]}: it holds [{beginning}, {high_watermarks[tp]}).",
+                    remedy="Read where there is something.",
+                )
         for tp, end in self._cluster.end_offsets(positions).items():
             for record in self._cluster.read(OffsetRange(tp, positions[tp], max(end, positions[tp]))):
                 if len(messages) == limit:
@@ -39,6 +49,7 @@ class FakeRecords:
                 reached[tp] = record.offset + 1
             else:
                 reached[tp] = max(end, positions[tp])
+        self.before_answer()
         return Batch(tuple(messages), reached)
 
     def close(self) -> None:

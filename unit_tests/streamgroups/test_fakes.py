@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, UnknownTopic
-from streamgroups.fakes import CommitAnswer, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
+from streamgroups.fakes import (
+    CommitAnswer,
+    FakeAdmin,
+    FakeBoard,
+    FakeClaim,
+    FakeClock,
+    FakeCluster,
+    FakeGroup,
+    FakeHistory,
+    FakeMember,
+    FakeRecords,
+)
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Groups, Log, Member
-from unit_tests.port_contracts import LogContract, MemberContract
+from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
+from streamgroups_kafka.admin_board import AdminBoard
+from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
 
 
 class InMemory:
@@ -29,8 +43,20 @@ class InMemory:
         return self._cluster
 
     @property
+    def log_of_committed(self) -> Log:
+        return self._cluster.reading_committed()
+
+    @property
     def groups(self) -> Groups:
         return self._cluster
+
+    @property
+    def board(self) -> Board:
+        return FakeBoard(self._cluster)
+
+    @property
+    def other(self) -> Board:
+        return AdminBoard(FakeAdmin(self._cluster))
 
     def create_topic(self, partitions: int) -> str:
         self._cluster.create_topic("flights", partitions)
@@ -44,8 +70,21 @@ class InMemory:
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
         self._cluster.delete_records(topic_partition, before_offset)
 
+    def begin_transaction(self) -> FakeTransactions:
+        return FakeTransactions(self._cluster)
+
+    def new_records(self, *, read_committed: bool = False) -> Records:
+        return FakeRecords(self._cluster.reading_committed() if read_committed else self._cluster)
+
     def new_group(self) -> str:
         return "airline"
+
+    @contextmanager
+    def member_of(self, group_id: str, topic: str) -> Iterator[None]:
+        member = self.new_member(group_id, "alice", topic, lambda missing: {tp: Owned(0) for tp in missing})
+        member.join(1_000)
+        yield
+        member.close()
 
     def new_member(
         self,
@@ -53,9 +92,31 @@ class InMemory:
         name: str,
         topic: str,
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        *,
+        exclusive: bool = False,
+        assign: tuple[TopicPartition, ...] | None = None,
+        take_over: TakeOver = dict,
     ) -> Member:
         group = self._groups.setdefault(group_id, FakeGroup(self._cluster, group_id))
-        return FakeMember(group, name, topics=lambda: [topic], first_positions=first_positions)
+        return FakeMember(
+            group,
+            name,
+            topics=lambda: [topic],
+            first_positions=first_positions,
+            exclusive=exclusive,
+            assign=assign,
+            take_over=take_over,
+        )
+
+    def commit_as_a_sink(self, member: Member) -> None:
+        assert isinstance(member, FakeMember)
+        member.commit_as_a_sink()
+
+    def in_background(self, job: Callable[[], None]) -> Future[None]:
+        job()
+        done = Future[None]()
+        done.set_result(None)
+        return done
 
     def eventually(self, condition: Callable[[], bool]) -> None:
         for group in self._groups.values():
@@ -63,13 +124,57 @@ class InMemory:
         assert condition()
 
 
+class Swapped(InMemory):
+    """The two kinds of boards the other way round."""
+
+    @property
+    def board(self) -> Board:
+        return super().other
+
+    @property
+    def other(self) -> Board:
+        return super().board
+
+
+class FakeTransactions:
+    """A :class:`~unit_tests.port_contracts.Transaction` of a fake cluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster, self._transaction = cluster, cluster.begin_transaction()
+        self.commit, self.abort = self._transaction.commit, self._transaction.abort
+
+    def produce(self, topic_partition: TopicPartition, count: int) -> None:
+        self._cluster.produce(topic_partition, count, timestamp_ms=2_000, transaction=self._transaction)
+
+
 @pytest.fixture
 def outside() -> InMemory:
     return InMemory()
 
 
+@pytest.fixture
+def board_outside() -> InMemory:
+    return InMemory()
+
+
 class TestFakeCluster(LogContract):
     pass
+
+
+class TestFakeRecords(RecordsContract):
+    pass
+
+
+class TestFakeBoard(BoardContract):
+    pass
+
+
+class TestAdminBoard(BoardContract):
+    """The command line's, on the fake administration; what it writes is read by the fake of the members'."""
+
+    @pytest.fixture
+    def board_outside(self) -> InMemory:
+        return Swapped()
 
 
 class TestFakeMember(MemberContract):
@@ -157,11 +262,12 @@ def test_S3_a_zombie_without_a_batch_hears_of_it_with_its_heartbeat(new_member: 
 def test_S3_a_commit_of_an_older_generation_is_refused(new_member: NewMember, group: FakeGroup) -> None:
     joined(new_member, "alice")
     (member_id,) = group._seats
-    assert group.commit(member_id, group.generation, {P0: 1}) is CommitAnswer.ACCEPTED
-    assert group.commit(member_id, group.generation - 1, {P0: 2}) is CommitAnswer.FENCED
-    assert group.commit(member_id + 1, group.generation, {P0: 2}) is CommitAnswer.FENCED
+    now = FakeClaim(member_id, group.generation)
+    assert group.commit(now, {P0: Committed(1)}) is CommitAnswer.ACCEPTED
+    assert group.commit(FakeClaim(member_id, group.generation - 1), {P0: Committed(2)}) is CommitAnswer.FENCED
+    assert group.commit(FakeClaim(member_id + 1, group.generation), {P0: Committed(2)}) is CommitAnswer.FENCED
     group.rebalancing = True
-    assert group.commit(member_id, group.generation, {P0: 2}) is CommitAnswer.TRY_AGAIN
+    assert group.commit(now, {P0: Committed(2)}) is CommitAnswer.TRY_AGAIN
     assert group.cluster.committed("airline", [P0])[P0].next_offset == 1
 
 
