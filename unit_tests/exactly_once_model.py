@@ -1,28 +1,33 @@
-"""Two queries of one group that write to one sink, as small as they can be, and every way they can fail.
+"""Queries of one group that write to one sink, and every way they can fail.
 
-A :class:`Query` outlives its runs: it has the checkpoint, as Spark has, with a log of batches that were begun and of those that
-were finished. A :class:`Run` is one process of it; a run that the group has shut out does not know it and goes on. How a run
-takes partitions over and how it commits is a :class:`Method`: the real one, or one that lacks something. Used by
-``test_exactly_once``.
+A :class:`Query` outlives its processes: it has the checkpoint. A :class:`Process` is a query that runs: the real
+``streamgroups_spark.micro_batches`` under the small Spark of ``spark_model``, with a member and a sink in memory. How it takes partitions over and how it
+commits is a :class:`Method`: the real one, or one that lacks something. Used by ``test_exactly_once``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
-from streamgroups.batches.offset_json import BatchOffset
+from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import commit_batch, take_over_partitions
-from streamgroups.errors import FencedBatch, LedgerConflict, SinkUnreachable
+from streamgroups.committing import commit_batch
+from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, SinkUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeLedger
-from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.taking_over import replay
+from streamgroups.groups.joining import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.batch_seen import SeenBatch, check_source
+from unit_tests.spark_model import Checkpoint, Run, Settings, tp
+from unit_tests.spark_model import World as Cluster
 
-P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-PARTITIONS = (P0, P1)
+P0, P1 = PARTITIONS = (tp(0), tp(1))
+
+SHARED = Settings(limits=Limits(max_offsets=6))
+#: As a query with state is: it reads a batch again though that is written, and has it not written again.
+EXCLUSIVE = Settings(limits=Limits(max_offsets=6), mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
 
 
 @dataclass
@@ -30,12 +35,13 @@ class Query:
     """What outlives a process: the checkpoint."""
 
     name: str
-    begun: list[BatchOffset] = field(default_factory=list)
-    finished: int = 0
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    #: A zombie has written what this checkpoint does not know: somebody restarts it with ``onRestart=group``, as the error says.
+    follows_group: bool = False
 
     def forget(self) -> None:
         """The checkpoint is lost, or the query is started with a new one."""
-        self.begun, self.finished = [], 0
+        self.checkpoint = Checkpoint()
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,9 @@ class Output:
 
 
 class Method(Protocol):
-    """How partitions are taken over and batches are committed."""
+    """How batches are committed, and whether the sink says where partitions are read on."""
 
-    def take_over(self, world: World, owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, int]:
-        """Where these partitions are read on."""
-        ...
+    keeps_ledger: ClassVar[bool]
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """Writes a batch.
@@ -66,158 +70,141 @@ class Method(Protocol):
 class World:
     """The topic, the group and the sink."""
 
-    def __init__(self, method: Method) -> None:
-        self.method = method
-        self.sink: FakeLedger[Output] = FakeLedger("billing")
-        self.records: dict[TopicPartition, list[int]] = {tp: [] for tp in PARTITIONS}
-        self.ends = dict.fromkeys(PARTITIONS, 0)
-        self.queries = [Query("alice"), Query("bob")]
-        #: Every process that is alive; of each query at most one is in the group, the others are zombies.
-        self.runs: list[Run] = []
-        self.owners: dict[TopicPartition, Run] = {}
-        self.committed: dict[TopicPartition, int] = {}
+    def __init__(self, method: Method, settings: Settings = SHARED) -> None:
+        self.method, self.settings = method, settings
+        self.kafka = Cluster(len(PARTITIONS))
+        self.sink: FakeLedger[Output] = FakeLedger("airline")
+        self.records: dict[TopicPartition, list[int]] = {p: [] for p in PARTITIONS}
+        names = ("alice", "bob") if settings.mode is MembershipMode.SHARED else ("alice",)
+        self.queries = [Query(name) for name in names]
+        #: Every process that is alive; of each query the newest, the others are zombies.
+        self.processes: list[Process] = []
         #: Whether a batch is being committed now; partitions are taken over in transactions, too.
         self.is_committing = False
+        self._started = 0
 
     def produce(self, partition: TopicPartition, count: int, gap: int) -> None:
         """Appends records, and a gap behind them (SEMANTICS G13)."""
-        end = self.ends[partition]
-        self.records[partition] += range(end, end + count)
-        self.ends[partition] = end + count + gap
+        written = self.kafka.cluster.produce(partition, count)
+        self.records[partition] += range(written.next_offset, written.end_offset)
+        self.kafka.cluster.leave_gap(partition, gap)
 
     def written(self, partition: TopicPartition) -> list[int]:
         """The offsets of a partition that the sink has, in the order in which they were written."""
-        return [offset for output in self.sink.written for tp, offset in output.rows if tp == partition]
+        return [offset for output in self.sink.written for p, offset in output.rows if p == partition]
 
     @property
-    def members(self) -> list[Run]:
-        """The runs that the group knows."""
-        return [run for run in self.runs if run.member]
+    def committed(self) -> dict[TopicPartition, int]:
+        """The group's committed offsets."""
+        return {tp(p): n for p, n in self.kafka.committed().items()}
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the partitions end."""
+        return self.kafka.cluster.end_offsets(PARTITIONS)
+
+    def newest(self, query: Query) -> Process | None:
+        """The process of a query that Spark would show; ``None`` if it does not run."""
+        return next((p for p in reversed(self.processes) if p.query is query), None)
 
     def start(self, query: Query) -> None:
-        """Starts a query; a run of it that is still in the group is replaced, and may not notice."""
-        for old in self.members:
-            if old.query is query:
-                self.shut_out(old)
-        run = Run(self, query)
-        self.runs.append(run)
-        self.assign(list(self.owners.values()))
-        run.resume()
+        """Starts a query; a process of it that is still there is replaced, and may not notice."""
+        if (old := self.newest(query)) is not None:
+            self.shut_out(old)
+            # It may write to its checkpoint too; the newer run's log is what counts.
+            old.spark.checkpoint = deepcopy(query.checkpoint)
+        self._started += 1
+        process = Process(self, query, f"{query.name}-{self._started}")
+        self.processes.append(process)
+        process.step()
 
-    def shut_out(self, run: Run) -> None:
-        """The group goes on without a run, which does not notice: a zombie."""
-        run.member = False
-        self.owners = {tp: owner for tp, owner in self.owners.items() if owner is not run}
-        self.assign(list(self.owners.values()))
+    def shut_out(self, process: Process) -> None:
+        """The group goes on without a process, which does not notice: a zombie."""
+        if process.is_in_group:
+            self.kafka.group.fence(process.name)
 
-    def end(self, run: Run) -> None:
-        """A process ends, and the group notices."""
-        self.runs.remove(run)
-        self.shut_out(run)
+    def kill(self, process: Process) -> None:
+        """A process dies, and the group notices."""
+        self.processes.remove(process)
+        if process.spark.has_joined:
+            try:
+                self.kafka.group.kill(process.name)
+            except LookupError:
+                # It has failed, and left the group already.
+                process.spark.member.die()
 
-    def assign(self, wished: list[Run]) -> None:
-        """Gives the partitions to members, as wished as far as possible, without waiting for batches in flight."""
-        members = self.members
-        for i, tp in enumerate(PARTITIONS):
-            owner = wished[i] if i < len(wished) and wished[i].member else None
-            new = owner or (members[i % len(members)] if members else None)
-            if new is None or self.owners.get(tp) is new:
-                continue
-            if tp in self.owners:
-                self.owners[tp].next_offsets.pop(tp, None)
-            self.owners[tp] = new
-            new.came_in(tp)
-
-    def owned(self, partition: TopicPartition) -> Owned:
-        """What the group says to whoever gets a partition."""
-        if partition in self.committed:
-            return Owned(self.committed[partition])
-        return Owned(0, Origin.STARTING)
+    def settle(self) -> None:
+        """The group and its members come to rest; zombies hear that they are shut out, and join again."""
+        self.kafka.group.settle()
 
 
-class Run:
+class Process:
     """One process of a query."""
 
-    def __init__(self, world: World, query: Query) -> None:
-        self.world, self.query = world, query
-        self.member = True
-        self.next_offsets: dict[TopicPartition, int] = {}
-        self.number = len(query.begun)
-        #: The batch in flight, and whether the sink has it.
-        self.batch: BatchOffset | None = None
+    def __init__(self, world: World, query: Query, name: str) -> None:
+        self.world, self.query, self.name = world, query, name
+        ledger = world.sink if world.method.keeps_ledger else None
+        how = replace(world.settings, on_restart=OnRestart.GROUP) if query.follows_group else world.settings
+        self.spark = Run(world.kafka, name, how, query.checkpoint, ledger=ledger)
+        self._has_started = False
+        #: Whether the sink has the batch in flight.
         self.is_written = False
 
-    def came_in(self, partition: TopicPartition) -> None:
-        """The group gives this run a partition."""
-        owned = {partition: self.world.owned(partition)}
-        self.next_offsets |= self.world.method.take_over(self.world, owned)
+    @property
+    def is_in_group(self) -> bool:
+        """Whether the group counts on it."""
+        return any(m.client_id == self.name for m in self.world.kafka.group.describe().members)
 
-    def resume(self) -> None:
-        """Begins with the batch that the checkpoint says is unfinished, as far as it is still to be read."""
-        if self.query.finished < len(self.query.begun):
-            logged = self.query.begun[-1]
-            self.number = logged.number - 1
-            self._begin(replay(logged, self.next_offsets, whole=False).ranges)
+    @property
+    def is_to_write(self) -> bool:
+        """Whether it runs a batch that its sink has not been given yet."""
+        return self.spark.running is not None and not self.is_written
 
     def step(self) -> None:
-        """The next thing that this process does."""
-        if self.batch is None:
-            self.plan()
-        elif not self.is_written:
-            self.write()
-        else:
-            self.finish()
-
-    def plan(self) -> None:
-        """Begins a batch of up to four offsets of each partition."""
-        ranges = tuple(
-            OffsetRange(tp, n, min(n + 4, self.world.ends[tp]))
-            for tp, n in self.next_offsets.items()
-            if n < self.world.ends[tp]
-        )
-        if ranges:
-            self._begin(ranges)
-            # A zombie of the query may write to its checkpoint too; the newer run's log is what counts.
-            if self.batch and self in self.world.members:
-                self.query.begun.append(self.batch)
-
-    def _begin(self, ranges: tuple[OffsetRange, ...]) -> None:
-        self.number += 1
-        self.batch, self.is_written = BatchOffset(self.number, ranges), False
-
-    def write(self) -> None:
-        """Commits the batch; a refusal fails the query."""
-        assert self.batch is not None
-        rows = tuple(
-            (r.topic_partition, offset)
-            for r in self.batch.ranges
-            for offset in self.world.records[r.topic_partition]
-            if r.next_offset <= offset < r.end_offset
-        )
-        self.world.is_committing, refused = True, False
+        """The next thing that this process does; what goes wrong ends the query in order."""
+        self.world.kafka.clock.advance(250)
         try:
-            self.world.method.commit(self.world, self.batch.ranges, Output(self.query.name, self.batch.number, rows))
-        except FencedBatch:
-            refused = True
-        finally:
-            self.world.is_committing = False
-        self.is_written = True
-        if refused:
-            self.world.end(self)
+            if not self._has_started:
+                self._has_started = True
+                self.spark.start()
+            elif self.is_to_write:
+                self._write()
+            elif self.spark.running is not None:
+                self.spark.finish()
+                self.is_written = False
+            else:
+                self.spark.plan()
+                self.query.follows_group = False
+        except StreamGroupsError as e:
+            self.query.follows_group |= isinstance(e, PositionsDiffer)
+            self.end()
 
-    def finish(self) -> None:
-        """Spark notes that the batch is done, the group's committed offsets follow, and reading goes on behind it."""
-        assert self.batch is not None
-        ends = {
-            r.topic_partition: r.end_offset
-            for r in self.batch.ranges
-            if self.next_offsets.get(r.topic_partition) == r.next_offset
-        }
-        self.next_offsets |= ends
-        if self.member:
-            self.query.finished = len(self.query.begun)
-            self.world.committed |= ends
-        self.batch = None
+    def end(self) -> None:
+        """The query fails, or is stopped."""
+        self.world.processes.remove(self)
+        self.spark.source.stop()
+
+    def _write(self) -> None:
+        """As ``streamgroups_spark.ledger_sink`` does."""
+        facts = self.spark.facts()
+        assert facts is not None
+        batch_id = len(self.spark.checkpoint.offsets) - 1
+        batch = SeenBatch((facts,), batch_id)
+        check_source(facts, has_state=self.world.settings.mode is MembershipMode.EXCLUSIVE)
+        if not batch.is_written:
+            assert self.spark.running is not None
+            rows = tuple(
+                (r.topic_partition, offset)
+                for r in self.spark.running
+                for offset in self.world.records[r.topic_partition]
+                if r.next_offset <= offset < r.end_offset
+            )
+            self.world.is_committing = True
+            try:
+                self.world.method.commit(self.world, batch.ranges, Output(self.query.name, batch_id, rows))
+            finally:
+                self.world.is_committing = False
+        self.is_written = True
 
 
 # ---- methods -------------------------------------------------------------------------------------------------------
@@ -236,15 +223,11 @@ def patiently(attempt: Callable[[], object]) -> None:
 class WithLedger:
     """The real one."""
 
-    def take_over(self, world: World, owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, int]:
-        """See :class:`Method`. Nobody moves the group on purpose here, so there is never a difference."""
-        decided = take_over_partitions(world.sink, owned, OnRestart.FAIL, group_id="billing")
-        world.committed |= decided.follow
-        return decided.next_offsets
+    keeps_ledger = True
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """See :class:`Method`."""
-        patiently(lambda: commit_batch(world.sink, {"billing": ranges}, output if output.rows else None))
+        patiently(lambda: commit_batch(world.sink, {"airline": ranges}, output if output.rows else None))
 
 
 class WithoutFencing(WithLedger):
@@ -263,9 +246,7 @@ class WithoutFencing(WithLedger):
 class WithoutLedger:
     """At least once: reading goes on where the group has committed."""
 
-    def take_over(self, world: World, owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, int]:
-        """See :class:`Method`."""
-        return {tp: o.next_offset for tp, o in owned.items()}
+    keeps_ledger = False
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """See :class:`Method`."""

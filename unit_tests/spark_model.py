@@ -7,7 +7,8 @@ the files of a real checkpoint. Used by tests of ``streamgroups_spark.micro_batc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.event_time.seen import Seen
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeMember
+from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeLedger, FakeMember
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
@@ -24,6 +25,8 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
 from streamgroups_kafka.orders import OrderBook
+from streamgroups_spark.batch_facts import BatchFacts, facts_of
+from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
@@ -113,6 +116,18 @@ class _Moving(Moving):
         self._owner.run(lambda: None)
 
 
+class LedgerOnly:
+    """What a source needs of a sink that keeps a ledger (:class:`streamgroups.staging.StagingSink`)."""
+
+    def __init__(self, ledger: FakeLedger[Any]) -> None:
+        self._ledger = ledger
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[FakeLedger[Any]]:
+        """See :meth:`streamgroups.staging.StagingSink.open`."""
+        yield self._ledger
+
+
 class Run:
     """One process of a query, from its start to its stop or death."""
 
@@ -126,7 +141,9 @@ class Run:
         *,
         knows_checkpoint: bool = False,
         time: TimeSettings | None = None,
+        ledger: FakeLedger[Any] | None = None,
     ) -> None:
+        self._sink = None if ledger is None else LedgerOnly(ledger)
         self.world, self.name = world, name
         self.settings = settings or Settings()
         self.checkpoint = checkpoint or Checkpoint()
@@ -177,8 +194,26 @@ class Run:
             record=self.history,
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
+            take_over=dict if self._sink is None else TakingOver(self._sink, "airline", self.settings.on_restart),
         )
-        return self._member
+        return self._member if self._sink is None else LedgerMember(self._member, self._sink, "airline")
+
+    def facts(self, *, to_commit: bool = False) -> BatchFacts | None:
+        """What a sink is told of the batch that runs, as ``streamgroups_spark.running_query`` does; ``None`` if none runs."""
+        run = self.source.run(self._end) if self._end is not None else None
+        if run is None:
+            return None
+        standing = self.member.standing_to_commit() if to_commit else self.member.standing
+        return facts_of(
+            self._end,
+            run,
+            standing,  # type: ignore[arg-type]
+            self.source.written,
+            group_id="airline",
+            member=self.name,
+            mode=self.settings.mode,
+            joins=True,
+        )
 
     @property
     def member(self) -> FakeMember:

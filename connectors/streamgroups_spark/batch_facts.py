@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.member_state import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,49 @@ class BatchFacts:
     claim: GroupClaim | None
     mode: MembershipMode
     joins: bool
+
+
+def facts_of(
+    end: Mapping[str, Any],
+    run: InFlight,
+    standing: Standing,
+    written: InFlight,
+    *,
+    group_id: str,
+    member: str,
+    mode: MembershipMode,
+    joins: bool,
+) -> BatchFacts:
+    """What a source says of the batch that Spark runs.
+
+    Args:
+        end: the offset at which it ends.
+        run: its number, and all that it reads.
+        standing: what the member has in flight now, and by which claim.
+        written: the batch that was written, or a part of it, when the query was restarted.
+        group_id: the group that the source reads for.
+        member: the source's name in it.
+        mode: how the source is in the group.
+        joins: whether it is a member at all.
+
+    >>> from streamgroups.partitions import TopicPartition
+    >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
+    >>> facts = facts_of({}, InFlight(3, (r,)), Standing(InFlight(3, ()), None), InFlight(0, ()),
+    ...                  group_id="board", member="a", mode=MembershipMode.SHARED, joins=True)
+    >>> facts.ranges == (r,), facts.held
+    (True, ())
+    """
+    # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
+    is_in_flight = standing.in_flight is not None and standing.in_flight.number == run.number
+    planned = run.ranges if is_in_flight else ()
+    return BatchFacts(
+        end=end,
+        group_id=group_id,
+        member=member,
+        ranges=planned,
+        held=standing.in_flight.ranges if standing.in_flight is not None and planned else (),
+        written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
+        claim=standing.claim,
+        mode=mode,
+        joins=joins,
+    )

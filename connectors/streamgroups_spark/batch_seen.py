@@ -102,7 +102,7 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to
     moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
     sources = tuple(_facts(session, BatchQuestion(end, to_commit), batch_id) for end in moved)
     for source in sources:
-        _refuse(source, has_state=has_state)
+        check_source(source, has_state=has_state)
     with _reading(checkpoint):
         # Without state there is no output without input.
         quiet = None if moved or not has_state else log.identity(batch_id)
@@ -161,7 +161,17 @@ def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
     return found[0]
 
 
-def _refuse(source: BatchFacts, *, has_state: bool) -> None:
+def check_source(source: BatchFacts, *, has_state: bool) -> None:
+    """Rejects a batch of a source that cannot be written exactly once.
+
+    Args:
+        source: what the source says of the batch.
+        has_state: whether the query keeps state.
+
+    Raises:
+        InvalidOption: if the query cannot be exactly once, naming the way out.
+        FencedBatch: if the group has taken partitions while the batch read them.
+    """
     if not source.joins:
         raise InvalidOption(
             f"The source of group '{source.group_id}' uses 'assign' and so is no member: nothing keeps an old run from writing.",

@@ -29,7 +29,7 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import Standing
-from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, LedgerQuestion
+from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, LedgerQuestion, facts_of
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
@@ -160,19 +160,14 @@ class RunningQuery:
             if self._member is not None:
                 self._member.written(run.number)
             return None
-        # While it warms up, a query is no member yet; it reads nothing.
-        standing = self._standing(to_commit=question.to_commit)
-        # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
-        planned = run.ranges if standing.in_flight is not None and standing.in_flight.number == run.number else ()
-        written = self.micro_batches.written
-        return BatchFacts(
-            end=question.end,
+        return facts_of(
+            question.end,
+            run,
+            # While it warms up, a query is no member yet; it reads nothing.
+            self._standing(to_commit=question.to_commit),
+            self.micro_batches.written,
             group_id=self._group_id,
             member=self.name,
-            ranges=planned,
-            held=standing.in_flight.ranges if standing.in_flight is not None and planned else (),
-            written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
-            claim=standing.claim,
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
         )

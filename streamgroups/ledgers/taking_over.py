@@ -1,4 +1,4 @@
-"""Where a partition is read on when it comes to a member whose sink keeps a ledger, and what of a logged batch is replayed.
+"""Where a partition is read on when it comes to a member whose sink keeps a ledger.
 
 Called by ``streamgroups.committing`` when partitions are assigned, at the start of a query and whenever the group moves one. The
 ledger is the truth: it moves with the output. The group's committed offset only follows it, for the tools, and may be behind.
@@ -24,12 +24,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.ledger import Finding, Standing
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,64 +117,3 @@ def _differs(owned: Owned, ledger_next_offset: int) -> bool:
         return False
     # Members commit to the group after the ledger has moved, so theirs may lag behind it.
     return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What becomes of a batch that Spark has logged and not finished.
-
-    Args:
-        ranges: what is read again.
-        done: ranges that the ledger says are written.
-        left: ranges that belong to other members now, or that the ledger has passed or not yet reached.
-    """
-
-    ranges: tuple[OffsetRange, ...]
-    done: tuple[OffsetRange, ...] = ()
-    left: tuple[OffsetRange, ...] = ()
-
-
-def replay(batch: BatchOffset, next_offsets: Mapping[TopicPartition, int], *, whole: bool) -> Replay:
-    """What of an unfinished batch is read again, given where owned partitions stand.
-
-    Args:
-        batch: what the checkpoint holds.
-        next_offsets: of all owned partitions: :attr:`TakeOver.next_offsets`.
-        whole: whether it must be all or nothing, because state was built of it. A batch that is written is then
-            read again for the state's sake, and the ledger keeps its output from being written twice.
-
-    Raises:
-        PositionsDiffer: if it must be whole and cannot be.
-
-    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> batch = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 9)))
-    >>> [str(r) for r in replay(batch, {p0: 20, p1: 7}, whole=False).ranges]
-    ['flights-1[7,9)']
-    """
-    findings = tuple(Finding(r, next_offsets.get(r.topic_partition)) for r in sorted(batch.ranges) if len(r))
-    if whole:
-        return _whole(findings)
-    again, done, left = [], [], []
-    for finding in findings:
-        r, position = finding.range, finding.position
-        if finding.standing in (Standing.NEXT, Standing.OVERLAPS) and position is not None:
-            again.append(OffsetRange(r.topic_partition, position, r.end_offset))
-        elif finding.standing is Standing.DONE:
-            done.append(r)
-        else:
-            left.append(r)
-    return Replay(tuple(again), tuple(done), tuple(left))
-
-
-def _whole(findings: tuple[Finding, ...]) -> Replay:
-    ranges = tuple(f.range for f in findings)
-    standings = {f.standing for f in findings}
-    if standings <= {Standing.NEXT}:
-        return Replay(ranges)
-    if standings == {Standing.DONE}:
-        return Replay(ranges, done=ranges)
-    wrong = "; ".join(str(f) for f in findings if f.standing is not Standing.NEXT)
-    raise PositionsDiffer(
-        f"The query's state needs the whole of its unfinished batch again, but {wrong}.",
-        remedy="Set the ledger and its output back together, or start the query with a new checkpoint and state.",
-    )

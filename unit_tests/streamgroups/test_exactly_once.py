@@ -18,10 +18,12 @@ from streamgroups.errors import SinkUnreachable
 from streamgroups.fakes import Moment
 from streamgroups.partitions import TopicPartition
 from unit_tests.exactly_once_model import (
+    EXCLUSIVE,
     PARTITIONS,
+    SHARED,
     ByBatchId,
     Method,
-    Run,
+    Process,
     WithLedger,
     WithoutFencing,
     WithoutLedger,
@@ -36,13 +38,14 @@ class _KilledError(Exception):
 
 
 class Queries(RuleBasedStateMachine):
-    """Two queries, their zombies included."""
+    """Queries of one group, their zombies included."""
 
     method: type[Method] = WithLedger
+    how = SHARED
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.method())
+        self.world = World(self.method(), self.how)
         self.world.sink.at = self._at
         self._happens: dict[Moment, Callable[[], None]] = {}
 
@@ -52,64 +55,73 @@ class Queries(RuleBasedStateMachine):
     def produce(self, partition: TopicPartition, count: int, gap: int) -> None:
         self.world.produce(partition, count, gap)
 
-    @precondition(lambda self: len(self.world.runs) < 4)
-    @rule(pick=st.integers(0, 1), new_checkpoint=st.sampled_from([False, False, True]))
+    @precondition(lambda self: len(self.world.processes) < 4)
+    @rule(pick=PICK, new_checkpoint=st.sampled_from([False, False, True]))
     def start(self, pick: int, new_checkpoint: bool) -> None:
-        query = self.world.queries[pick]
+        query = self.world.queries[pick % len(self.world.queries)]
         if new_checkpoint:
             query.forget()
         self.world.start(query)
 
-    @precondition(lambda self: self.world.runs)
+    @precondition(lambda self: self.world.processes)
     @rule(pick=PICK, times=st.integers(1, 6))
-    def go_on(self, pick: int, times: int) -> None:
-        run = self.picked(pick)
+    def advance(self, pick: int, times: int) -> None:
+        process = self.picked(pick)
         for _ in range(times):
-            if run in self.world.runs:
-                run.step()
+            if process in self.world.processes:
+                process.step()
 
     @precondition(lambda self: self.writing())
     @rule(pick=PICK, moment=st.sampled_from(Moment))
     def crash_while_committing(self, pick: int, moment: Moment) -> None:
-        run = self.writing()[pick % len(self.writing())]
+        process = self.writing()[pick % len(self.writing())]
         self._happens[moment] = _die
         try:
-            run.write()
+            process.step()
         except _KilledError:
-            self.world.end(run)
+            self.world.kill(process)
         self._happens.clear()
 
     @precondition(lambda self: self.writing())
     @rule(pick=PICK, moment=st.sampled_from(Moment))
     def lose_the_answer(self, pick: int, moment: Moment) -> None:
         self._happens[moment] = _no_answer
-        self.writing()[pick % len(self.writing())].write()
+        self.writing()[pick % len(self.writing())].step()
         self._happens.clear()
 
     @precondition(lambda self: len(self.writing()) > 1)
     @rule(pick=PICK, other=PICK, moment=st.sampled_from(Moment))
     def commit_while_another_commits(self, pick: int, other: int, moment: Moment) -> None:
         first = self.writing()[pick % len(self.writing())]
-        others = [run for run in self.writing() if run is not first]
-        self._happens[moment] = others[other % len(others)].write
-        first.write()
+        others = [process for process in self.writing() if process is not first]
+        self._happens[moment] = others[other % len(others)].step
+        first.step()
         self._happens.clear()
 
-    @precondition(lambda self: self.world.runs)
+    @precondition(lambda self: self.world.processes)
     @rule(pick=PICK)
     def crash(self, pick: int) -> None:
-        self.world.end(self.picked(pick))
+        self.world.kill(self.picked(pick))
 
-    @precondition(lambda self: self.world.members)
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def stop(self, pick: int) -> None:
+        self.picked(pick).end()
+
+    @precondition(lambda self: self.world.processes)
     @rule(pick=PICK)
     def shut_out(self, pick: int) -> None:
-        self.world.shut_out(self.world.members[pick % len(self.world.members)])
+        self.world.shut_out(self.picked(pick))
 
-    @precondition(lambda self: len(self.world.members) == 2)
-    @rule(first=st.integers(0, 1), second=st.integers(0, 1))
-    def rebalance(self, first: int, second: int) -> None:
-        members = self.world.members
-        self.world.assign([members[first], members[second]])
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def wait_no_longer_for_a_batch(self, pick: int) -> None:
+        if self.picked(pick).spark.has_joined:
+            self.picked(pick).spark.member.run_out_of_patience()
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
 
     # ---- what is told about it ---------------------------------------------------------------------------------------
 
@@ -118,46 +130,48 @@ class Queries(RuleBasedStateMachine):
             # Once: what happens may commit too.
             self._happens.pop(moment)()
 
-    def picked(self, pick: int) -> Run:
-        return self.world.runs[pick % len(self.world.runs)]
+    def picked(self, pick: int) -> Process:
+        return self.world.processes[pick % len(self.world.processes)]
 
-    def writing(self) -> list[Run]:
-        return [run for run in self.world.runs if run.batch is not None and not run.is_written]
+    def writing(self) -> list[Process]:
+        return [process for process in self.world.processes if process.is_to_write]
 
     # ---- what must hold ----------------------------------------------------------------------------------------------
 
     @invariant()
     def nothing_is_lost_repeated_or_out_of_order(self) -> None:
-        for tp in PARTITIONS:
-            written = self.world.written(tp)
-            assert len(set(written)) == len(written), f"{tp}: twice: {written}"
-            assert written == sorted(written), f"{tp}: out of order: {written}"
-            expected = self.world.records[tp][: len(written)]
-            assert written == expected, f"{tp}: lost: {sorted(set(expected) - set(written))}"
+        for p in PARTITIONS:
+            written = self.world.written(p)
+            assert len(set(written)) == len(written), f"{p}: twice: {written}"
+            assert written == sorted(written), f"{p}: out of order: {written}"
+            expected = self.world.records[p][: len(written)]
+            assert written == expected, f"{p}: lost: {sorted(set(expected) - set(written))}"
 
     @invariant()
     def what_the_group_has_committed_is_written(self) -> None:
-        for tp, next_offset in self.world.committed.items():
-            lost = {o for o in self.world.records[tp] if o < next_offset} - set(self.world.written(tp))
-            assert not lost, f"{tp}: lost: {sorted(lost)}"
+        for p, next_offset in self.world.committed.items():
+            lost = {o for o in self.world.records[p] if o < next_offset} - set(self.world.written(p))
+            assert not lost, f"{p}: lost: {sorted(lost)}"
 
     def teardown(self) -> None:
         """Everybody goes on for as long as it takes, zombies first."""
-        for run in [r for r in self.world.runs if not r.member]:
+        for process in [p for p in self.world.processes if not p.is_in_group]:
             for _ in range(9):
-                if run in self.world.runs:
-                    run.step()
+                if process in self.world.processes:
+                    process.step()
         for _ in range(500):
+            self.world.settle()
             for query in self.world.queries:
-                if not any(run.query is query for run in self.world.members):
+                if self.world.newest(query) is None:
                     self.world.start(query)
-            for run in self.world.members:
-                run.step()
-            if self.world.committed == {tp: end for tp, end in self.world.ends.items() if end}:
+            for process in list(self.world.processes):
+                if process in self.world.processes:
+                    process.step()
+            if all(self.world.committed.get(p, 0) == end for p, end in self.world.ends.items()):
                 break
         self.nothing_is_lost_repeated_or_out_of_order()
         self.what_the_group_has_committed_is_written()
-        assert all(self.world.written(tp) == records for tp, records in self.world.records.items()), (
+        assert all(self.world.written(p) == records for p, records in self.world.records.items()), (
             "lost: the end was never reached"
         )
 
@@ -170,8 +184,14 @@ def _no_answer() -> None:
     raise SinkUnreachable("No answer.")
 
 
+class _ExclusiveQueries(Queries):
+    how = EXCLUSIVE
+
+
 TestWithLedger = Queries.TestCase
-TestWithLedger.settings = settings(max_examples=300, stateful_step_count=40)
+TestWithLedger.settings = settings(max_examples=150, stateful_step_count=40)
+TestExclusiveWithLedger = _ExclusiveQueries.TestCase
+TestExclusiveWithLedger.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

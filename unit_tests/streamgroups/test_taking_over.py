@@ -9,14 +9,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.committing import take_over_partitions
 from streamgroups.errors import PositionsDiffer
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.taking_over import LedgerDifference, Replay, TakeOver, replay, take_over
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ledgers.taking_over import LedgerDifference, TakeOver, take_over
+from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
@@ -122,54 +121,6 @@ def test_a_refused_start_changes_nothing() -> None:
     with pytest.raises(PositionsDiffer):
         take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(3)}, FAIL, group_id="g")
     assert ledger.positions([P0, P1]) == {P0: 20}
-
-
-# ---- the batch that Spark runs again -------------------------------------------------------------------------------
-
-LOGGED = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 9)), resting={P2: 4})
-
-
-def _texts(found: Replay) -> tuple[list[str], list[str], list[str]]:
-    return [str(r) for r in found.ranges], [str(r) for r in found.done], [str(r) for r in found.left]
-
-
-@pytest.mark.parametrize(
-    ("position", "again", "done", "left"),
-    [
-        (10, ["flights-0[10,20)"], [], []),
-        (13, ["flights-0[13,20)"], [], []),
-        (20, [], ["flights-0[10,20)"], []),
-        (25, [], [], ["flights-0[10,20)"]),
-        (4, [], [], ["flights-0[10,20)"]),
-        (None, [], [], ["flights-0[10,20)"]),
-    ],
-)
-def test_of_a_logged_batch_what_is_open_is_read_again(
-    position: int | None, again: list[str], done: list[str], left: list[str]
-) -> None:
-    batch = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 6, 6)))
-    stands = {} if position is None else {P0: position}
-    assert _texts(replay(batch, stands, whole=False)) == (again, done, left)
-
-
-def test_each_partition_is_judged_by_itself() -> None:
-    assert _texts(replay(LOGGED, {P0: 20, P1: 5, P2: 9}, whole=False)) == (
-        ["flights-1[5,9)"],
-        ["flights-0[10,20)"],
-        [],
-    )
-
-
-def test_state_gets_a_whole_batch_again_written_or_not() -> None:
-    assert replay(LOGGED, {P0: 10, P1: 5}, whole=True) == Replay(LOGGED.ranges)
-    assert replay(LOGGED, {P0: 20, P1: 9}, whole=True) == Replay(LOGGED.ranges, done=LOGGED.ranges)
-    assert replay(BatchOffset(3), {P0: 10}, whole=True) == Replay(())
-
-
-@pytest.mark.parametrize("stands", [{P0: 20, P1: 5}, {P0: 10}, {P0: 13, P1: 5}, {P0: 10, P1: 4}])
-def test_state_that_cannot_be_made_whole_is_refused(stands: dict[TopicPartition, int]) -> None:
-    with pytest.raises(PositionsDiffer, match="state needs the whole of its unfinished batch"):
-        replay(LOGGED, stands, whole=True)
 
 
 def test_a_difference_prints_both_sides() -> None:
