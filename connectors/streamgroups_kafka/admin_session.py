@@ -22,6 +22,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized, StreamGroupsError
 from streamgroups_kafka.admin_settings import admin_settings
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client_logs import client_log, take_over_logs_of
 from streamgroups_kafka.errors import to_streamgroups_error
 
 _RETRY_INTERVAL_S = 0.2
@@ -54,6 +55,8 @@ class AdminSession:
         #: How many requests were sent, by their names; those that connect (ApiVersions, SASL) are not counted.
         self.requests: Counter[str] = Counter()
         settings = admin_settings(config, timeout_s=timeout_s)
+        self._log = client_log(config.get("bootstrap.servers"))
+        take_over_logs_of(settings["client_id"], self._log)
         self._net = NetworkSelector(**settings)
         self._manager = _CountingManager(self._net, self.requests, settings)
         self._net.start()
@@ -112,6 +115,7 @@ class AdminSession:
         """Run one operation once; see :meth:`run`."""
         try:
             result: _T = self._manager.run(ask, *args)
+            self._log.succeeded()
             return result
         except kafka.errors.KafkaError as e:
             raise self._translated(e, what) from None

@@ -18,10 +18,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.owner_thread import OwnerThread
@@ -52,6 +53,7 @@ class KafkaBoard:
             reraise=True,
         )
         self._owner = OwnerThread("streamgroups-board")
+        self._log = client_log(config.get("bootstrap.servers"))
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
@@ -98,10 +100,16 @@ class KafkaBoard:
     def _run(self, what: str, group_id: str, ask: Callable[[], _T]) -> _T:
         def once() -> _T:
             try:
-                return ask()
+                answer = ask()
             except KafkaException as e:
-                error = self._told_better(e.args[0], group_id)
-                raise to_streamgroups_error(error, what, group=group_id, redact=self._config.redact) from e
+                told = self._told_better(e.args[0], group_id)
+                error = to_streamgroups_error(told, what, group=group_id, redact=self._config.redact)
+            else:
+                self._log.succeeded()
+                return answer
+            if isinstance(error, BrokerUnreachable):
+                self._log.failed(error.what)
+            raise error
 
         result: _T = self._owner.run(lambda: self._retrying(once))
         return result

@@ -18,8 +18,10 @@ from streamgroups.errors import InvalidOption
 from streamgroups_kafka.jaas import SECRET, redacted, secrets_of
 from streamgroups_kafka.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 
-# Warnings and errors only; a closed idle connection is neither.
-_QUIET = {"log_level": "4", "log.connection.close": "false"}
+# Nothing on stderr: ``client_logs`` logs the requests that fail. A closed idle connection is no error.
+_QUIET = {"log_level": "0", "log.connection.close": "false"}
+# Warnings and errors only, which go to ``client_logs``.
+_TO_OUR_LOG = {**_QUIET, "log_level": "4"}
 #: A new client's first requests are short and follow each other: none may wait for the answer to the last.
 _PROMPT = {"socket.nagle.disable": "true"}
 #: It looks for a broker to connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client
@@ -134,7 +136,7 @@ class ClientConfig:
         # A member hears of a rebalance with its next heartbeat: the default of three seconds makes a hand-over slow.
         heartbeat = {"heartbeat.interval.ms": "1000"} if protocol == "classic" else {}
         return {
-            **_QUIET,
+            **_TO_OUR_LOG,
             **self._prompt(),
             **heartbeat,
             # New partitions must be seen soon: librdkafka's own default is five minutes.

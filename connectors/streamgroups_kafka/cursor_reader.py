@@ -22,6 +22,7 @@ from streamgroups.groups.cursors.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.owner_thread import OwnerThread
 
@@ -75,6 +76,7 @@ class RecordReader:
         self._waiting: deque[_Message] = deque()
         self._refusal: StreamGroupsError | None = None
         self._trouble = ""
+        self._log = client_log(config.get("bootstrap.servers"))
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
         """See :meth:`streamgroups.ports.Records.read`. At least one message, then as many as fit one fetch."""
@@ -147,6 +149,7 @@ class RecordReader:
         tp = TopicPartition(message.topic() or "", -1 if message.partition() is None else message.partition())
         if error is None and tp in self._next:
             self._next[tp] = message.offset() + 1
+            self._log.succeeded()
             return _to_message(tp, message)
         if error is not None:
             self._on_error(tp, message)
@@ -174,7 +177,7 @@ class RecordReader:
         try:
             oldest, end = self._consumer.get_watermark_offsets(theirs, timeout=_PATIENCE_S)
         except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {tp}") from e
+            raise self._translated(e.args[0], f"The offsets of {tp}") from None
         if not oldest <= next_offset <= end:
             raise DataLoss(
                 f"{tp} has no offset {next_offset} any more: it holds [{oldest}, {end}).",
@@ -187,6 +190,7 @@ class RecordReader:
         """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
         translated = self._translated(error, "Reading")
         self._trouble = str(translated)
+        self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
             self._refusal = translated
 

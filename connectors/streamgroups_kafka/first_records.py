@@ -62,7 +62,7 @@ def first_records(
                 consumer.pause(done)
         return found
     except KafkaException as e:
-        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from e
+        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None
     finally:
         consumer.close()
 

@@ -96,6 +96,6 @@ class GroupCensus:
             answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
         except KafkaException as e:
             what = f"The settings of stream '{stream}'"
-            raise to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact) from e
+            raise to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact) from None
         retention_ms = int(answer["retention.ms"].value)
         return retention_ms if retention_ms >= 0 and "delete" in answer["cleanup.policy"].value else None

@@ -21,6 +21,7 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.partition_sizes import stored_bytes
@@ -65,6 +66,7 @@ class KafkaCluster:
     ) -> None:
         self._config, self._ask_subscriptions = config, ask_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
+        self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
@@ -154,7 +156,7 @@ class KafkaCluster:
             return {}
 
         def ask() -> list[confluent_kafka.TopicPartition]:
-            consumer = Consumer(dict(self._config.for_member(group_id)))
+            consumer = Consumer({**self._config.for_member(group_id), "log_level": "0"})
             try:
                 asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
                 return consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
@@ -221,10 +223,20 @@ class KafkaCluster:
         return result
 
     def _once(self, what: str, ask: Callable[[], _T]) -> _T:
+        error: StreamGroupsError
         try:
-            return ask()
+            answer = ask()
         except KafkaException as e:
-            raise to_streamgroups_error(e.args[0], f"{what} could not be read", redact=self._config.redact) from e
+            error = to_streamgroups_error(e.args[0], f"{what} could not be read", redact=self._config.redact)
+        except BrokerUnreachable as e:
+            error = e
+        else:
+            self._log.succeeded()
+            return answer
+        if isinstance(error, BrokerUnreachable):
+            self._log.failed(error.what)
+        # Not from the client's own: that is not redacted.
+        raise error
 
 
 def parse_subscription(metadata: bytes) -> frozenset[str]:

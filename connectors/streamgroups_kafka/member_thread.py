@@ -27,6 +27,7 @@ from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups_kafka.client_logs import MemberLog, client_log
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.group_claim import GroupClaim
@@ -82,6 +83,7 @@ class ConsumerOwner:
         self._settings, self._first_positions = settings, first_positions
         self._state, self._record = state, record
         self._consumer: Consumer | None = None
+        self._log = client_log(str(settings.consumer.get("bootstrap.servers", "")))
         self._subscribed: frozenset[str] = frozenset()
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
@@ -97,7 +99,8 @@ class ConsumerOwner:
     def run(self) -> None:
         """Lives until the query ends or the member fails; leaves the group either way."""
         try:
-            self._consumer = Consumer({**self._settings.consumer, "error_cb": self._on_trouble})
+            talk = {"error_cb": self._on_trouble, "logger": MemberLog(self._log, self._settings.redact)}
+            self._consumer = Consumer({**self._settings.consumer, **talk})
             if self._settings.assign is not None:
                 self._on_assign(self._consumer, [_theirs(tp) for tp in self._settings.assign])
             while self._serve(self._consumer):
@@ -156,7 +159,10 @@ class ConsumerOwner:
             if not e.retriable and (not self._subscribed or self._refreshes_failed >= _REFRESHES_WITHOUT_TOPIC):
                 raise
             self._state.last_trouble = str(e)
-            logger.warning("%s: %s", self._settings.name, e)
+            if e.retriable:
+                self._log.failed(str(e))
+            else:
+                logger.warning("%s: %s", self._settings.name, e)
             return
         self._refreshes_failed = 0
         if not topics and not self._subscribed:
@@ -201,7 +207,7 @@ class ConsumerOwner:
         try:
             return consumer.committed([_theirs(tp) for tp in tps], timeout=_COMMITTED_TIMEOUT_S)
         except KafkaException as e:
-            raise self._translated(e.args[0]) from e
+            raise self._translated(e.args[0]) from None
 
     # ---- handing over ------------------------------------------------------------------------------------------------
 
@@ -274,6 +280,8 @@ class ConsumerOwner:
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:
             errors = [e.args[0]]
+        if not errors:
+            self._log.succeeded()
         if errors:
             return self._on_commit_refused(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
         self._state.committed(due)
@@ -316,6 +324,7 @@ class ConsumerOwner:
 
     def _on_trouble(self, error: KafkaError) -> None:
         self._state.last_trouble = self._settings.redact(error.str())
+        self._log.failed(f"{self._settings.name}: {self._state.last_trouble}")
         if error.fatal():
             self._state.fail(self._translated(error))
 

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.errors import DataLoss, InvalidOption, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
+from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.fetching import Fetcher, NewFetcher, ReadSettings
 from streamgroups_kafka.native import READER_VARIABLE
@@ -102,13 +103,14 @@ class _Reading:
         self._ranges, self._schema, self._settings = ranges, schema, settings
         self._new_fetcher = new_fetcher
         self._trouble = ""
+        self._log = client_log(settings.client.get("bootstrap.servers"))
         self._refusal: StreamGroupsError | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
             fetcher = self._new_fetcher(list(self._ranges.values()), self._schema, self._settings)
         except KafkaException as e:
-            raise self._translated(e.args[0], "Reading") from e
+            raise self._translated(e.args[0], "Reading") from None
         try:
             deadline_s = self._deadline_s()
             while fetcher.n_open():
@@ -117,6 +119,7 @@ class _Reading:
                     self._on_trouble(fetcher, topic_partition, error)
                 # Only what was asked for counts as progress; a broker that repeats one error does not.
                 if progressed:
+                    self._log.succeeded()
                     deadline_s = self._deadline_s()
                 else:
                     self._check(fetcher, deadline_s)
@@ -147,6 +150,7 @@ class _Reading:
         """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
         translated = self._translated(error, "Reading")
         self._trouble = str(translated)
+        self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
             self._refusal = translated
 
@@ -158,7 +162,7 @@ class _Reading:
         try:
             oldest, end = fetcher.bounds(topic_partition)
         except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {topic_partition}") from e
+            raise self._translated(e.args[0], f"The offsets of {topic_partition}") from None
         (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
         if oldest <= wanted.next_offset < end:
             # It is there after all: the broker that said so was not, or is no longer, the leader.

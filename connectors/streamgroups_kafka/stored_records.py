@@ -55,7 +55,7 @@ def stored_records(
                 if end is not None and at_end:
                     open_.discard(tp)
     except KafkaException as e:
-        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from e
+        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None
     finally:
         consumer.close()
 

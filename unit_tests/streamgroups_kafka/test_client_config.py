@@ -402,7 +402,7 @@ def test_a_reader_sees_gaps_and_ends() -> None:
         "group.id": "g",
         "isolation.level": "read_uncommitted",
         "log.connection.close": "false",
-        "log_level": "4",
+        "log_level": "0",
         "reconnect.backoff.max.ms": "1000",
         "reconnect.backoff.ms": "50",
         "socket.nagle.disable": "true",
