@@ -9,9 +9,11 @@ BROKER ?= embedded
 READING := $(addprefix integration_tests/test_,lost_data_is_told.py triggers_and_limits.py)
 NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
+MINUTES ?= 5
+SEED   ?=
 MUTANTS ?=
 
-.PHONY: help demo test lint unit mutants integration sanitize bench wheel clean
+.PHONY: help demo test lint unit mutants integration sanitize fuzz bench wheel clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -51,6 +53,9 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k 'native or unit_tests' \
 	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_records_that_are_refused.py) \
 	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
+
+fuzz: $(VENV)/installed  ## every parser of what others write, with spoiled input; MINUTES=60, SEED=7 to see a failure again
+	$(BIN)/python -m unit_tests.hostile_input --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/installed $(VENV)/quix  ## our figures beside those of others, as a table; BENCH=--quick: a small run
 	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)

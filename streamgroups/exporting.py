@@ -6,6 +6,7 @@ its own, not when somebody asks: verdicts need samples at even distances, and a 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,6 +17,8 @@ from prometheus_client.registry import Collector
 from streamgroups.errors import StreamGroupsError
 from streamgroups.metric_families import group_metrics, partition_metrics, watched_group
 from streamgroups.monitoring import WatchedGroup
+
+logger = logging.getLogger(__name__)
 
 
 class Looks:
@@ -44,7 +47,7 @@ class Looks:
         """Looks once.
 
         Returns:
-            Why it failed; what was seen before is then not handed out any more.
+            Why it failed, whatever it was; what was seen before is then not handed out any more.
         """
         started_s = time.monotonic()
         failure, groups = None, self._groups
@@ -52,6 +55,10 @@ class Looks:
             groups = self._look()
         except StreamGroupsError as e:
             failure, groups = e, ()
+        except Exception as e:
+            # An exporter of all groups must outlive what is wrong with one of them.
+            logger.warning("Looking at the groups failed", exc_info=e)
+            failure, groups = StreamGroupsError(f"Looking at the groups failed: {type(e).__name__}: {e}."), ()
         with self._lock:
             self._groups, self._up = groups, failure is None
             self._looks += 1

@@ -7,6 +7,7 @@ joins the ports :class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroup
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,6 +18,8 @@ from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, G
 from streamgroups.notes import read_entries
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
+
+logger = logging.getLogger(__name__)
 
 #: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
 READS_UNASKED = 1_000
@@ -94,7 +97,7 @@ def survey(
         memory: what earlier surveys have read, which is not read again; it is brought up to date.
 
     Returns:
-        One snapshot for each group, in order of their names.
+        One snapshot for each group, in order of their names. Of several groups, one that cannot be judged is left out with a warning.
 
     Raises:
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
@@ -108,9 +111,15 @@ def survey(
     bounds = topics.bounds({tp for of_group in partitions.values() for tp in of_group})
     snapshots = []
     for g in sorted(group_ids):
-        reading = _reading_until(described[g], committed[boards[g]]) if g in boards else {}
-        lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
-        snapshots.append(GroupSnapshot(described[g], tuple(lags)))
+        try:
+            reading = _reading_until(described[g], committed[boards[g]]) if g in boards else {}
+            lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
+            snapshots.append(GroupSnapshot(described[g], tuple(lags)))
+        except Exception as e:
+            # What is wrong with one group must not hide the others.
+            if len(group_ids) == 1:
+                raise
+            logger.warning("Group %r is left out: %s: %s", g, type(e).__name__, e)
     return _with_first_unread(topics, snapshots, reads, {} if memory is None else memory)
 
 

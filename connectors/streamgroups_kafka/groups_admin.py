@@ -20,6 +20,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
+from streamgroups.json_values import MAX_INT32, string, whole
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin_session import GROUPS_PER_REQUEST, AdminSession, portions
@@ -301,8 +302,12 @@ def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:
         return frozenset()
     try:
         decoded = ConsumerProtocolAssignment.decode(assignment)
-        return frozenset(TopicPartition(t.topic, p) for t in decoded.assigned_partitions for p in t.partitions)
-    except (struct.error, ValueError, AttributeError, IndexError):
+        return frozenset(
+            TopicPartition(string(t.topic), whole(p, most=MAX_INT32))
+            for t in decoded.assigned_partitions
+            for p in t.partitions
+        )
+    except (struct.error, ValueError, TypeError, AttributeError, IndexError):
         return frozenset()
 
 

@@ -212,7 +212,7 @@ class KafkaCluster:
         members: list[Any] = [m for g in groups for m in g.members]
         try:
             return {m.id: parse_subscription(m.metadata) for m in members if m.metadata}
-        except (struct.error, UnicodeDecodeError) as e:
+        except (struct.error, ValueError) as e:
             raise GroupRefused(
                 f"Group '{group_id}' has live members that are no consumers (Kafka Connect, perhaps).",
                 remedy="Use another group.id.",
@@ -242,15 +242,23 @@ class KafkaCluster:
 def parse_subscription(metadata: bytes) -> frozenset[str]:
     """The topics in a classic member's metadata (``ConsumerProtocolSubscription``: version, topics, user data).
 
+    Raises:
+        ValueError: these are not the bytes of a consumer.
+        struct.error: likewise.
+
     >>> sorted(parse_subscription(bytes.fromhex("0000 00000002 0001 61 0002 6263 ffffffff")))
     ['a', 'bc']
     """
-    # Raises what struct and decode raise if these are not the bytes of a consumer.
     (count,) = struct.unpack_from(">i", metadata, 2)
-    at, topics = 6, []
+    at, topics = 6, set()
+    # Each topic takes two bytes at least, whatever the count says.
+    if not 0 <= count <= (len(metadata) - at) // 2:
+        raise ValueError(f"{count} topics in {len(metadata)} bytes")
     for _ in range(count):
         (length,) = struct.unpack_from(">h", metadata, at)
-        topics.append(metadata[at + 2 : at + 2 + length].decode())
+        if not 0 <= length <= len(metadata) - at - 2:
+            raise ValueError(f"a topic of {length} bytes")
+        topics.add(metadata[at + 2 : at + 2 + length].decode())
         at += 2 + length
     return frozenset(topics)
 

@@ -17,7 +17,7 @@ from typing import Any
 from streamgroups.batches.offset_json import BatchOffset, decode
 from streamgroups.errors import OffsetFormat
 from streamgroups.failures import failure_in
-from streamgroups.json_values import items, partition_number, read_json, string, whole
+from streamgroups.json_values import MAX_INT64, items, partition_number, read_json, string, whole, whole_or_none
 from streamgroups.partitions import TopicPartition
 
 #: How the names begin under which ``sg.windows`` has Spark observe what its own state counts.
@@ -144,25 +144,34 @@ def read_progress(text: str) -> QueryProgress:
         return QueryProgress(
             query_id=str(progress["id"]),
             run_id=str(progress["runId"]),
-            name=progress.get("name"),
+            name=None if progress.get("name") is None else string(progress["name"], most=len(text)),
             trigger_ms=trigger_ms,
-            batch_id=int(progress["batchId"]),
-            duration_ms=progress.get("batchDuration"),
-            phases_ms=dict(progress.get("durationMs") or {}),
-            input_rows=int(progress.get("numInputRows") or 0),
+            batch_id=whole(progress["batchId"]),
+            duration_ms=_signed(progress.get("batchDuration")),
+            phases_ms={name: whole(ms, least=-MAX_INT64) for name, ms in items(progress.get("durationMs") or {})},
+            input_rows=whole(progress.get("numInputRows") or 0),
             # Spark leaves out what is not a number: the rates of a batch that took no time.
-            input_rows_per_s=progress.get("inputRowsPerSecond"),
-            processed_rows_per_s=progress.get("processedRowsPerSecond"),
+            input_rows_per_s=_rate(progress.get("inputRowsPerSecond")),
+            processed_rows_per_s=_rate(progress.get("processedRowsPerSecond")),
             # Before the first watermark Spark says 1970.
             watermark_ms=read_time_ms((progress.get("eventTime") or {}).get("watermark")) or None,
-            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators else None,
-            state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
-            late_records=_sum(operators, "numRowsDroppedByWatermark") + _sum(counts, "late"),
-            closed_windows=_sum(windows, "numRowsRemoved") + _sum(counts, "closed"),
+            state_rows=_signed(sum(operator["numRowsTotal"] for operator in operators) if operators else None),
+            state_bytes=_signed(sum(operator["memoryUsedBytes"] for operator in operators) if operators else None),
+            late_records=whole(_sum(operators, "numRowsDroppedByWatermark") + _sum(counts, "late")),
+            closed_windows=whole(_sum(windows, "numRowsRemoved") + _sum(counts, "closed")),
             sources=tuple(_ours(progress.get("sources") or [])),
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not the progress of a query: {type(e).__name__}: {e}") from e
+
+
+def _signed(value: Any) -> int | None:
+    return whole_or_none(value, least=-MAX_INT64)
+
+
+def _rate(value: Any) -> float | None:
+    """Spark writes a rate as a number with or without a fraction."""
+    return value if value is None or isinstance(value, float) else float(whole(value))
 
 
 def _window_counts(observed: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A real Kafka broker without Docker, for demos and tests.", no_args_is_help=True)
 
-_RUN_AGAIN = "import sys; from streamgroups.cli import main; sys.argv[0] = 'streamgroups'; main()"
+#: The first entry of the path is the working directory, where anything may lie that is called like a module.
+_RUN_AGAIN = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from streamgroups.cli import main; sys.argv[0] = 'streamgroups'; main()"
+)
 
 
 class Output(str, Enum):

@@ -1,11 +1,13 @@
-"""Durations as people read them, and as they write them.
+"""Durations as people read them and as they write them; names as a shell takes them.
 
-Used by the commands about groups. Source: ISO 8601, which ``kafka-consumer-groups.sh --by-duration`` reads.
+Used by the commands about groups. Source: ISO 8601, which ``kafka-consumer-groups.sh --by-duration`` reads; the shell of POSIX.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
 from streamgroups.errors import InvalidOption
 
@@ -55,3 +57,15 @@ def parse_duration_ms(text: str, *, option: str) -> int:
         raise InvalidOption(f"{option} is '{text}', which is not a duration.", remedy="Write it like 1h30m or PT1H30M.")
     ms = sum(round(float(given[unit]) * size) for unit, size in _UNITS if unit in given)
     return -ms if match.groupdict().get("sign") == "-" else ms
+
+
+def names(groups: Iterable[str]) -> str:
+    """The names of groups as the last arguments of a command that can be pasted: anybody may call a group ``x; reboot``.
+
+    >>> print(names(["billing", "x; reboot"]))
+    billing 'x; reboot'
+    >>> print(names(["--execute"]))
+    -- --execute
+    """
+    listed = list(groups)
+    return ("-- " if any(name.startswith("-") for name in listed) else "") + shlex.join(listed)

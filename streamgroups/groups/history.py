@@ -16,6 +16,16 @@ from enum import Enum
 from typing import Any
 
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import (
+    MAX_INT32,
+    MAX_INT64,
+    items,
+    partition_number,
+    read_json,
+    string,
+    whole,
+    whole_or_none,
+)
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -163,21 +173,24 @@ def parse(line: str) -> Event:
         ValueError: if it is not a line of a history.
     """
     try:
-        raw = json.loads(line)
+        raw = read_json(line)
         return Event(
-            time_ms=raw["time_ms"],
-            group_id=raw["group_id"],
-            member=raw["member"],
-            run=raw["run"],
+            time_ms=whole(raw["time_ms"], least=-MAX_INT64),
+            group_id=string(raw["group_id"]),
+            member=string(raw["member"]),
+            run=string(raw["run"]),
             kind=Kind(raw["event"]),
             offsets={
-                TopicPartition(topic, int(p)): next_offset
-                for topic, by_partition in raw.get("offsets", {}).items()
-                for p, next_offset in by_partition.items()
+                TopicPartition(topic, partition_number(p)): whole(next_offset)
+                for topic, by_partition in items(raw.get("offsets", {}))
+                for p, next_offset in items(by_partition)
             },
-            ranges=tuple(OffsetRange(TopicPartition(t, p), a, b) for t, p, a, b in raw.get("ranges", [])),
-            batch=raw.get("batch"),
-            note=raw.get("note", ""),
+            ranges=tuple(
+                OffsetRange(TopicPartition(string(t), whole(p, most=MAX_INT32)), whole(a), whole(b))
+                for t, p, a, b in raw.get("ranges", [])
+            ),
+            batch=whole_or_none(raw.get("batch")),
+            note=string(raw.get("note", ""), most=len(line)),
         )
     except (KeyError, TypeError, AttributeError, ValueError, InvalidOption) as e:
         raise ValueError(f"not a line of a history: {line[:200]!r}") from e

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import read_json
 from streamgroups.partitions import TopicPartition
 
 _VERSION = 1
@@ -23,6 +24,7 @@ _ENDS_LIKE_CSV = re.compile(r",\d+,\d+\s*$")
 _KIND = "streamgroups-offsets"
 _LARGEST_OFFSET = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
+_MAX_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +126,17 @@ def _parse_csv(text: str, source: str, group_id: str | None) -> FiledOffsets:
         group = row[0] if len(row) == 4 else group_id
         if group is None:
             raise InvalidOption(f"{where}: it names no group.", remedy="Say which with --group.")
-        topic, partition, offset = row[-3:]
+        topic, partition, offset = row[-3], row[-2].strip(), row[-1].strip()
         for value in (partition, offset):
-            if not (value.strip().isascii() and value.strip().isdigit()):
-                raise _malformed(where, f"'{value}' is not a number")
+            if not (value.isascii() and value.isdigit()) or len(value) > _MAX_DIGITS:
+                raise _malformed(where, f"'{value[:_MAX_DIGITS]}' is not a number of at most {_MAX_DIGITS} digits")
         _add(found, where, group, topic, int(partition), FiledOffset(int(offset)))
     return found
 
 
 def _parse_json(text: str, source: str) -> FiledOffsets:
     try:
-        whole = json.loads(text)
+        whole = read_json(text)
     except ValueError as e:
         raise _malformed(source, f"it is not whole JSON ({e})") from None
     if not isinstance(whole, dict) or whole.get("kind") != _KIND or whole.get("schema_version") != _VERSION:

@@ -337,7 +337,7 @@ def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
     assert (result.code, committed(noted)) == (4, {})
     assert noted.cluster.group_ids() == [board_of("board"), resets_of("board"), resets_of("else")]
     assert "1 of 3 groups were deleted. No broker answers. Once" in result.err
-    (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete .* --execute)\.", result.err)
+    (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete --execute .*)\.", result.err)
     assert noted(*rest.split()).code == 0
     assert noted.cluster.group_ids() == [resets_of("else")]
 

@@ -19,6 +19,8 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.cursors.tokens import GroupCursor
 
+#: A request waits for a commit and for records; an instance that takes longer than all its own time-outs together hangs.
+_TIMEOUT_S = 120.0
 _ERRORS = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}
 
 
@@ -31,11 +33,12 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         FencedMember: if there is no such process any more.
-        StreamGroupsError: what it answered.
+        StreamGroupsError: if it does not answer in time, or what it answered.
     """
     link = instances() / instance.session
     try:
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_TIMEOUT_S)
             connection.connect(os.readlink(link))
             with connection.makefile("rw", encoding="utf-8", newline="\n") as lines:
                 lines.write(json.dumps(request) + "\n")
@@ -44,6 +47,12 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
     except ConnectionRefusedError:
         _clear_up(link)
         answer = ""
+    except TimeoutError:
+        raise StreamGroupsError(
+            f"Instance '{instance.instance}' of group '{instance.group}' did not answer within {_TIMEOUT_S:g} s: its process hangs or is "
+            "stopped.",
+            remedy="End that process. Its partitions go to the others after the session timeout.",
+        ) from None
     except OSError:
         answer = ""
     if not answer.endswith("\n"):

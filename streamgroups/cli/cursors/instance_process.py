@@ -32,7 +32,11 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.cursors.tokens import LIFETIME_MS, GroupCursor, decode
 
 _LOOK_S = 0.5
-_START = "from streamgroups.cli.cursors.instance_process import main; main()"
+#: Without the working directory on the path: PYTHONSAFEPATH means nothing to Python 3.10.
+_START = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from streamgroups.cli.cursors.instance_process import main; main()"
+)
 
 
 @dataclass(frozen=True, slots=True)

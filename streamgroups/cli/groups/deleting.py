@@ -16,6 +16,7 @@ from streamgroups.cli.connecting import Cluster, Connect, with_cluster
 from streamgroups.cli.groups.changing import ONLY_A_PLAN, ExecuteOption, UndoOption, apply, write_undo
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups.cli.words import names
 from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.groups.board import auxiliaries_of, is_about, is_auxiliary, resets_of
 from streamgroups.groups.overview import GroupDescription, require_inactive
@@ -68,7 +69,7 @@ def delete(
         raise PartlyDone(
             f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
             remedy="Once the reason is gone, delete the rest with: "
-            f"streamgroups groups delete {' '.join(sorted(failures))} --execute.",
+            f"streamgroups groups delete --execute {names(sorted(failures))}.",
         )
 
 
@@ -118,7 +119,7 @@ def delete_offsets(
         if missing:
             raise UnknownTopic(
                 f"Group '{group}' has committed nothing of {', '.join(map(repr, missing))} there; nothing was changed.",
-                remedy=f"See: streamgroups groups describe {group}.",
+                remedy=f"See: streamgroups groups describe {names([group])}.",
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
         _emit("offsets", _OFFSETS, rows, output, dry_run=not execute)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.output import say
+from streamgroups.cli.words import names
 from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
 from streamgroups.groups.board import board_of
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
@@ -121,7 +122,7 @@ def move_live(
         still = PartlyDone(
             f"Group '{group_id}' is still moving, after {within_s:g} s: its members finish the batches they are at first. "
             f"Waiting for {who}. The order stands.",
-            remedy=f"Look with: streamgroups groups describe {group_id}.",
+            remedy=f"Look with: streamgroups groups describe {names([group_id])}.",
         )
         return dict.fromkeys(left, still)
     return {}

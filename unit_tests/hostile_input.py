@@ -1,0 +1,282 @@
+"""Every parser of what others write, with valid input of each, and how input is spoiled.
+
+Used by ``test_hostile_input``, with a few hundred inputs for each parser, and by ``make fuzz`` for as long as one likes::
+
+    python -m unit_tests.hostile_input --minutes 60 --seed 7
+
+A parser may return something or reject; any other exception is a bug, and so is a value out of bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import logging
+import random
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from streamgroups.batches.left import Left
+from streamgroups.batches.offset_json import BatchOffset, decode, encode
+from streamgroups.batches.progress import decode_report, encode_report, read_progress
+from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
+from streamgroups.event_time import noted
+from streamgroups.event_time.encoding import decode_source, encode_source
+from streamgroups.event_time.generation import Generation, Progress
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.seen import read_time, write_note
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import At
+from streamgroups.groups import history, offset_files
+from streamgroups.groups.board import Note, Order
+from streamgroups.groups.cursors import tokens
+from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka import api_versions
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.groups_admin import parse_assignment
+from streamgroups_kafka.log import parse_subscription
+
+Text: TypeAlias = str | bytes
+
+_P0, _P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+_GOLDEN = Path(__file__).parent / "golden"
+_INT64 = 2**63
+
+
+@dataclass(frozen=True)
+class Parser:
+    """Something that reads what others write.
+
+    Args:
+        name: of the parser.
+        valid: inputs that it reads.
+        parse: reads one.
+        rejects: the exceptions by which it rejects; most parsers return ``None`` instead.
+    """
+
+    name: str
+    valid: tuple[Text, ...] = field(repr=False)
+    parse: Callable[[Any], object]
+    rejects: tuple[type[Exception], ...] = field(default=())
+
+
+def _json(read: Callable[[Any], object]) -> Callable[[str], object]:
+    """A parser of JSON values, as Spark hands them over: whatever Python's own parser takes."""
+
+    def parse(text: str) -> object:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return read(value)
+
+    return parse
+
+
+_TIME = PartitionTime(600, At(590), Progress(3, 7), next_offset=9, quiet_since_ms=10, seen_ms=20)
+_OFFSET = BatchOffset(7, (OffsetRange(_P0, 3, 5),), {_P1: 9}, 1, "billing")
+_FILED = {"billing": {_P0: offset_files.FiledOffset(7, "x"), _P1: offset_files.FiledOffset(None)}}
+_EVENT = history.Event(17, "g", "a", "r", history.Kind.PLANNED, {_P0: 5}, (OffsetRange(_P0, 1, 2),), 3, "n")
+_SUBSCRIPTION = bytes.fromhex("0000 00000002 0001 61 0002 6263 ffffffff")
+_ASSIGNMENT = bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000001 ffffffff")
+_CLAIM = b"CGMDv2:" + struct.pack("=i", 7) + b"billing\0member-1\0\1"
+_SPARK_EVENTS = tuple(
+    json.dumps(event["progress"])
+    for event in map(json.loads, (_GOLDEN / "spark_events_4.2.jsonl").read_text(encoding="utf-8").splitlines()[:20])
+    if event["kind"] == "progress"
+)
+_API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
+
+PARSERS = (
+    Parser("owner's entry", (Note("alice", 1, 2, "x", "y", 5).encode(),), Note.parse),
+    Parser("reset request", (Order("5f2c", 5, {"flights": 2}).encode(),), lambda text: Order.parse(5, text)),
+    Parser("skipped ranges", (Left(("a", "b")).encode(),), Left.parse),
+    Parser("no-data batch", (QuietBatch("5f2c", 7, 99).encode(),), QuietBatch.parse),
+    Parser("event time", (write_note(_TIME, TimeSettings(Generation())),), read_time),
+    Parser(
+        "event time of a group",
+        (write_note(_TIME, TimeSettings(Generation())),),
+        lambda text: noted.group_time({_P0: text}, {_P0: 3}),
+    ),
+    Parser("time of a source", (json.dumps(encode_source(SourceTime(At(5), {_P0: _TIME}))),), _json(decode_source)),
+    Parser("checkpoint offset", (json.dumps(encode(_OFFSET)),), _json(decode), (OffsetFormat,)),
+    Parser("report", (json.dumps(encode_report("g", "m", {"t": {"0": 5}})),), _json(decode_report)),
+    Parser("progress", _SPARK_EVENTS, read_progress, (ValueError,)),
+    Parser("history", (history.to_line(_EVENT),), history.parse, (ValueError,)),
+    Parser(
+        "file of offsets",
+        (offset_files.to_json(_FILED, made_at="now", why="test"), offset_files.to_csv(_FILED)),
+        lambda text: offset_files.parse(text, source="f", group_id="billing"),
+        (InvalidOption,),
+    ),
+    Parser(
+        "cursor",
+        (tokens.encode(tokens.PartitionCursor("flights", 3, 42), b"key", now_ms=0),),
+        lambda text: tokens.decode(text, b"key", now_ms=0),
+        (StreamGroupsError,),
+    ),
+    Parser("subscription", (_SUBSCRIPTION,), parse_subscription, (ValueError, struct.error)),
+    Parser("assignment", (_ASSIGNMENT,), parse_assignment),
+    Parser("claim", (_CLAIM,), GroupClaim.parse, (StreamGroupsError,)),
+    Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
+)
+
+# ---- spoiling ------------------------------------------------------------------------------------------------------
+
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1.5, float("inf"), float("-inf"), float("nan"), 10**30, 10**400),
+    *(2**31 - 1, 2**31, -(2**31), 2**63 - 1, 2**63, -(2**63), 10**18),
+    *("", "x", "end", "Infinity", "\ud800", "\0", "\x1b]0;x\x07", "٣", "x" * 5_000),
+    *([], [1], [[]], {}, {"t": {}}, {"t": {"0": [5, 3]}}, {"t": {"x": 1}}, {"flights": 10**12}),
+)
+_TOKENS = (
+    *("Infinity", "-Infinity", "NaN", "1e999", "-1e999", "9" * 5_000, "[" * 4_000, '{"v":1,"a":' * 800, "]" * 4_000),
+    *("\0", '"', "\\ud800", "null", "\x1b", "\n", ",", "{", "}", "-"),
+)
+_BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
+_NUMBERS = tuple(
+    struct.pack(form, n) for form, bits in ((">h", 15), (">i", 31)) for n in (-1, -2, 0, 1, 2**bits - 1, -(2**bits))
+)
+
+
+def spoiled(valid: Text, by: random.Random) -> Text:
+    """The input with a few changes, or something else altogether."""
+    if isinstance(valid, bytes):
+        return _spoiled_bytes(valid, by)
+    if by.random() < 0.7:
+        try:
+            value = json.loads(valid)
+        except ValueError:
+            pass
+        else:
+            return json.dumps(_spoiled_value(value, by))
+    return _spoiled_text(valid, by)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in inside:
+        yield (*path, key)
+        yield from _places(child, (*path, key))
+
+
+def _spoiled_value(value: Any, by: random.Random) -> Any:
+    value = copy.deepcopy(value)
+    for _ in range(by.randint(1, 3)):
+        places = list(_places(value))
+        if not places:
+            return by.choice(_VALUES)
+        *path, last = by.choice(places)
+        owner = value
+        for key in path:
+            owner = owner[key]
+        if isinstance(owner, dict) and by.random() < 0.3:
+            moved = owner.pop(last)
+            if by.random() < 0.7:
+                owner[by.choice(("", "x", "-1", "9" * 30, "\ud800", "٣", "1_0", " 1"))] = moved
+        else:
+            owner[last] = copy.deepcopy(by.choice(_VALUES))
+    return value
+
+
+def _spoiled_text(text: str, by: random.Random) -> str:
+    for _ in range(by.randint(1, 3)):
+        at = by.randint(0, len(text))
+        to = min(len(text), at + by.randint(0, 12))
+        text = text[:at] + by.choice((*_TOKENS, "", chr(by.randint(0, 0x2FF)))) + text[to:]
+    return text[: by.randint(0, len(text))] if by.random() < 0.2 else text
+
+
+def _spoiled_bytes(data: bytes, by: random.Random) -> bytes:
+    found = bytearray(data)
+    for _ in range(by.randint(1, 4)):
+        if found and by.random() < 0.7:
+            found[by.randrange(len(found))] = by.choice((*_BYTES, by.randrange(256)))
+        else:
+            at, number = by.randint(0, len(found)), by.choice(_NUMBERS)
+            found[at : at + len(number)] = number
+    return bytes(found[: by.randint(0, len(found))] if by.random() < 0.3 else found)
+
+
+# ---- judging -------------------------------------------------------------------------------------------------------
+
+
+def check(parser: Parser, given: Text) -> bool:
+    """Has a parser read something.
+
+    Returns:
+        Whether it has accepted it.
+
+    Raises:
+        AssertionError: if what it made of it is out of bounds.
+        Exception: if it neither reads nor rejects it.
+    """
+    try:
+        found = parser.parse(given)
+    except parser.rejects as e:
+        str(e).encode("utf-8", "backslashreplace")
+        return False
+    if found is None:
+        return False
+    for number in _numbers(found):
+        assert -_INT64 <= number < _INT64, f"{parser.name}: {number}"
+    if isinstance(found, frozenset):
+        assert len(found) <= len(given), parser.name
+    if isinstance(found, Note | Order | Left | QuietBatch):
+        found.encode().encode()
+    if isinstance(found, PartitionTime) and isinstance(found.watermark, At):
+        assert -_INT64 <= (found.watermark.time_ms - 1) * 1_000 < _INT64, parser.name
+    return True
+
+
+def _numbers(value: object) -> Iterator[int]:
+    """All whole numbers in a dataclass and what it holds."""
+    if isinstance(value, bool | str | bytes | float) or value is None:
+        return
+    if isinstance(value, int):
+        yield value
+        return
+    if isinstance(value, dict):
+        inside: Any = [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        inside = value
+    else:
+        inside = [getattr(value, name) for name in getattr(value, "__dataclass_fields__", ())]
+    for it in inside:
+        yield from _numbers(it)
+
+
+def main() -> None:
+    """Spoils input until the time is over; ends with exit code 1 at the first bug, and says how to see it again."""
+    arguments = argparse.ArgumentParser(description="Fuzzes every parser of what others write.")
+    arguments.add_argument("--minutes", type=float, default=1.0, help="for how long")
+    arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the inputs")
+    wanted = arguments.parse_args()
+    logging.disable(logging.CRITICAL)
+    by, ends_s = random.Random(wanted.seed), time.monotonic() + wanted.minutes * 60
+    read, accepted = Counter[str](), Counter[str]()
+    print(f"seed {wanted.seed}, {wanted.minutes:g} min, {len(PARSERS)} parsers", flush=True)
+    while time.monotonic() < ends_s:
+        for parser in PARSERS:
+            given = spoiled(by.choice(parser.valid), by)
+            try:
+                accepted[parser.name] += check(parser, given)
+            except Exception as e:
+                print(f"{parser.name} with {given[:2_000]!r}: {type(e).__name__}: {e}", file=sys.stderr)
+                sys.exit(1)
+            read[parser.name] += 1
+    for name, n in read.items():
+        print(f"{name:24} {n:>12,} inputs, {accepted[name]:>10,} accepted")
+
+
+if __name__ == "__main__":
+    main()
