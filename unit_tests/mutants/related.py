@@ -1,6 +1,6 @@
-"""Which unit tests a file's mutants are given first: those that test its neighbours fail within seconds.
+"""Which unit tests a file's mutants meet first, in stages: those of the module fail within seconds, then those of its neighbours.
 
-Used by ``runner``. A mutant that survives these meets the whole unit suite, so a wrong guess costs time only.
+Used by ``runner``. The last stage is the whole unit suite, so a wrong guess costs time only.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _MEMBERS = tuple(f"{_UNIT}/streamgroups_kafka/{name}.py" for name in ("test_memb
 _OF_TIME = ("time", "window", "panes", "seen", "idle", "watermark")
 
 
-def related(file: str, root: Path) -> tuple[str, ...]:
-    """What pytest is given, in this order: the examples of the module, tests named after it, those of its neighbours.
+def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
+    """What pytest is given, stage by stage: examples of the module and tests named after it; those of its neighbours; all.
 
     Args:
         file: the mutant's.
         root: of the project.
     """
     path = Path(file)
-    named = sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{path.stem}*.py"))
+    own = sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{path.stem}*.py"))
     if "event_time" in file or any(word in path.name for word in _OF_TIME):
         spark = sorted((root / _UNIT / "streamgroups_spark").glob("test_*.py"))
         ours = [str(p.relative_to(root)) for p in spark if any(word in p.name for word in _OF_TIME)]
@@ -35,8 +35,8 @@ def related(file: str, root: Path) -> tuple[str, ...]:
         neighbours = (f"{_UNIT}/streamgroups", *_QUERIES, *_MEMBERS)
     else:
         neighbours = (f"{_UNIT}/{path.parts[1]}",)
-    found = [test for test in (*named, *neighbours) if (root / test).exists()]
-    return (*_examples(path), *dict.fromkeys(found))
+    there = tuple(test for test in neighbours if (root / test).exists())
+    return tuple(stage for stage in ((*_examples(path), *own), there, (_UNIT,)) if stage)
 
 
 def _examples(path: Path) -> tuple[str, ...]:

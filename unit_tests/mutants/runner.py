@@ -1,6 +1,6 @@
 """Tries mutants: ``make mutants``, or ``python -m unit_tests.mutants --help``.
 
-Each mutant meets the tests of its neighbours first, then the whole unit suite. Several jobs work on several copies. What is known is kept
+Each mutant meets the tests of its module first, then those of its neighbours, then the whole unit suite. Several jobs work on several copies. What is known is kept
 in ``build/mutants``: a run that was interrupted continues where it was, unless the code or the tests have changed.
 """
 
@@ -18,12 +18,11 @@ from pathlib import Path
 
 from unit_tests.mutants.lists import MUTANTS
 from unit_tests.mutants.mutant import Mutant, check
-from unit_tests.mutants.related import related
+from unit_tests.mutants.related import stages
 from unit_tests.mutants.results import LEAST_SCORE, Result, ResultFile, fingerprint, score, table
 from unit_tests.mutants.workshop import Tried, Workshop, WorkshopError
 
 ROOT = Path(__file__).parent.parent.parent
-_ALL = ("unit_tests",)
 _PASSED, _FAILED, _UNUSABLE = 0, 1, 2
 
 
@@ -124,7 +123,7 @@ def try_one(workshop: Workshop, mutant: Mutant) -> Result:
     """
     began_s = time.monotonic()
     tried = Tried(True, "")
-    for tests in (related(mutant.file, ROOT), _ALL):
+    for tests in stages(mutant.file, ROOT):
         if tried.passed:
             with workshop.mutated(mutant) as refusal:
                 tried = Tried(False, refusal) if refusal else workshop.run(tests)

@@ -11,12 +11,12 @@ import pytest
 from unit_tests.mutants import runner
 from unit_tests.mutants.lists import MUTANTS
 from unit_tests.mutants.mutant import Mutant, SnippetNotFound, check
-from unit_tests.mutants.related import related
+from unit_tests.mutants.related import stages
 from unit_tests.mutants.results import Result, ResultFile, fingerprint, score
 from unit_tests.mutants.workshop import Tried, WorkshopError
 
 ROOT = Path(__file__).parent.parent.parent
-FAULT = Mutant("A1", "example", "streamgroups/example.py", "a < b", "a <= b", "the bound")
+FAULT = Mutant("A1", "example", "streamgroups/faulty.py", "a < b", "a <= b", "the bound")
 ALL = ("unit_tests",)
 
 
@@ -26,14 +26,16 @@ def test_every_mutant_changes_something_and_says_what_it_breaks() -> None:
 
 @pytest.mark.parametrize("file", sorted({m.file for m in MUTANTS}))
 def test_there_are_tests_of_the_neighbours(file: str) -> None:
-    assert [path for path in related(file, ROOT) if "test_doctests" not in path]
+    *near, all_of_them = stages(file, ROOT)
+    assert [path for stage in near for path in stage if "test_doctests" not in path]
+    assert all_of_them == ALL
 
 
 @pytest.mark.parametrize("text", ["", "a < b or a < b"])
 def test_a_snippet_that_is_not_there_once_is_an_error_that_names_the_mutant(text: str, tmp_path: Path) -> None:
     (tmp_path / "streamgroups").mkdir()
     (tmp_path / FAULT.file).write_text(text)
-    with pytest.raises(SnippetNotFound, match=r"Mutant A1: .* streamgroups/example\.py"):
+    with pytest.raises(SnippetNotFound, match=r"Mutant A1: .* streamgroups/faulty\.py"):
         FAULT.applied_to(text)
     (wrong,) = check((FAULT,), tmp_path)
     assert "A1" in wrong
@@ -42,8 +44,8 @@ def test_a_snippet_that_is_not_there_once_is_an_error_that_names_the_mutant(text
 def test_an_id_is_given_once_and_the_file_must_be_there(tmp_path: Path) -> None:
     twice, missing, missing_too = check((FAULT, FAULT), tmp_path)
     assert "twice" in twice
-    assert "example.py" in missing
-    assert "example.py" in missing_too
+    assert "faulty.py" in missing
+    assert "faulty.py" in missing_too
 
 
 def test_results_are_of_the_code_they_were_made_with(tmp_path: Path) -> None:
@@ -104,13 +106,14 @@ class Copy:
         return Tried(False, "test_a", ("test_a",)) if tests in self.kill else Tried(True, "")
 
 
-def test_a_survivor_of_its_neighbours_meets_all_tests() -> None:
-    near = related(FAULT.file, ROOT)
-    killed_near, killed_far, survivor = Copy(kill={near}), Copy(kill={ALL}), Copy()
-    assert near[0] == "unit_tests/test_doctests.py::test_examples[streamgroups.example]"
-    outcomes = [runner.try_one(copy, FAULT) for copy in (killed_near, killed_far, survivor)]  # type: ignore[arg-type]
-    assert [(o.killed, o.by) for o in outcomes] == [(True, "test_a"), (True, "test_a"), (False, "")]
-    assert [copy.runs for copy in (killed_near, killed_far, survivor)] == [[near], [near, ALL], [near, ALL]]
+def test_a_survivor_of_one_stage_meets_the_next() -> None:
+    own, near, everything = stages(FAULT.file, ROOT)
+    assert own == ("unit_tests/test_doctests.py::test_examples[streamgroups.faulty]",)
+    assert everything == ALL
+    copies = [Copy(kill={own}), Copy(kill={near}), Copy(kill={everything}), Copy()]
+    outcomes = [runner.try_one(copy, FAULT) for copy in copies]  # type: ignore[arg-type]
+    assert [(o.killed, o.by) for o in outcomes] == [(True, "test_a")] * 3 + [(False, "")]
+    assert [copy.runs for copy in copies] == [[own], [own, near], [own, near, ALL], [own, near, ALL]]
 
 
 def test_what_the_compiler_rejects_is_killed_and_needs_no_tests() -> None:
