@@ -1,0 +1,196 @@
+"""The brokers of a transaction, in memory: as much of Kafka's transaction protocol as a sink meets, and answers that a test has scripted.
+
+Stands in place of ``AdminSession`` below ``TransactionSession``: requests are those of ``kafka.protocol``, connections there are none. What brokers do with epochs, open
+transactions and generations is KIP-98, KIP-360 and KIP-447. A real cluster: ``integration_tests/test_transactions*``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.transaction_errors import Code
+
+_PRODUCER_ID = 77
+
+
+@dataclass
+class Transactional:
+    """What the coordinator knows of a transactional id."""
+
+    epoch: int = -1
+    is_open: bool = False
+    partitions: set[TopicPartition] = field(default_factory=set)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class ScriptedBrokers:
+    """A cluster with one node per partition of a topic.
+
+    Args:
+        topics: how many partitions each topic has.
+
+    ``script[name]`` holds what the next requests of that name are answered with instead: an error code, an error that keeps the answer from coming
+    (after the request was done if ``lost`` is in it), or a function of the request that is called before it is done.
+    """
+
+    def __init__(self, **topics: int) -> None:
+        self.topics = topics
+        self.ids: defaultdict[str, Transactional] = defaultdict(Transactional)
+        self.generation = 7
+        self.committed: dict[TopicPartition, int] = {}
+        self.log: defaultdict[TopicPartition, list[bytes]] = defaultdict(list)
+        self.script: defaultdict[str, deque[int | StreamGroupsError | Callable[[Any], None]]] = defaultdict(deque)
+        self.lost: defaultdict[str, deque[StreamGroupsError]] = defaultdict(deque)
+        #: The names of requests, in order, and the requests.
+        self.names: list[str] = []
+        self.requests: list[Any] = []
+        self.closed = 0
+
+    def __call__(self, config: object, *, timeout_s: float) -> ScriptedBrokers:
+        """Stands for the class."""
+        return self
+
+    # ---- as AdminSession ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
+        # Nothing here is waited for, so that a coroutine ends when it is first sent to.
+        try:
+            ask(*args).send(None)
+        except StopIteration as e:
+            return e.value
+        raise AssertionError("an exchange waits for something")
+
+    def error(
+        self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
+    ) -> StreamGroupsError:
+        return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic, redact=str)
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        self.names.append(name)
+        self.requests.append(request)
+        code = 0
+        if self.script[name]:
+            then = self.script[name].popleft()
+            if isinstance(then, StreamGroupsError):
+                raise then
+            if callable(then):
+                then(request)
+            else:
+                code = then
+        answer = getattr(self, f"_{name}")(request, code)
+        if self.lost[name]:
+            raise self.lost[name].popleft()
+        return answer
+
+    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        return {node: await self.send(request, node) for node, request in requests.items()}
+
+    # ---- what the brokers do -----------------------------------------------------------------------------------------
+
+    def _FindCoordinator(self, request: Any, code: int) -> Any:
+        return SimpleNamespace(coordinators=[SimpleNamespace(error_code=code, node_id=0)])
+
+    def _Metadata(self, request: Any, code: int) -> Any:
+        found = []
+        for name in (topic.name for topic in request.topics):
+            partitions = [SimpleNamespace(partition_index=p, leader_id=p) for p in range(self.topics.get(name, 0))]
+            missing = Code.UNKNOWN_TOPIC_OR_PARTITION if name not in self.topics else Code.NONE
+            found.append(SimpleNamespace(name=name, error_code=code or int(missing), partitions=partitions))
+        return SimpleNamespace(topics=found)
+
+    def _InitProducerId(self, request: Any, code: int) -> Any:
+        if request.transactional_id is None:
+            return SimpleNamespace(error_code=code, producer_id=_PRODUCER_ID + 1, producer_epoch=0)
+        known = self.ids[request.transactional_id]
+        # An open transaction is aborted whosever it is; then the broker checks who asks (KIP-360).
+        known.is_open = False
+        if not code and request.producer_epoch >= 0 and request.producer_epoch != known.epoch:
+            code = int(Code.PRODUCER_FENCED)
+        if not code:
+            known.epoch += 1
+            known.partitions, known.offsets = set(), {}
+        return SimpleNamespace(error_code=code, producer_id=_PRODUCER_ID, producer_epoch=known.epoch)
+
+    def _fenced(self, transactional_id: str, epoch: int, code: int) -> int:
+        return code or (int(Code.PRODUCER_FENCED) if epoch != self.ids[transactional_id].epoch else 0)
+
+    def _DescribeTransactions(self, request: Any, code: int) -> Any:
+        (name,) = request.transactional_ids
+        known = self.ids[name]
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for tp in known.partitions:
+            by_topic[tp.topic].append(tp.partition)
+        topics = [SimpleNamespace(topic=topic, partitions=found) for topic, found in by_topic.items()]
+        state = SimpleNamespace(error_code=code, producer_id=_PRODUCER_ID, producer_epoch=known.epoch, topics=topics)
+        return SimpleNamespace(transaction_states=[state])
+
+    def _AddPartitionsToTxn(self, request: Any, code: int) -> Any:
+        name, epoch = request.v3_and_below_transactional_id, request.v3_and_below_producer_epoch
+        code = self._fenced(name, epoch, code)
+        tps = {TopicPartition(t.name, p) for t in request.v3_and_below_topics for p in t.partitions}
+        if not code:
+            self.ids[name].is_open = True
+            self.ids[name].partitions |= tps
+        results = [
+            SimpleNamespace(results_by_partition=[SimpleNamespace(partition_error_code=code)]) for _ in sorted(tps)
+        ]
+        return SimpleNamespace(results_by_topic_v3_and_below=results)
+
+    def _Produce(self, request: Any, code: int) -> Any:
+        responses = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                if not code:
+                    self.log[TopicPartition(topic.name, data.index)].append(bytes(data.records))
+                responses.append(
+                    SimpleNamespace(
+                        name=topic.name, partition_responses=[SimpleNamespace(index=data.index, error_code=code)]
+                    )
+                )
+        return SimpleNamespace(responses=responses)
+
+    def _AddOffsetsToTxn(self, request: Any, code: int) -> Any:
+        code = self._fenced(request.transactional_id, request.producer_epoch, code)
+        if not code:
+            self.ids[request.transactional_id].is_open = True
+        return SimpleNamespace(error_code=code)
+
+    def _TxnOffsetCommit(self, request: Any, code: int) -> Any:
+        code = self._fenced(request.transactional_id, request.producer_epoch, code)
+        if not code and request.generation_id not in (-1, self.generation):
+            code = int(Code.ILLEGAL_GENERATION)
+        if not code:
+            self.ids[request.transactional_id].offsets |= {
+                TopicPartition(t.name, p.partition_index): p.committed_offset
+                for t in request.topics
+                for p in t.partitions
+            }
+        topics = [
+            SimpleNamespace(partitions=[SimpleNamespace(error_code=code) for _ in t.partitions]) for t in request.topics
+        ]
+        return SimpleNamespace(topics=topics)
+
+    def _EndTxn(self, request: Any, code: int) -> Any:
+        known = self.ids[request.transactional_id]
+        code = self._fenced(request.transactional_id, request.producer_epoch, code)
+        if not code and not known.is_open:
+            code = int(Code.INVALID_TXN_STATE)
+        if not code:
+            if request.committed:
+                self.committed |= known.offsets
+            known.is_open = False
+            known.offsets = {}
+        return SimpleNamespace(error_code=code)

@@ -1,0 +1,292 @@
+"""X1-X3: what the Kafka sink does with a batch on the driver and in tasks, without a broker and without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, InvalidOption, TransactionFailed
+from streamgroups.groups.board import quiet_of
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka import output, transaction_session
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_spark import kafka_sink, quiet_notes
+from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
+from streamgroups_spark.batch_seen import SeenBatch
+from streamgroups_spark.kafka_sink import KafkaStreamWriter, TaskWritten
+from streamgroups_spark.quiet_notes import QuietNote
+from streamgroups_spark.sink_options import parse_sink
+from unit_tests.scripted_brokers import ScriptedBrokers
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+RANGES = (OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8))
+CLAIM = GroupClaim("airline", 7, "member-1")
+FACTS = BatchFacts(
+    end={"n": 1},
+    group_id="airline",
+    member="one",
+    ranges=RANGES,
+    held=RANGES,
+    written=(),
+    claim=CLAIM,
+    mode=MembershipMode.SHARED,
+    joins=True,
+)
+READS = SeenBatch((FACTS,), 1, None, (P0, P1))
+QUIET = QuietBatch("5f2c", 4, 99)
+NO_DATA = SeenBatch((), 4, QUIET, (P0, P1))
+ROWS = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
+
+
+class Notes:
+    """The offsets of the group that holds notes about no-data batches."""
+
+    def __init__(self) -> None:
+        self.found: dict[TopicPartition, Committed] = {}
+        self.reads: list[str] = []
+        self.errors: list[BrokerUnreachable] = []
+
+    def __call__(self, *_: object, **__: object) -> Notes:
+        return self
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        self.reads.append(group_id)
+        if self.errors:
+            raise self.errors.pop()
+        return {tp: c for tp, c in self.found.items() if tp in partitions}
+
+    def close(self) -> None: ...
+
+
+class World:
+    """A query whose sink is run by hand: what its source says, its brokers and its tasks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.brokers, self.notes = ScriptedBrokers(board=2), Notes()
+        self.seen = READS
+        self.written: list[BatchWritten] = []
+        self.attempt = 0
+        monkeypatch.setattr(transaction_session, "AdminSession", self.brokers)
+        monkeypatch.setattr(transaction_session, "_LONGEST_WAIT_S", 0.0)
+        monkeypatch.setattr(quiet_notes, "KafkaBoard", self.notes)
+        monkeypatch.setattr(kafka_sink, "batch_seen", lambda *_, **__: self.seen)
+        monkeypatch.setattr(kafka_sink, "ask", lambda _, question: self.written.append(question))
+        monkeypatch.setattr(kafka_sink, "task_begins", lambda: None)
+        monkeypatch.setattr(kafka_sink, "TaskContext", SimpleNamespace(get=self._task))
+
+    def _task(self) -> object:
+        return SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: self.attempt)
+
+    def writer(self, **options: str) -> KafkaStreamWriter:
+        given = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
+        return KafkaStreamWriter(parse_sink({**given, "group.id": "airline", **options}), "session", 1)
+
+    def sent(self, **options: str) -> KafkaStreamWriter:
+        """A writer as a task gets it."""
+        sent: KafkaStreamWriter = pickle.loads(pickle.dumps(self.writer(**options)))
+        return sent
+
+    def note(self, tp: TopicPartition, batch: QuietBatch) -> None:
+        self.notes.found[tp] = Committed(batch.batch_id, batch.encode())
+
+    @property
+    def is_open(self) -> bool:
+        return any(known.is_open for known in self.brokers.ids.values())
+
+    @property
+    def output(self) -> dict[TopicPartition, list[bytes]]:
+        return dict(self.brokers.log)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def rows() -> Iterator[pa.RecordBatch]:
+    return iter([ROWS])
+
+
+def test_X1_output_and_offsets_become_visible_together(world: World) -> None:
+    told = world.sent().write(rows())
+    assert (told.written.records, world.brokers.committed) == (2, {})
+    world.writer().commit([told, None], 1)
+    assert world.brokers.committed == {P0: 9, P1: 8}
+    assert world.written == [BatchWritten(FACTS.end)]
+    assert not world.is_open
+
+
+def test_X2_a_batch_that_is_written_is_neither_written_again_nor_begun(world: World) -> None:
+    world.seen = replace(READS, sources=(replace(FACTS, written=RANGES),))
+    told = world.sent().write(rows())
+    assert told == TaskWritten(told.written, None)
+    world.writer().commit([told], 1)
+    assert (world.output, world.brokers.names) == ({}, [])
+
+
+def test_X1_a_second_attempt_of_a_task_does_not_write_into_the_same_transaction(world: World) -> None:
+    writer = world.sent()
+    writer.write(rows())
+    world.attempt = 1
+    with pytest.raises(TransactionFailed, match="Task 0 was tried again"):
+        writer.write(rows())
+    assert len(world.output) == 1
+
+
+def test_without_transactions_a_task_may_be_tried_again(world: World) -> None:
+    writer = world.sent(delivery="at-least-once")
+    world.attempt = 1
+    told = writer.write(rows())
+    world.writer(delivery="at-least-once").commit([told], 1)
+    assert told.transaction is None
+    assert world.output
+    assert "InitProducerId" in world.brokers.names, "a writer has a producer id of its own"
+    assert "EndTxn" not in world.brokers.names
+
+
+def test_X1_tasks_that_share_a_partition_are_rejected_whatever_they_wrote(world: World) -> None:
+    told = world.sent().write(rows())
+    one_record = replace(told, written=replace(told.written, task=1, records=1))
+    with pytest.raises(InvalidOption, match="Several tasks have written to board-"):
+        world.writer().commit([told, one_record], 1)
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+
+
+def test_tasks_of_two_transactions_are_rejected(world: World) -> None:
+    parts = [world.sent().write(rows()) for _ in range(2)]
+    with pytest.raises(TransactionFailed, match="in 2 transactions"):
+        world.writer().commit(parts, 1)
+
+
+def test_a_batch_without_tasks_is_none(world: World) -> None:
+    world.writer().commit([None], 1)
+    assert world.brokers.names == []
+
+
+def test_a_batch_that_failed_is_aborted(world: World) -> None:
+    told = world.sent().write(rows())
+    assert world.is_open
+    world.writer().abort([None, told], 1)
+    assert not world.is_open
+
+
+def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_generation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = world.sent().write(rows())
+    world.brokers.generation = 8
+    looks = iter([CLAIM, CLAIM, replace(CLAIM, generation=8)])
+    monkeypatch.setattr(kafka_sink, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(
+        kafka_sink,
+        "batch_seen",
+        lambda *_, **__: replace(READS, sources=(replace(FACTS, claim=next(looks)),)),
+    )
+    world.writer().commit([told], 1)
+    assert world.brokers.committed == {P0: 9, P1: 8}
+
+
+def test_X3_without_a_newer_generation_nothing_is_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_sink, "_NEXT_GENERATION_S", 0.0)
+    told = world.sent().write(rows())
+    world.brokers.generation = 8
+    with pytest.raises(FencedMember):
+        world.writer().commit([told], 1)
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+
+
+# ---- batches that read nothing ---------------------------------------------------------------------------------------
+
+
+def test_X2_a_no_data_batch_is_noted_in_its_own_transaction(world: World) -> None:
+    world.seen = NO_DATA
+    told = world.sent().write(rows())
+    world.writer().commit([told], 4)
+    ((place, number),) = world.brokers.committed.items()
+    assert (place in (P0, P1), number) == (True, 4)
+    commit = next(r for r in world.brokers.requests if type(r).__name__ == "TxnOffsetCommitRequest")
+    assert commit.group_id == quiet_of("airline")
+    assert QuietBatch.parse(commit.topics[0].partitions[0].committed_metadata) == QUIET
+
+
+def test_X2_a_no_data_batch_that_is_noted_is_not_begun(world: World) -> None:
+    world.seen = NO_DATA
+    world.note(P1, QUIET)
+    told = world.sent().write(rows())
+    assert (told.transaction, world.brokers.names) == (None, [])
+
+
+def test_X2_a_no_data_batch_that_is_noted_while_it_begins_is_not_written(world: World) -> None:
+    """A run that was killed may have committed it a moment ago: beginning shuts that run out, and then the note counts."""
+    world.seen = NO_DATA
+    world.brokers.script["InitProducerId"].append(lambda _: world.note(P0, QUIET))
+    told = world.sent().write(rows())
+    assert told.transaction is None
+    assert (world.output, world.is_open) == ({}, False)
+
+
+def test_X2_a_no_data_batch_that_is_noted_while_it_is_written_is_aborted(world: World) -> None:
+    world.seen = NO_DATA
+    told = world.sent().write(rows())
+    world.note(P0, QUIET)
+    world.writer().commit([told], 4)
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+
+
+def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced(world: World) -> None:
+    world.seen = NO_DATA
+    told = world.sent().write(rows())
+    world.note(P0, replace(QUIET, batch_id=5))
+    with pytest.raises(FencedBatch, match="batch 5"):
+        world.writer().commit([told], 4)
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+
+
+def test_X2_a_no_data_batch_without_output_leaves_nothing(world: World) -> None:
+    world.seen = NO_DATA
+    told = world.sent().write(iter([ROWS.slice(0, 0)]))
+    world.writer().commit([told], 4)
+    assert (world.brokers.committed, world.is_open) == ({}, False)
+
+
+def test_X2_a_no_data_batch_with_output_needs_a_place_for_its_note(world: World) -> None:
+    world.seen = replace(NO_DATA, partitions=())
+    told = world.sent().write(rows())
+    with pytest.raises(FencedBatch, match="2 records of output and has read nothing"):
+        world.writer().commit([told], 4)
+
+
+def test_a_first_look_that_gets_no_answer_does_not_keep_a_batch_from_beginning(world: World) -> None:
+    world.seen = NO_DATA
+    world.notes.errors.append(BrokerUnreachable("an open transaction"))
+    assert world.sent().write(rows()).transaction is not None
+
+
+def test_X2_of_several_notes_of_a_query_the_newest_counts(world: World) -> None:
+    """Which partition has the note changes when partitions are added."""
+    note = QuietNote(world.writer()._options.client, "airline", (P0, P1), QUIET)
+    world.note(P0, replace(QUIET, batch_id=2, fingerprint=1))
+    assert not note.is_there()
+    world.note(P1, QUIET)
+    assert note.is_there()
+    world.note(P0, replace(QUIET, query_id="another", batch_id=9))
+    assert note.is_there(), "each checkpoint has notes of its own"
+    world.note(P0, replace(QUIET, batch_id=9))
+    with pytest.raises(FencedBatch):
+        note.is_there()
+
+
+def test_what_two_tasks_wrote_to_is_found_however_little_it_is() -> None:
+    parts = [
+        output.Written(task, frozenset({TopicPartition("board", 0)}), records) for task, records in ((0, 5), (1, 1))
+    ]
+    assert output.written_twice(parts) == {TopicPartition("board", 0)}
+    assert output.written_twice(reversed(parts)) == {TopicPartition("board", 0)}
