@@ -1,0 +1,313 @@
+"""G13, S4: when a range ends, what is passed over and what is an error, for both ways to fetch; on librdkafka's broker in memory and a script."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka import native, plain_fetcher, range_reader
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.columns import COLUMNS
+from streamgroups_kafka.fetching import ReadSettings, Trouble
+from streamgroups_kafka.plain_fetcher import PlainFetcher
+from streamgroups_kafka.range_reader import read_ranges
+from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, records, trouble
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+SCHEMA = pa.schema(list(COLUMNS.items()))
+OFFSETS = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+HOW = ReadSettings(ClientConfig.from_options({"bootstrap.servers": "broker:9092"}), "readers", timeout_ms=2_000)
+TIME_MS = 1_700_000_000_123
+
+
+# ---- both readers, on a broker in memory -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Producer]:
+    """librdkafka's own broker, in this process: it takes records and gives them out, and that is enough."""
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 0, "bootstrap.servers": ""})
+    with closing(producer):
+        yield producer
+
+
+@pytest.fixture(params=["native", "plain"])
+def how(request: pytest.FixtureRequest, broker: Producer, monkeypatch: pytest.MonkeyPatch) -> ReadSettings:
+    if request.param == "native" and not native.status().available:
+        pytest.skip(native.status().reason)
+    monkeypatch.setenv("STREAMGROUPS_READER", request.param)
+    (node,) = broker.list_topics(timeout=10).brokers.values()
+    config = ClientConfig.from_options({"bootstrap.servers": f"{node.host}:{node.port}"})
+    return ReadSettings(config, "readers", timeout_ms=20_000)
+
+
+@pytest.fixture
+def topic(broker: Producer, request: pytest.FixtureRequest) -> str:
+    """A topic with the rows in its first partition."""
+    name = re.sub(r"\W", "-", request.node.name)
+    produce(broker, name)
+    return name
+
+
+ROWS: list[dict[str, Any]] = [
+    {"key": b"a", "value": b"1", "headers": [("one", b"1"), ("two", None)]},
+    {"key": b"b", "value": b"2", "headers": None},
+    {"key": None, "value": b"3", "headers": [("", b"")]},
+    {"key": b"", "value": None, "headers": None},
+    {"key": b"e", "value": b"", "headers": [("one", b"1")] * 3},
+]
+
+
+def produce(broker: Producer, topic: str) -> None:
+    for i, row in enumerate(ROWS):
+        broker.produce(topic, partition=0, timestamp=TIME_MS + i, **row)
+    assert broker.flush(10) == 0
+
+
+def read(ranges: Sequence[OffsetRange], how: ReadSettings, schema: pa.Schema = SCHEMA) -> pa.Table:
+    table = pa.Table.from_batches(read_ranges(ranges, schema, how), schema)
+    table.validate(full=True)
+    return table
+
+
+def expected(topic: str, offset: int) -> dict[str, Any]:
+    row = ROWS[offset]
+    return {
+        "key": row["key"],
+        "value": row["value"],
+        "topic": topic,
+        "partition": 0,
+        "offset": offset,
+        "timestampType": 0,
+        "headers": [{"key": k, "value": v} for k, v in row["headers"]] if row["headers"] else None,
+    }
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 5), (1, 4), (2, 3)])
+def test_every_column_is_what_was_written(topic: str, how: ReadSettings, first: int, end: int) -> None:
+    table = read([OffsetRange(TopicPartition(topic, 0), first, end)], how)
+    times_us = table.column("timestamp").cast(pa.int64()).to_pylist()
+    assert times_us == [(TIME_MS + i) * 1_000 for i in range(first, end)]
+    assert table.drop_columns(["timestamp"]).to_pylist() == [expected(topic, i) for i in range(first, end)]
+    assert table.column("headers").null_count == sum(ROWS[i]["headers"] is None for i in range(first, end))
+    assert table.column("key").null_count == sum(ROWS[i]["key"] is None for i in range(first, end))
+
+
+def test_ranges_of_one_partition_are_read_one_after_the_other(topic: str, how: ReadSettings) -> None:
+    tp = TopicPartition(topic, 0)
+    table = read([OffsetRange(tp, 3, 5), OffsetRange(tp, 0, 2), OffsetRange(tp, 2, 2)], how, OFFSETS)
+    assert table.column("offset").to_pylist() == [0, 1, 3, 4]
+
+
+def test_an_offset_that_is_not_there_is_data_loss(topic: str, how: ReadSettings) -> None:
+    with pytest.raises(DataLoss, match=r"-0\[7,9\) was to be read, but .*-0 now holds \[0, 5\)"):
+        read([OffsetRange(TopicPartition(topic, 0), 7, 9)], how)
+
+
+# ---- the plain fetcher, by a script ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> ScriptedConsumer:
+    consumer = ScriptedConsumer()
+    monkeypatch.setattr(plain_fetcher, "Consumer", consumer)
+    monkeypatch.setenv("STREAMGROUPS_READER", "plain")
+    return consumer
+
+
+def offsets(consumer: ScriptedConsumer, *ranges: OffsetRange, how: ReadSettings = HOW) -> list[tuple[int, int]]:
+    """What is read, by partition and offset."""
+    rows = read(ranges, how, OFFSETS).to_pylist()
+    assert consumer.closed
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+def test_G13_a_record_after_the_range_ends_it_and_is_not_in_it(consumer: ScriptedConsumer) -> None:
+    """Offsets 3 and 4 are a transaction's markers, or were compacted."""
+    consumer.fetched = deque(records(P0, 0, 1, 2, 5))
+    assert offsets(consumer, OffsetRange(P0, 0, 5)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_G13_the_end_of_the_partition_ends_a_range_only_at_its_end(consumer: ScriptedConsumer) -> None:
+    consumer.fetched = deque([*records(P0, 0), end_of(P0, 1), *records(P0, 1), end_of(P0, 3)])
+    assert offsets(consumer, OffsetRange(P0, 0, 3)) == [(0, 0), (0, 1)]
+
+
+def test_G13_records_of_a_range_that_has_ended_are_no_longer_taken(consumer: ScriptedConsumer) -> None:
+    consumer.fetched = deque([*records(P0, 0, 1, 2), *records(P1, 4), *records(P0, 3)])
+    assert offsets(consumer, OffsetRange(P0, 0, 2), OffsetRange(P1, 4, 5)) == [(0, 0), (0, 1), (1, 4)]
+    assert consumer.paused == {P0}
+
+
+def test_what_no_range_is_of_is_passed_over(consumer: ScriptedConsumer) -> None:
+    consumer.fetched = deque([*records(TopicPartition("gates", 0), 0), *records(P0, 0)])
+    assert offsets(consumer, OffsetRange(P0, 0, 1)) == [(0, 0)]
+
+
+def test_a_large_batch_is_given_out_in_parts(consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_fetcher, "_BATCH_RECORDS", 2)
+    monkeypatch.setattr(plain_fetcher, "_CHUNK", 1)
+    consumer.fetched = deque(records(P0, *range(5)))
+    sizes = [batch.num_rows for batch in read_ranges([OffsetRange(P0, 0, 5)], OFFSETS, HOW)]
+    assert sizes == [2, 2, 1]
+
+
+# ---- errors and silence, for any fetcher -----------------------------------------------------------------------------
+
+
+class Fetched:
+    """A fetcher that follows a script: each step says what went wrong, and whether there was progress."""
+
+    def __init__(self, *steps: tuple[bool, Sequence[Trouble]], bounds: tuple[int, int] = (0, 5)) -> None:
+        self.steps, self._bounds = deque(steps), bounds
+        self.ranges: dict[TopicPartition, OffsetRange] = {}
+        self.went_on: list[tuple[TopicPartition, int]] = []
+        self.closed = False
+        self.__name__ = "Fetched"
+
+    def __call__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Fetched:
+        self.ranges, self._schema = {r.topic_partition: r for r in ranges}, schema
+        return self
+
+    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+        if self.steps:
+            return self.steps.popleft()
+        self.ranges.clear()
+        return True, ()
+
+    def full(self) -> bool:
+        return False
+
+    def take(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
+
+    def n_open(self) -> int:
+        return len(self.ranges)
+
+    def remaining(self) -> Sequence[OffsetRange]:
+        return list(self.ranges.values())
+
+    def end(self, topic_partition: TopicPartition) -> None:
+        del self.ranges[topic_partition]
+
+    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        self.went_on.append((topic_partition, next_offset))
+
+    def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        return self._bounds
+
+    def close(self) -> None:
+        self.closed = True
+
+
+GONE = (False, [(P0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))])
+
+
+@pytest.fixture
+def go(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fetched]:
+    def run(fetcher: Fetched, *ranges: OffsetRange, fail: bool = True, timeout_ms: int = 2_000) -> Fetched:
+        monkeypatch.setattr(range_reader, "reader", lambda _: fetcher)
+        how = ReadSettings(HOW.client, "readers", fail_on_data_loss=fail, timeout_ms=timeout_ms)
+        try:
+            list(read_ranges(ranges, OFFSETS, how))
+        finally:
+            assert fetcher.closed
+        return fetcher
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "bounds"),
+    [(5, 9, (0, 5)), (7, 9, (0, 5)), (0, 3, (4, 9)), (0, 4, (4, 9)), (0, 9, (4, 9))],
+    ids=["at the end", "after the end", "all gone", "all gone to its end", "the first part is gone"],
+)
+def test_S4_what_is_gone_is_data_loss(
+    go: Callable[..., Fetched], first: int, end: int, bounds: tuple[int, int]
+) -> None:
+    with pytest.raises(DataLoss, match="flights-0 now holds"):
+        go(Fetched(GONE, GONE, GONE, bounds=bounds), OffsetRange(P0, first, end))
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "bounds", "went_on"),
+    [(5, 9, (0, 5), []), (0, 3, (4, 9), []), (0, 9, (4, 9), [(P0, 4)])],
+    ids=["at the end", "all gone", "the first part is gone"],
+)
+def test_S4_what_is_gone_is_passed_over_if_the_user_says_so(
+    go: Callable[..., Fetched],
+    caplog: pytest.LogCaptureFixture,
+    first: int,
+    end: int,
+    bounds: tuple[int, int],
+    went_on: list[tuple[TopicPartition, int]],
+) -> None:
+    assert go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False).went_on == went_on
+    assert "What is missing is passed over" in caplog.text
+
+
+def test_S4_what_a_former_leader_has_not_got_is_asked_for_again(go: Callable[..., Fetched]) -> None:
+    assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
+
+
+def test_what_is_said_of_a_range_that_has_ended_does_not_matter(go: Callable[..., Fetched]) -> None:
+    go(Fetched((True, [(P1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))])), OffsetRange(P0, 0, 5))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAuthorized), (KafkaError.UNKNOWN_TOPIC_OR_PART, UnknownTopic)],
+)
+def test_what_will_not_pass_is_an_error_at_once(
+    go: Callable[..., Fetched], code: int, error: type[StreamGroupsError]
+) -> None:
+    with pytest.raises(error, match="flights"):
+        go(Fetched((False, [(P0, KafkaError(code))])), OffsetRange(P0, 0, 5))
+
+
+def test_a_login_that_is_rejected_ends_the_reading_when_nothing_comes(go: Callable[..., Fetched]) -> None:
+    refused = (False, [(None, KafkaError(KafkaError._AUTHENTICATION))])
+    with pytest.raises(NotAuthorized):
+        go(Fetched(refused, (False, ())), OffsetRange(P0, 0, 5))
+
+
+def test_a_broker_that_repeats_one_error_makes_no_progress(go: Callable[..., Fetched]) -> None:
+    away = (False, [(None, KafkaError(KafkaError._TRANSPORT, "connection refused"))])
+    with pytest.raises(ReadTimedOut, match=r"flights-0 \(to 5\).*connection refused"):
+        go(Fetched(*[away] * 3), OffsetRange(P0, 0, 5), timeout_ms=-1)
+
+
+def test_a_client_that_cannot_be_made_is_told_in_our_words(go: Callable[..., Fetched]) -> None:
+    def cannot(*_: object) -> Fetched:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such setting"))
+
+    fetcher = Fetched()
+    fetcher.closed = True
+    fetcher.__class__ = type("Cannot", (Fetched,), {"__call__": cannot})
+    with pytest.raises(StreamGroupsError, match="no such setting"):
+        go(fetcher, OffsetRange(P0, 0, 5))
+
+
+def test_an_error_of_the_client_reaches_the_reading(consumer: ScriptedConsumer) -> None:
+    fetcher = PlainFetcher([OffsetRange(P0, 0, 5)], OFFSETS, HOW)
+    consumer.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    consumer.fetched = deque([trouble(P0, KafkaError.NOT_LEADER_FOR_PARTITION), Message(P1, 3)])
+    _, troubles = fetcher.fill()
+    assert [(tp, error.code()) for tp, error in troubles] == [
+        (None, KafkaError._ALL_BROKERS_DOWN),
+        (P0, KafkaError.NOT_LEADER_FOR_PARTITION),
+    ]
+    consumer.bounds[P0] = (2, 9)
+    assert fetcher.bounds(P0) == (2, 9)
+    fetcher.go_on_at(P0, 2)
+    assert fetcher.remaining() == [OffsetRange(P0, 2, 5)]
+    assert consumer.assigned == {P0: 2}
