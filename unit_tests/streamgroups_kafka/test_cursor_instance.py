@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -17,6 +18,8 @@ from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.cursors.tokens import GroupCursor
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Batch
+from streamgroups_kafka.cursor_member import CursorMember
 from streamgroups_kafka.cursor_session import InstanceSession, Outside
 from streamgroups_kafka.orders import OrderBook
 
@@ -122,6 +125,48 @@ def test_G4_a_request_that_failed_can_be_made_again(new_world: Callable[..., Wor
         a.get(cursor, 10)
     world.cluster.reachable = True
     assert offsets(first) + offsets(a.get(cursor, 10)[0]) == list(range(20))
+
+
+def test_G6_an_instance_that_is_being_answered_does_not_say_that_it_is_gone(new_world: Callable[..., World]) -> None:
+    """What it says of itself must never be over too early: others take it for gone then (G9)."""
+    world = new_world()
+    world.cluster.produce(P0, 5)
+    a = world.join("a")
+
+    class SlowRecords(FakeRecords):
+        """A broker that takes longer than the instance may be silent."""
+
+        def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+            world.clock.advance(TIMEOUT_MS + 10_000)
+            return super().read(positions, limit)
+
+    a._outside = replace(a._outside, records=SlowRecords(world.cluster))
+    a.get(a.identity, 10)
+    until_ms = world.orders.notes(GROUP, [P0])[P0].until_ms
+    assert until_ms is not None
+    assert until_ms >= world.clock() + TIMEOUT_MS
+
+
+def test_G8_an_answer_to_an_earlier_commit_is_none_to_a_later_one(new_world: Callable[..., World]) -> None:
+    """A group that is moved twice to the same place has been moved when the second commit is accepted."""
+    world = new_world()
+    member = CursorMember(
+        lambda record: FakeMember(
+            world.group,
+            "a",
+            topics=lambda: ["flights"],
+            first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+            record=record,
+        ),
+        commit_timeout_ms=50,
+    )
+    member.join(1_000)
+    world.group.settle()
+    assert member.move({P0: 0}, note="", order_id="") == {P0}
+    world.group.rebalancing = True
+    with pytest.raises(BrokerUnreachable, match="flights-0"):
+        member.move({P0: 0}, note="", order_id="")
+    member.close()
 
 
 def test_G4_a_commit_that_is_not_answered_in_time_is_waited_for_again(new_world: Callable[..., World]) -> None:

@@ -240,8 +240,8 @@ def test_S4_what_is_gone_is_data_loss(
 
 @pytest.mark.parametrize(
     ("first", "end", "bounds", "went_on"),
-    [(5, 9, (0, 5), []), (0, 3, (4, 9), []), (0, 9, (4, 9), [(P0, 4)])],
-    ids=["at the end", "all gone", "the first part is gone"],
+    [(5, 9, (0, 5), []), (0, 3, (4, 9), []), (0, 4, (4, 9), []), (0, 9, (4, 9), [(P0, 4)])],
+    ids=["at the end", "all gone", "all gone to its end", "the first part is gone"],
 )
 def test_S4_what_is_gone_is_passed_over_if_the_user_says_so(
     go: Callable[..., Fetched],

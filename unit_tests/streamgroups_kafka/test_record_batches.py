@@ -57,6 +57,16 @@ def test_both_encoders_make_the_same_and_kafka_python_reads_it(
         next_sequences[one.partition] = (sequence + one.n_records) % 2**31
 
 
+def test_X2_sequences_of_the_next_batches_begin_again_at_zero(using: str) -> None:
+    """Kafka's sequence numbers are 31 bits; the last one before 0 is 2^31 - 1."""
+    rows = one_column(["x"] * 4)
+    most = len(encode(rows.slice(0, 1), BatchSettings(), topic="t", now_ms=0)[0].data)
+    who = ProducerIdentity(7, 0, transactional=True)
+    made = encode(rows, BatchSettings(most), topic="t", now_ms=0, producer=who, next_sequences={0: 2**31 - 2})
+    assert [one.base_sequence for one in made] == [2**31 - 2, 2**31 - 1, 0, 1]
+    assert [header.base_sequence for one in made for header in kafka_batches(one.data)] == [2**31 - 2, 2**31 - 1, 0, 1]
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_of_any_unit(using: str, unit: str) -> None:
     times = pa.array([3, None], pa.timestamp("s")).cast(pa.timestamp(unit))

@@ -160,6 +160,14 @@ class TestTriggers:
             run.finish()
         assert run.plan() is None
 
+    def test_availableNow_does_not_end_because_the_log_was_read_in_vain_a_moment_ago(self, world: World) -> None:
+        run = Run(world, "alice", TWO_A_TIME).start()
+        assert run.plan() is None
+        world.produce(1)
+        assert run.plan() is None, "too soon: a query without a limit asks again"
+        run.source.run_until_now()
+        assert run.plan(), "one with a limit would end"
+
     def test_availableNow_does_not_wait_for_minOffsetsPerTrigger(self, world: World) -> None:
         world.produce(30)
         run = Run(world, "alice", Settings(limits=Limits(max_offsets=20, min_offsets=20))).start(until_now=True)
@@ -307,6 +315,18 @@ class TestStarting:
         world.produce(0, 0, 4)
         world.group.settle()
         assert run.batch() == ["flights-2[0,4)"]
+
+    def test_G2_a_query_that_has_read_does_not_start_anew_because_its_group_is_gone(self, world: World) -> None:
+        """Its checkpoint knows what it has read; what was added meanwhile is read from its oldest record."""
+        run = Run(world, "alice", Settings(starting=Positions(Latest()), on_restart=OnRestart.CHECKPOINT)).start()
+        world.produce(2, 2)
+        assert run.batch()
+        run.source.stop()
+        world.cluster.forget("airline")
+        world.cluster.add_partitions("flights", 3)
+        world.produce(1, 1, 4)
+        again = run.again().start()
+        assert again.batch() == ["flights-0[2,3)", "flights-1[2,3)", "flights-2[0,4)"]
 
     def test_G2_where_a_new_group_starts_is_committed_at_once(self, world: World) -> None:
         world.produce(5, 5)

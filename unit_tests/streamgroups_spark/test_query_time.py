@@ -8,9 +8,13 @@ from streamgroups.batches.admission import Limits
 from streamgroups.errors import BrokerUnreachable, InvalidOption
 from streamgroups.event_time.generation import Generation, Records
 from streamgroups.event_time.noted import group_time
+from streamgroups.event_time.seen import Seen
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.board import times_of
+from streamgroups.groups.membership import InFlight, Membership, Owned
+from streamgroups.partitions import OffsetRange
+from streamgroups_spark.query_time import QueryTime
 from streamgroups_spark.time_facts import TimeQuestion
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -60,6 +64,22 @@ class TestWhileItRuns:
         run.finish()
         run.batch()
         assert watermark(run) == At(300)
+
+    def test_W2_only_a_batch_that_is_finished_counts(self) -> None:
+        """Spark plans the next batch before it says that the one before is done."""
+        asked: list[tuple[OffsetRange, ...]] = []
+
+        def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
+            asked.append(ranges)
+            return [Seen(tp(0), 0, 1, 900)]
+
+        time = QueryTime("alice", "airline", AS_READ, seen, None, None, lambda: 0)
+        ranges = (OffsetRange(tp(0), 0, 1),)
+        membership = Membership().assign({tp(0): Owned(0)}).plan(InFlight(2, ranges))
+        time.finished(membership, 1)
+        assert asked == []
+        time.finished(membership, 2)
+        assert asked == [ranges]
 
     def test_O3_who_watches_the_group_sees_what_holds_time_back(self, world: World) -> None:
         run = Run(world, "alice", time=IDLE).start()

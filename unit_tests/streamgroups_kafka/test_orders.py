@@ -1,0 +1,51 @@
+"""G8, S6: what is left for the members of a group that is moved while they read, and what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.errors import GroupRefused
+from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster
+from streamgroups.groups.board import board_of, resets_of
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.orders import OrderBook
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights", 2)
+    return cluster
+
+
+@pytest.fixture
+def book(cluster: FakeCluster) -> OrderBook:
+    return OrderBook(FakeBoard(cluster), FakeClock(0))
+
+
+def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_written(
+    cluster: FakeCluster, book: OrderBook
+) -> None:
+    """Each partition's request names all topics of the step; a broker stores 4,096 bytes beside an offset."""
+    topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
+    where = {TopicPartition(topic, 0): 0 for topic in topics}
+    with pytest.raises(GroupRefused, match="100 topics are too many to move in one step"):
+        book.give("airline", where, topics)
+    assert cluster.committed(resets_of("airline"), where) == {}
+    assert cluster.committed(board_of("airline"), where) == {}
+
+
+def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: OrderBook) -> None:
+    counts = {"flights": 2}
+    book.give("airline", {P0: 5}, counts)
+    number = book.give("airline", {P1: 7}, counts)
+    waiting = book.waiting("airline", [P0, P1])
+    assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
+
+
+def test_G8_what_was_cancelled_is_not_waited_for(book: OrderBook) -> None:
+    book.give("airline", {P0: 5}, {"flights": 2})
+    book.cancel("airline", [P0, P1])
+    assert book.waiting("airline", [P0, P1]) == {}

@@ -1,0 +1,175 @@
+"""X2, X3: what a sink with a ledger of its own does with a batch on the driver, on a ledger in memory and without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.errors import FencedBatch, LedgerConflict
+from streamgroups.fakes import FakeLedger
+from streamgroups.groups.joining import MembershipMode
+from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark import ledger_sink
+from streamgroups_spark.batch_facts import BatchFacts
+from streamgroups_spark.batch_seen import SeenBatch
+from streamgroups_spark.ledger_sink import LedgerStreamWriter, TaskStaged
+
+P0 = TopicPartition("flights", 0)
+RANGES = (OffsetRange(P0, 5, 9),)
+FACTS = BatchFacts(
+    end={"n": 1},
+    group_id="airline",
+    member="one",
+    ranges=RANGES,
+    held=RANGES,
+    written=(),
+    claim=None,
+    mode=MembershipMode.EXCLUSIVE,
+    joins=True,
+)
+READS = SeenBatch((FACTS,), 1)
+QUIET = QuietBatch("5f2c", 4, 99)
+NO_DATA = SeenBatch((), 4, QUIET, (P0,))
+ROWS = pa.record_batch({"value": ["a", "b"]})
+
+
+class Sink:
+    """Stages in memory. What it has is the class's, as that of a real sink is in a database: a sink itself is pickled."""
+
+    ledger: ClassVar[FakeLedger[Any]]
+    begun: ClassVar[list[str]]
+    discarded: ClassVar[list[str]]
+    conflicts: ClassVar[int]
+
+    def begin(self, schema: pa.Schema, token: str) -> str:
+        self.begun.append(token)
+        return token
+
+    def write(self, stage: str, records: Iterator[pa.RecordBatch], attempt: int) -> list[str]:
+        return [value for batch in records for value in batch.column("value").to_pylist()]
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[FakeLedger[Any]]:
+        assert group_id == "airline"
+        if Sink.conflicts:
+            Sink.conflicts -= 1
+            raise LedgerConflict("another was faster", remedy="again")
+        yield self.ledger
+
+    def discard(self, stage: str) -> None:
+        self.discarded.append(stage)
+
+
+class World:
+    """A query whose sink is run by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        Sink.ledger, Sink.begun, Sink.discarded, Sink.conflicts = FakeLedger(), [], [], 0
+        self.seen = READS
+        self.stand({P0: 5})
+        context = SimpleNamespace(taskAttemptId=lambda: 1)
+        monkeypatch.setattr(ledger_sink, "batch_seen", lambda *_: self.seen)
+        monkeypatch.setattr(ledger_sink, "task_begins", lambda: None)
+        monkeypatch.setattr(ledger_sink, "TaskContext", SimpleNamespace(get=lambda: context))
+
+    def stand(self, positions: dict[TopicPartition, int]) -> None:
+        with Sink.ledger.transaction() as transaction:
+            transaction.positions(positions.keys())
+            transaction.advance(positions)
+
+    def writer(self) -> LedgerStreamWriter:
+        return LedgerStreamWriter(Sink(), ROWS.schema, "checkpoint", "session", "airline")
+
+    def sent(self) -> LedgerStreamWriter:
+        """A writer as a task gets it."""
+        sent: LedgerStreamWriter = pickle.loads(pickle.dumps(self.writer()))
+        return sent
+
+    def run(self, batch_id: int = 1) -> Sequence[TaskStaged]:
+        told = [self.sent().write(iter([ROWS]))]
+        self.writer().commit(told, batch_id)
+        return told
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_X2_output_and_positions_change_together_and_the_stage_goes(world: World) -> None:
+    (told,) = world.run()
+    assert Sink.ledger.written == [[["a", "b"]]]
+    assert Sink.ledger.positions([P0]) == {P0: 9}
+    assert Sink.discarded == [told.stage] == Sink.begun
+
+
+def test_X2_a_batch_that_runs_again_writes_nothing(world: World) -> None:
+    world.run()
+    world.run()
+    assert Sink.ledger.written == [[["a", "b"]]]
+
+
+def test_X2_a_batch_that_the_source_knows_to_be_written_is_not_staged(world: World) -> None:
+    world.seen = SeenBatch((replace(FACTS, written=RANGES),), 1)
+    (told,) = world.run()
+    assert (told.stage, told.records, Sink.begun) == (None, 0, [])
+
+
+def test_X2_a_no_data_batch_is_noted_in_the_ledger_and_neither_staged_nor_written_again(world: World) -> None:
+    world.seen = NO_DATA
+    world.run(4)
+    assert Sink.ledger.positions(QUIET.positions) == QUIET.positions
+    assert len(Sink.begun) == 1
+    (told,) = world.run(4)
+    assert told.stage is None
+    assert len(Sink.begun) == 1, "nothing is staged that is written already"
+    assert Sink.ledger.written == [[["a", "b"]]]
+
+
+def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_it_is_staged(world: World) -> None:
+    world.seen = NO_DATA
+    world.stand(QuietBatch("5f2c", 5, 1).positions)
+    with pytest.raises(FencedBatch, match="batch 5"):
+        world.sent()
+    assert Sink.begun == []
+
+
+def test_X3_a_batch_of_which_the_ledger_stands_elsewhere_is_fenced(world: World) -> None:
+    world.stand({P0: 7})
+    with pytest.raises(FencedBatch, match="flights-0"):
+        world.run()
+    assert Sink.ledger.written == []
+
+
+def test_a_batch_without_records_moves_the_positions(world: World) -> None:
+    told = world.sent().write(iter([ROWS.slice(0, 0)]))
+    world.writer().commit([told, None], 1)
+    assert (Sink.ledger.written, Sink.ledger.positions([P0])) == ([], {P0: 9})
+
+
+def test_a_batch_without_tasks_moves_nothing(world: World) -> None:
+    world.writer().commit([None], 1)
+    assert Sink.ledger.positions([P0]) == {P0: 5}
+
+
+def test_X2_a_commit_that_another_was_faster_than_is_made_again(world: World) -> None:
+    told = [world.sent().write(iter([ROWS]))]
+    Sink.conflicts = 2
+    world.writer().commit(told, 1)
+    assert Sink.ledger.positions([P0]) == {P0: 9}
+
+
+def test_a_batch_that_failed_leaves_no_stage(world: World) -> None:
+    told = world.sent().write(iter([ROWS]))
+    world.writer().abort([None, told], 1)
+    world.writer().abort([None], 1)
+    assert Sink.discarded == [told.stage]
+    assert Sink.ledger.written == []
