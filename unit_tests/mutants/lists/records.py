@@ -23,7 +23,6 @@ MUTANTS = (
         "if wanted.next_offset < oldest < wanted.end_offset:",
         "if wanted.next_offset < oldest <= wanted.end_offset:",
         "a gap that reaches to the end of the range",
-        equivalent="a range of which the rest is gone ends here, or reads nothing from its end on: the same records",
     ),
     Mutant(
         "P3",
