@@ -33,11 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if the score is high enough, 1 if it is not, 2 if the list or the project cannot be used.
     """
     options = _parser().parse_args(arguments)
-    mutants = [m for m in MUTANTS if _is_wanted(m, options.ids, options.area)]
+    mutants = tuple(m for m in MUTANTS if _is_wanted(m, options.ids, options.area))
     if options.list:
         print(*(f"{m.id:<4} {m.area:<15} {m.file}: {m.breaks}" for m in mutants), sep="\n")
         return _PASSED
-    if wrong := check(MUTANTS, ROOT) + _unknown(options.ids, options.area):
+    if wrong := check(mutants, ROOT) + _unknown(options.ids, options.area):
         print(*wrong, sep="\n", file=sys.stderr)
         return _UNUSABLE
     file = ResultFile(options.results, fingerprint(ROOT))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, InvalidOption, TransactionFailed
 from streamgroups.groups.board import quiet_of
@@ -91,7 +91,7 @@ class World:
 
     def sent(self, **options: str) -> KafkaStreamWriter:
         """A writer as a task gets it."""
-        sent: KafkaStreamWriter = pickle.loads(pickle.dumps(self.writer(**options)))
+        sent: KafkaStreamWriter = cloudpickle.loads(cloudpickle.dumps(self.writer(**options)))
         return sent
 
     def note(self, tp: TopicPartition, batch: QuietBatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from streamgroups.errors import FencedBatch, LedgerConflict
 from streamgroups.fakes import FakeLedger
@@ -72,7 +72,7 @@ class World:
     """A query whose sink is run by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        Sink.ledger, Sink.begun, Sink.discarded, Sink.conflicts = FakeLedger(), [], [], 0
+        Sink.ledger, Sink.begun, Sink.discarded, Sink.conflicts = FakeLedger("airline"), [], [], 0
         self.seen = READS
         self.stand({P0: 5})
         context = SimpleNamespace(taskAttemptId=lambda: 1)
@@ -86,11 +86,11 @@ class World:
             transaction.advance(positions)
 
     def writer(self) -> LedgerStreamWriter:
-        return LedgerStreamWriter(Sink(), ROWS.schema, "checkpoint", "session", "airline")
+        return LedgerStreamWriter(Sink(), ROWS.schema, "checkpoint", "session", ("airline",))
 
     def sent(self) -> LedgerStreamWriter:
         """A writer as a task gets it."""
-        sent: LedgerStreamWriter = pickle.loads(pickle.dumps(self.writer()))
+        sent: LedgerStreamWriter = cloudpickle.loads(cloudpickle.dumps(self.writer()))
         return sent
 
     def run(self, batch_id: int = 1) -> Sequence[TaskStaged]:

@@ -188,7 +188,7 @@ MUTANTS = (
         "X6",
         "handover",
         "streamgroups/fakes/group.py",
-        "any(c.metadata == EXCLUSIVE_MARK for c in committed.values())",
+        "any(c.metadata.startswith(EXCLUSIVE_MARK) for c in committed.values())",
         "False",
         "the fake never shows that a group is held exclusively",
     ),
@@ -291,9 +291,9 @@ MUTANTS = (
     Mutant(
         "V1",
         "reset-requests",
-        _GROUPS + "board.py",
-        "if ready[order.id] == order.count})",
-        "if ready[order.id] >= 1})",
+        "streamgroups/groups/board.py",
+        " if not late[order.id]}",
+        "}",
         "a reset is applied before all members have paused",
     ),
     Mutant(

@@ -68,9 +68,9 @@ MUTANTS = (
     Mutant(
         "L8",
         "ledgers",
-        _LEDGERS + "taking_over.py",
-        "again.append(OffsetRange(r.topic_partition, position, r.end_offset))",
-        "again.append(r)",
+        "streamgroups/batches/resuming.py",
+        "return OffsetRange(r.topic_partition, next_offset, r.end_offset)",
+        "return r",
         "a range that is written in part is replayed from its start",
     ),
     Mutant(

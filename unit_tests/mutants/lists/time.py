@@ -91,9 +91,9 @@ MUTANTS = (
     Mutant(
         "E11",
         "event-time",
-        _TIME + "seen.py",
-        "None if noted_at > next_offset else",
-        "None if noted_at >= next_offset else",
+        "streamgroups/event_time/seen.py",
+        "noted_at > next_offset:",
+        "noted_at >= next_offset:",
         "a metadata entry at exactly the position is dropped",
     ),
     Mutant(
