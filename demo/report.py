@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from rich import markup
 from rich.console import Console
 from rich.table import Table
 
@@ -53,7 +54,7 @@ def show(console: Console, findings: Sequence[Finding], arrived: Arrived, names:
     console.print("", table, "")
     for finding in findings:
         sign = "[green]✓[/green]" if finding.good else "[bold red]✗[/bold red]"
-        console.print(f"{sign} {escape(finding.text)}", highlight=False, soft_wrap=True)
+        console.print(f"{sign} {markup.escape(finding.text)}", highlight=False, soft_wrap=True)
 
 
 def html(outcome: Outcome, findings: Sequence[Finding], arrived: Arrived, names: Mapping[str, str]) -> str:

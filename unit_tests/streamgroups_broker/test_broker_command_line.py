@@ -49,6 +49,34 @@ def test_a_malformed_option_is_one_line_and_exit_code_2(
     )
 
 
+def test_what_start_is_given_reaches_the_broker_in_the_background(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: Path
+) -> None:
+    called: list[tuple[list[str], Path, float]] = []
+
+    def launch(command: list[str], state: Path, timeout_s: float) -> background.Running:
+        called.append((command, state, timeout_s))
+        return background.Running(1, "127.0.0.1:9092", "/", "id", "4.0.0", 1)
+
+    monkeypatch.setattr(background, "launch", launch)
+    given = ["--kafka-version", "4.0.0", "--nodes", "2", "--port", "0", "--property", "a=b"]
+    assert run(monkeypatch, "broker", "start", *given, "--timeout-s", "7.5") == 0
+    ((command, where, timeout_s),) = called
+    assert (where, timeout_s) == (state, 7.5)
+    arguments = command[command.index("broker") :]
+    assert arguments[:2] == ["broker", "run"]
+    pairs = dict(zip(arguments[2::2], arguments[3::2], strict=True))
+    wanted = {"--kafka-version": "4.0.0", "--nodes": "2", "--port": "0", "--property": "a=b"}
+    assert pairs == {**wanted, "--record-in": str(state)}
+
+
+def test_a_release_that_cannot_be_embedded_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "broker", "run", "--kafka-version", "3.9.1") == 2
+    assert "3.9.1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "wrong", [["broker", "run", "--nodes", "4"], ["broker", "fly"], ["broker", "run", "--port", "x"]]
 )

@@ -246,6 +246,22 @@ def test_export_and_import_are_each_others_inverse(board: CommandLine, tmp_path:
     assert untouched(board)
 
 
+def test_the_format_of_an_export_is_that_of_its_file_unless_another_is_named(
+    board: CommandLine, tmp_path: Path
+) -> None:
+    def lists(text: str) -> list[tuple[int, int]]:
+        ((_, offsets),) = ((g["group"], g["partitions"]) for g in json.loads(text)["groups"])
+        return [(o["partition"], o["offset"]) for o in offsets]
+
+    said = board("groups", "export", "board", "--format", "json").out
+    assert lists(said) == [(0, 4), (1, 6)]
+    board("groups", "export", "board", "--file", str(tmp_path / "a.json"), "--format", "csv")
+    assert (tmp_path / "a.json").read_text() == "flights,0,4\nflights,1,6\n"
+    board("groups", "export", "board", "--file", str(tmp_path / "b.csv"), "--format", "json")
+    assert lists((tmp_path / "b.csv").read_text()) == lists(said)
+    assert board("groups", "export", "board", "--format", "yaml").code == 2
+
+
 def test_a_group_can_be_copied(board: CommandLine, tmp_path: Path) -> None:
     file = str(tmp_path / "offsets.json")
     board("groups", "export", "board", "--file", file)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streamgroups.cli.groups import describing
 from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -72,6 +73,22 @@ def test_json_yaml_and_csv_say_the_same(board: CommandLine) -> None:
     assert [(r["group"], r["topic"], r["partition"], r["lag"]) for r in rows] == [
         (g, p["topic"], str(p["partition"]), "" if p["lag"] is None else str(p["lag"])) for g, p in flat
     ]
+
+
+def test_O3_lag_in_time_is_looked_up_on_request(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(*arguments: str) -> tuple[list[object], str]:
+        result = board("groups", "describe", "stopped", "-o", "json", *arguments)
+        (group,) = json.loads(result.out)["groups"]
+        return [p["time_lag_ms"] for p in group["partitions"] if p["lag"]], result.err
+
+    assert times() == ([600_000, 600_000], "")
+    assert times("--no-time-lag") == ([None, None], "")
+    monkeypatch.setattr(describing, "READS_UNASKED", 1)
+    assert times() == (
+        [None, None],
+        "Lag in time was not looked up: too many records to read. --time-lag reads them.\n",
+    )
+    assert times("--time-lag") == ([600_000, 600_000], "")
 
 
 def test_lists_can_be_narrowed(board: CommandLine) -> None:

@@ -74,6 +74,19 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_group_partitions", "unknown"] == 3
     assert samples["streamgroups_requests_total", ""] == 7
     assert samples["streamgroups_last_look_timestamp_seconds", ""] == 1_000
+    assert (samples["streamgroups_looks_total", ""], samples["streamgroups_look_failures_total", ""]) == (1, 0)
+
+
+def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter([10.0, 12.5, 20.0, 20.25])
+    monkeypatch.setattr("streamgroups.exporting.time.monotonic", lambda: next(times_s))
+    exporter.looks.refresh()
+    assert exporter.scrape()["streamgroups_look_duration_seconds", ""] == 2.5
+    exporter.cluster.reachable = False
+    exporter.looks.refresh()
+    samples = exporter.scrape()
+    assert samples["streamgroups_look_duration_seconds", ""] == 0.25
+    assert (samples["streamgroups_looks_total", ""], samples["streamgroups_look_failures_total", ""]) == (2, 1)
 
 
 def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 import streamgroups as sg
+from streamgroups.batches.progress import read_time_ms
 from streamgroups.cli.metrics import dashboard_json
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
@@ -29,6 +30,10 @@ from streamgroups.partitions import TopicPartition
 from streamgroups_spark import metrics_listener
 from streamgroups_spark.cluster_looks import Connection
 from unit_tests.streamgroups.test_progress import EVENTS
+
+#: The three batches that test_O3_a_query_that_reads is told of.
+BOARD = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "flight-board"][:3]
+LAST, TOOK_MS = BOARD[-1], [progress["batchDuration"] for progress in BOARD]
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 
@@ -93,7 +98,24 @@ def test_O3_a_query_that_reads() -> None:
     assert samples["query_batch_duration_seconds", ("flight-board",)] == 2.393
     assert samples["query_phase_duration_seconds", ("addBatch", "flight-board")] == 1.28
     assert samples["query_trigger_timestamp_seconds", ("flight-board",)] == 1_795_280_726.414
+    assert samples["query_input_rows_per_second", ("flight-board",)] == pytest.approx(LAST["inputRowsPerSecond"])
+    assert samples["query_processed_rows_per_second", ("flight-board",)] == pytest.approx(
+        LAST["processedRowsPerSecond"]
+    )
+    assert samples["query_batch_seconds_total", ("flight-board",)] == pytest.approx(sum(TOOK_MS) / 1000)
     assert samples["query_event_errors_total", ()] == 0
+
+
+def test_O3_a_query_with_state_and_event_time() -> None:
+    told = Told()
+    told.tell_of("windows", 3)
+    samples = told.scrape()
+    second = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "windows"][1]
+    (state,) = second["stateOperators"]
+    assert samples["query_state_rows", ("windows",)] == state["numRowsTotal"] > 0
+    assert samples["query_state_memory_bytes", ("windows",)] == state["memoryUsedBytes"] > 0
+    time_s = read_time_ms(second["eventTime"]["watermark"]) / 1000
+    assert samples["query_watermark_timestamp_seconds", ("windows",)] == time_s > 0
 
 
 def test_O3_a_query_that_has_read_everything() -> None:
