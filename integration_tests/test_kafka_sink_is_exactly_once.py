@@ -45,7 +45,8 @@ class Query:
             "group.id": self.group,
             "startingPosition": "TRIM_HORIZON",
             "maxOffsetsPerTrigger": "150",
-            "kafka.session.timeout.ms": "6000",
+            # Under the other protocol the broker decides it.
+            **({} if "kafka.group.protocol" in options else {"kafka.session.timeout.ms": "6000"}),
         }
         return self.spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
 
@@ -91,9 +92,11 @@ def forget_last_commit_of(checkpoint: Path) -> None:
 ALL = Counter(map(str, range(N)))
 
 
-def test_X2_output_and_offsets_of_several_batches(query: Query, new_topic: Callable[..., str]) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_X2_output_and_offsets_of_several_batches(query: Query, new_topic: Callable[..., str], protocol: str) -> None:
     board = new_topic(3)
-    assert run(query.exactly_once(query.source().select("key", "value"), board)) >= 3
+    source = query.source(**{"kafka.group.protocol": protocol})
+    assert run(query.exactly_once(source.select("key", "value"), board)) >= 3
     assert values(query.bootstrap, board) == ALL
     assert committed(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
 

@@ -50,6 +50,7 @@ class Board:
     ) -> None:
         self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
         self.checkpoint, self.sink = checkpoint, sink
+        self.protocol = "classic"
 
     def numbers(self, **options: str) -> DataFrame:
         usual = {
@@ -58,6 +59,7 @@ class Board:
             "group.id": self.group,
             "startingPosition": "TRIM_HORIZON",
             "maxOffsetsPerTrigger": "120",
+            "kafka.group.protocol": self.protocol,
         }
         source = self.spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
         return source.select(F.col("key").cast("string").cast("int").alias("number"))
@@ -103,6 +105,8 @@ def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: 
 
 
 def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack) -> None:
+    """Under the broker's own protocol; the others are under the classic one."""
+    board.protocol = "consumer"
     board.run()
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
     broken = board.numbers().select(

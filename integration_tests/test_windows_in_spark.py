@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ class Stream:
     """A topic of one partition, whose records have a key and an event time; and a query on it."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
-        self._spark, self._checkpoint = spark, checkpoint
+        self._spark, self.checkpoint = spark, checkpoint
         self._topic, self._sent = topic, 0
         self._options = {
             "kafka.bootstrap.servers": bootstrap,
@@ -55,7 +57,7 @@ class Stream:
         def keep(batch: DataFrame, _batch_id: int) -> None:
             self.rows += batch.collect()
 
-        writer = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(self._checkpoint))
+        writer = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(self.checkpoint))
         self.query = (writer.trigger(**trigger) if trigger else writer).start()
 
     def send_and_take(self, *records: tuple[str, int], rows: int) -> list[tuple[object, ...]]:
@@ -82,7 +84,7 @@ class Stream:
 
     def stop(self) -> None:
         assert self.query is not None
-        stop_between_batches(self.query, self._checkpoint)
+        stop_between_batches(self.query, self.checkpoint)
 
 
 def shown(row: Row) -> tuple[object, ...]:
@@ -193,6 +195,79 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
     wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is told of", 30)
     assert stream.take() == [*late, (10, 20, "b", 1, "idle", 0)]
     wait_until(lambda: stream.late == 1, "X8: it is counted, told of or not")
+
+
+def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -> None:
+    """Both helpers in one ``foreachBatch``, as the document on windows shows it; the functions travel to the workers as values."""
+    separator = "+"
+    windowed = sg.windows(
+        stream.frame(),
+        on="timestamp",
+        window=sg.tumbling("10s"),
+        aggregate={
+            "records": "count(*)",
+            "median": sg.python_aggregate(statistics.median, "offset", returns="double"),
+            "keys": sg.python_aggregate(lambda keys: separator.join(sorted(keys)), "key", returns="string"),
+            "offsets": sg.python_aggregate(sorted, "offset", returns="array<bigint>"),
+            "nothing": sg.python_aggregate(lambda _: None, "offset", returns="int"),
+        },
+        dead_letters=True,
+    )
+    letters: list[Row] = []
+
+    def keep(batch: DataFrame, _batch_id: int) -> None:
+        stream.rows += sg.window_results(batch).collect()
+        letters.extend(sg.dead_letters(batch).collect())
+
+    stream.query = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(stream.checkpoint)).start()
+    stream.send_and_take(("b", 3), ("a", 1), ("c", 9), rows=0)
+    # What a Python aggregate keeps is kept between batches.
+    stream.send_and_take(("a", 5), rows=0)
+    stream.send(("z", 25))
+    wait_until(lambda: stream.rows, "the window closes", 30)
+    (row,) = stream.rows
+    assert row.asDict().keys() == {"window_start", "window_end", *windowed.columns[2:-1]}
+    assert (row.records, row.median, row.keys, row.offsets, row.nothing) == (4, 1.5, "a+a+b+c", [0, 1, 2, 3], None)
+    stream.send(("late", 4))
+    wait_until(lambda: letters, "the late record is a dead letter", 30)
+    (letter,) = letters
+    assert (_seconds(letter.window_start), _seconds(letter.window_end)) == (0, 10)
+    assert (letter.why, _seconds(letter.event_time), _seconds(letter.watermark)) == ("late", 4, 25)
+    assert (letter.late_by_ms, letter.record.key, letter.record.offset) == (21_000, "late", 5)
+    assert len(stream.rows) == 1
+    with pytest.raises(InvalidOption, match="give no dead letters"):
+        sg.dead_letters(stream.frame())
+
+
+def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) -> None:
+    """Event times of long ago, in no order: nothing is late."""
+    windowed = sg.windows(
+        stream.frame(),
+        by=["key"],
+        window=sg.tumbling("2s"),
+        aggregate={"records": "count(*)", "offsets": sg.python_aggregate(sorted, "offset", returns="array<bigint>")},
+        boundary="processingTime",
+        dead_letters=True,
+    )
+    began_s = time.time()
+    stream.start(windowed, processingTime="200 milliseconds")
+    stream.send(("a", 50), ("a", 0), ("b", 10))
+    wait_until(lambda: len(stream.rows) >= 2, "their windows close", 60)
+    closed_s = time.time()
+    stream.send(("a", 7))
+    wait_until(lambda: len(stream.rows) >= 3, "the next window closes", 60)
+    first, last = [
+        [row for row in stream.rows if 3 in row.offsets] == [row] for row in (stream.rows[0], stream.rows[-1])
+    ]
+    assert (first, last) == (False, True)
+    assert sorted(offset for row in stream.rows for offset in row.offsets) == [0, 1, 2, 3]
+    assert {row.key for row in stream.rows if 2 in row.offsets} == {"b"}
+    for row in stream.rows:
+        begins_s, ends_s = row.window_start.timestamp(), row.window_end.timestamp()
+        assert (ends_s - begins_s, begins_s % 2) == (2, 0)
+        assert began_s < ends_s, "it is a window of now, not of the event time"
+        assert row.pane != "dead letter"
+    assert stream.rows[-1].window_end.timestamp() > closed_s
 
 
 @pytest.mark.parametrize("window", [sg.hopping("20s", hop="5s"), sg.session("4s")], ids=["hopping", "session"])
