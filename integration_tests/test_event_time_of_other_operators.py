@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamgroups as sg
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
@@ -72,7 +72,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         def is_there() -> bool:
             assert query.exception() is None, query.exception()
             told = [progress.eventTime["watermark"] for progress in query.recentProgress if progress.eventTime]
-            return max(map(read_time_ms, told), default=0) >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
+            return max((read_time_ms(time) or 0 for time in told), default=0) >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
 
         wait_until(is_there, f"the watermark is at minute {minute}", 60)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -240,6 +241,15 @@ class TestRefusals:
         assert not values(query.bootstrap, board)
         run(query.plain(counted.coalesce(1), board, **{"group.id": query.group}))
         assert values(query.bootstrap, board)["n"] == N - 1, "the last window is open"
+
+    def test_a_sink_on_another_cluster(self, query: Query) -> None:
+        other = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+        (broker,) = other.list_topics(timeout=30).brokers.values()
+        there = {"kafka.bootstrap.servers": f"{broker.host}:{broker.port}"}
+        values = query.source().select("value")
+        with pytest.raises(InvalidOption, match=rf"'{query.group}' is on another cluster.*delivery=at-least-once"):
+            query.exactly_once(values, "out", **there)
+        query.exactly_once(values, "out", **there, delivery="at-least-once")
 
     def test_a_topic_that_is_not_there(self, query: Query) -> None:
         with pytest.raises(UnknownTopic, match=r"Topic 'nowhere' does not exist"):

@@ -12,7 +12,8 @@ Called by users on the driver, on a DataFrame of the source ``streamgroups``. Sp
                    └─────────────── withWatermark ─ nothing ────┘
 
 The right-hand node sees nothing but punctuations: its watermark is ours. The left-hand one sees them too, so that it never holds back: not when all is
-idle, nor when time is imported. Its own records' maximum is beyond that, and the minimum of both is ours.
+idle, nor when time is imported. Its own records' maximum is beyond that, and the minimum of both is ours. Both nodes have the stream's delay, for
+``dropDuplicatesWithinWatermark`` remembers a record for that long; a punctuation is so much ahead of our watermark.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from streamgroups_spark.plans import analyzed, leaves, nodes, source_name
 from streamgroups_spark.registering import tell_of
 from streamgroups_spark.seen_times import telling
 from streamgroups_spark.time_facts import StreamTime
-from streamgroups_spark.time_source import options_of
+from streamgroups_spark.time_source import delay_in_spark_ms, options_of
 
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
@@ -102,13 +103,13 @@ def with_event_time(
     if stream.read_column is None:
         df = _told(df, column, stream.told_by, parsed.subscription)
     keep(stream)
-    return _punctuated(df, column, options_of(way_of(group_id, known), options))
+    return _punctuated(df, column, options_of(way_of(group_id, known), options), delay_in_spark_ms(settings))
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
 
 
-def _punctuated(df: DataFrame, column: str, options: Mapping[str, str]) -> DataFrame:
+def _punctuated(df: DataFrame, column: str, options: Mapping[str, str], delay_ms: int) -> DataFrame:
     times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
     row = [_filled(name, column, df.schema) for name in df.columns]
     punctuations = times.select(*row, F.lit(True).alias(_MARK))
@@ -117,7 +118,9 @@ def _punctuated(df: DataFrame, column: str, options: Mapping[str, str]) -> DataF
     # punctuations, whose other columns are null, would be lost.
     records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
     both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
-    left, right = (it.withWatermark(column, "0 seconds").where(records).drop(_MARK) for it in (both, punctuations))
+    left, right = (
+        it.withWatermark(column, f"{delay_ms} milliseconds").where(records).drop(_MARK) for it in (both, punctuations)
+    )
     return left.union(right)
 
 

@@ -45,6 +45,18 @@ def options_of(group_ids: Sequence[str], given: Mapping[str, str]) -> dict[str, 
     return {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given))}
 
 
+def delay_in_spark_ms(settings: TimeSettings) -> int:
+    """How far Spark's watermark is behind the times that it sees. Its dropDuplicatesWithinWatermark remembers a record for so long.
+
+    Spark subtracts the delay from the latest time, and ours is subtracted already: punctuations are ahead of our watermark by it.
+
+    >>> from streamgroups.event_time.generation import Generation
+    >>> delay_in_spark_ms(TimeSettings(Generation(delay_ms=5_000))), delay_in_spark_ms(TimeSettings(Generation(delay_ms=-1)))
+    (5000, 0)
+    """
+    return max(0, settings.generation.delay_ms) if settings.generation is not None else 0
+
+
 class TimeDataSource(DataSource):
     """``format("streamgroups-time")``: one column, ``time``."""
 
@@ -105,14 +117,23 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
             self._in_vain_s = self._clock_s()
             return iter(()), start
         self._in_vain_s = None
-        return _rows(now), self._offset(now)
+        return self._rows(now), self._offset(now)
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """The same again, after a restart."""
-        return _rows(decode_watermark(end["watermark"]))
+        return self._rows(decode_watermark(end["watermark"]))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: what was asserted stands in the offset."""
+
+    def _rows(self, watermark: Watermark) -> Iterator[pa.RecordBatch]:
+        """What makes Spark's watermark ours: see :func:`delay_in_spark_ms` and :data:`SPARK_LATE_MS`."""
+        if not isinstance(watermark, At):
+            return iter(())
+        time_ms = watermark.time_ms + delay_in_spark_ms(self._settings) - SPARK_LATE_MS
+        times = pa.array([time_ms * 1_000], pa.timestamp("us", "UTC"))
+        # Spark copies the iterator, to read it again: a generator could not be.
+        return iter([pa.record_batch([times], names=["time"])])
 
     def _offset(self, watermark: Watermark) -> dict[str, Any]:
         return {"version": 1, "kind": _KIND, "group": self._group_ids[0], "watermark": encode_watermark(watermark)}
@@ -136,12 +157,3 @@ def group_in(offset: Any) -> str | None:
     True
     """
     return str(offset["group"]) if isinstance(offset, dict) and offset.get("kind") == _KIND else None
-
-
-def _rows(watermark: Watermark) -> Iterator[pa.RecordBatch]:
-    """As Spark has to be told: see :data:`SPARK_LATE_MS`."""
-    if not isinstance(watermark, At):
-        return iter(())
-    times = pa.array([(watermark.time_ms - SPARK_LATE_MS) * 1_000], pa.timestamp("us", "UTC"))
-    # Spark copies the iterator, to read it again: a generator could not be.
-    return iter([pa.record_batch([times], names=["time"])])

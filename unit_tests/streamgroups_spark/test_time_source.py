@@ -45,8 +45,8 @@ def session(*streams: Stream) -> Iterator[str]:
         yield name
 
 
-def reader(session: str, *group_ids: str) -> TimeReader:
-    source = type("Source", (TimeDataSource,), {"session": session})(options_of(group_ids, {"delay": "0s"}))
+def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
+    source = type("Source", (TimeDataSource,), {"session": session})(options_of(group_ids, settings or {"delay": "0s"}))
     made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
     return made
@@ -70,6 +70,17 @@ def test_W14_spark_is_told_a_millisecond_less_for_it_takes_what_is_at_its_waterm
         assert times_ms(rows) == [4_999]
         assert source.read(through_a_checkpoint(end))[1] == end, "nothing is new"
         assert times_ms(source.readBetweenOffsets(start, through_a_checkpoint(end))) == [4_999]
+
+
+def test_W14_spark_subtracts_the_delay_so_that_its_dedup_remembers_a_record_for_that_long() -> None:
+    def told_ms(**settings: str) -> list[int]:
+        with session(Stream("trades", At(5_000))) as name:
+            source = reader(name, "trades", **settings)
+            return times_ms(source.read(source.initialOffset())[0])
+
+    assert told_ms(delay="10s") == [14_999]
+    assert told_ms(delay="-10s") == [4_999], "Spark knows no negative delay"
+    assert told_ms(importFrom="others") == [4_999]
 
 
 def test_a_query_that_is_started_again_goes_on_where_it_was() -> None:
