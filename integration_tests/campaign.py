@@ -3,7 +3,8 @@
 ``python -m integration_tests.campaign kafka --kills 100``; a short one is a test (``test_killed_in_the_middle_of_a_commit``). Two queries share a group
 and write exactly once, each supervised in a process of its own, the second on executors of its own; records keep coming. In turn a point is
 armed (``dying``), whoever passes it is struck in one of the ways of :data:`VICTIMS`, and the campaign goes on. In the end all is read
-back: every record once, and those of a partition in their order.
+back: every record once, and those of a partition in their order. A query that keeps state (``--stateful``) has its group alone: it drops
+records that it has seen, so a state that is ahead of the output loses records, and one that is behind lets them through twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from integration_tests.campaign_results import Result, here
 from integration_tests.harness import Load, committed, end_offsets, read_committed, wait_until
 from streamgroups_broker import EmbeddedKafka
 
@@ -50,6 +52,8 @@ LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
 #: every other time it is started with another one. ``broker``: the broker, which comes back. ``zombie``: the query is frozen, and wakes up when the
 #: others have its partitions. ``silence``: it is frozen too, for so short a time that the group does not miss it. ``answer``: the sink has committed, and the query is told that the answer was lost.
 VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
+#: Those of a query that has its group alone: no other can take its partitions, and without its checkpoint it has no state.
+STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
 #: What can be taken out of the code that is tested, so that a campaign must notice: the transaction or the ledger; the check that a batch
 #: is not of a member that others have replaced; and telling batches by their offsets, instead of by their numbers.
 SABOTAGES = ("ledger", "fence", "batch-id")
@@ -138,7 +142,7 @@ class CampaignMember:
             "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
         }
         if self._config["master"] == _MASTER:
-            environment["SPARK_HOME"] = str(_spark_home(self._directory))
+            environment["SPARK_HOME"] = str(spark_home(self._directory))
         with (self._directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "integration_tests.campaign_query", json.dumps(self._config)],
@@ -186,7 +190,7 @@ class CampaignMember:
             raise AssertionError(f"{self.name} did not stop") from None
 
 
-def _spark_home(directory: Path) -> Path:
+def spark_home(directory: Path) -> Path:
     """PySpark's own Spark, at a place where workers may leave what they download and print."""
     home = directory / "spark"
     if not home.exists():
@@ -346,6 +350,7 @@ def campaign(
     protocol: str = "classic",
     sabotaged: str = "",
     alone: bool = False,
+    stateful: bool = False,
     kafka: EmbeddedKafka | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -363,6 +368,7 @@ def campaign(
         protocol: of the group.
         sabotaged: one of :data:`SABOTAGES`, or nothing.
         alone: whether there is one query only, so that it is the next to pass a point.
+        stateful: whether the query keeps state; it is alone then.
         kafka: the broker, if it is struck too.
         tell: is told what happens.
 
@@ -381,12 +387,21 @@ def campaign(
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": "2000",
+        **({"membership": "exclusive"} if stateful else {}),
     }
-    config = {"bootstrap": bootstrap, "sink": sink, "to": to, "options": options, "sabotaged": sabotaged}
-    with_executors = any(victim == "executor" for _, victim in turns)
-    ann = CampaignMember(directory, "ann", config)
-    bob = CampaignMember(directory, "bob", config, _MASTER if with_executors else "local[2]")
-    members = (ann,) if alone else (ann, bob)
+    config = {
+        "bootstrap": bootstrap,
+        "sink": sink,
+        "to": to,
+        "options": options,
+        "sabotaged": sabotaged,
+        "stateful": stateful,
+    }
+    last = _MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
+    if alone or stateful:
+        members = [CampaignMember(directory, "ann", config, last)]
+    else:
+        members = [CampaignMember(directory, "ann", config), CampaignMember(directory, "bob", config, last)]
     strikes = Strikes(bootstrap, directory / "deaths", group, members, kafka)
     deadline_s = time.monotonic() + timeout_s
 
@@ -417,17 +432,23 @@ def campaign(
         strikes.give_up()
         for member in members:
             member.stop()
-    return _judged(Counter(turns), load.count, read_back())
+    verdict = _judged(Counter(turns), load.count, read_back())
+    # What is grouped by its key for a state comes out in no order.
+    return replace(verdict, disordered=[]) if stateful else verdict
 
 
-def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS) -> list[Turn]:
-    """Every victim at every point, in a random order that is the same each time, and again from the start."""
+def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1) -> list[Turn]:
+    """Every victim at every point, in a random order that a seed decides, and again from the start.
+
+    A short campaign has as many different victims as it can: of any that follow each other, as many as there are, no two are the same.
+    """
     points = POINTS if sink == "kafka" else LEDGER_POINTS
-    round_ = [(point, victim) for point in points for victim in victims] + [("after-commit", "answer")]
-    choose = random.Random(sink)
+    choose = random.Random(f"{sink} {seed}")
     turns: list[Turn] = []
     while len(turns) < n_turns:
-        turns += choose.sample(round_, len(round_))
+        order = {victim: choose.sample(points, len(points)) for victim in choose.sample(victims, len(victims))}
+        turns += [(order[victim][i], victim) for i in range(len(points)) for victim in order]
+        turns.append(("after-commit", "answer"))
     return turns[:n_turns]
 
 
@@ -520,46 +541,94 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
         yield path, table
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    kills: int
+    victims: Sequence[str]
+    sabotaged: str
+    seed: int
+    timeout_s: float
+    results: Path | None
+
+
+def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, stateful: bool) -> bool:
+    """Runs one campaign, and writes down what came of it; returns whether it holds."""
+    directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
+    if asked.sabotaged:
+        turns = turns_that_tell(sink, asked.sabotaged, asked.kills)
+    else:
+        possible = [victim for victim in asked.victims if not stateful or victim in STATEFUL_VICTIMS]
+        turns = all_turns(sink, asked.kills, possible, asked.seed)
+    began_s = time.monotonic()
+    with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
+        verdict = campaign(
+            kafka.bootstrap_servers,
+            directory,
+            sink,
+            to,
+            read_back,
+            turns=turns,
+            timeout_s=asked.timeout_s,
+            protocol=protocol,
+            sabotaged=asked.sabotaged,
+            stateful=stateful,
+            kafka=kafka,
+            tell=partial(print, file=sys.stderr, flush=True),
+        )
+    day, commit, versions = here(kafka.version)
+    result = Result(
+        day=day,
+        commit=commit,
+        versions=versions,
+        sink=sink,
+        protocol=protocol,
+        stateful=stateful,
+        sabotaged=asked.sabotaged,
+        seed=asked.seed,
+        victims=Counter(victim for _, victim in turns),
+        points=Counter(point for point, _ in turns),
+        records=verdict.records,
+        lost=len(verdict.lost),
+        twice=len(verdict.repeated),
+        disordered=len(verdict.disordered),
+        took_s=round(time.monotonic() - began_s),
+    )
+    if asked.results is not None:
+        with asked.results.open("a") as file:
+            file.write(result.to_line() + "\n")
+    what = f"{sink}{', with state' if stateful else ''}, {protocol}, {asked.sabotaged or 'nothing'} taken away"
+    print(f"{what}, seed {asked.seed}, {result.took_s} s: {verdict}", flush=True)
+    return verdict.holds
+
+
 def main() -> int:
     from integration_tests.conftest import BROKER_PROPERTIES
 
+    sinks, protocols = ["kafka", "postgres", "delta"], ["classic", "consumer"]
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=__doc__)
-    parser.add_argument("sinks", nargs="+", choices=["kafka", "postgres", "delta"])
-    parser.add_argument("--kills", type=int, default=100, help="for each sink")
-    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
+    parser.add_argument("sinks", nargs="+", choices=sinks)
+    parser.add_argument("--kills", type=int, default=100, help="for each sink and protocol")
+    parser.add_argument("--protocols", nargs="+", choices=protocols, default=protocols, help="of the group")
+    parser.add_argument(
+        "--stateful", action="store_true", help="of a query that keeps state, instead of two that share a group"
+    )
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS, help="what happens at the points")
     parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
-    parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink")
-    asked = parser.parse_args()
-    failed = False
+    parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
+    parser.add_argument("--results", type=Path, help="a file; what came of each campaign is added to it, one line each")
+    given = parser.parse_args()
+    asked = Asked(given.kills, given.victims, given.sabotaged, given.seed, given.timeout, given.results)
+    holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
-        for sink in asked.sinks:
-            directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
-            if asked.sabotaged:
-                turns = turns_that_tell(sink, asked.sabotaged, asked.kills)
-            else:
-                turns = all_turns(sink, asked.kills, asked.victims)
-            with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
-                began_s = time.monotonic()
-                verdict = campaign(
-                    kafka.bootstrap_servers,
-                    directory,
-                    sink,
-                    to,
-                    read_back,
-                    turns=turns,
-                    timeout_s=asked.timeout,
-                    protocol=asked.protocol,
-                    sabotaged=asked.sabotaged,
-                    kafka=kafka,
-                    tell=partial(print, file=sys.stderr, flush=True),
-                )
-            took = f"{time.monotonic() - began_s:.0f} s"
-            print(f"{sink}, {asked.protocol}, {asked.sabotaged or 'nothing'} taken away, {took}: {verdict}", flush=True)
-            failed = failed or not verdict.holds
-    return int(failed)
+        for sink in given.sinks:
+            for protocol in given.protocols:
+                holds.append(one(kafka, asked, sink, protocol, stateful=given.stateful))
+    return int(not all(holds))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ def main(config: dict[str, Any]) -> int:
 
     def start() -> StreamingQuery:
         source = spark.readStream.format("streamgroups").options(**config["options"]).load()
+        if config["stateful"]:
+            source = source.dropDuplicates(["partition", "offset"])
         to_write = output(source, config["sink"])
         writer = sg.exactly_once(to_write, sink=sink_of(config), checkpoint=config["checkpoint"])
         return writer.trigger(processingTime="1 second").start()

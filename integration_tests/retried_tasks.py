@@ -1,0 +1,87 @@
+"""A query whose first task fails after it has written, on executors of its own. ``python -m integration_tests.retried_tasks '{...}'``.
+
+Spark's ``local`` master never tries a task again, so this runs on a small cluster. Started by ``test_a_task_is_tried_again``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import streamgroups as sg
+from integration_tests.spark_sessions import JVM, session_builder
+
+MASTER = "local-cluster[1,2,1024]"
+
+
+def run(spark: SparkSession, config: dict[str, Any], name: str, sink: Any, columns: list[str]) -> str:
+    """Runs a query to the end; returns why it failed, if it did."""
+    failed = Path(config["directory"]) / f"{name}-has-failed"
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0 and not failed.exists():
+            failed.touch()
+            raise RuntimeError("the first attempt fails")
+
+    options = {
+        "kafka.bootstrap.servers": config["bootstrap"],
+        "subscribe": config["topic"],
+        "group.id": f"{config['group']}-{name}",
+        "startingPosition": "TRIM_HORIZON",
+    }
+    source = spark.readStream.format("streamgroups").options(**options).load()
+    rows = source.select("value", F.col("key").cast("string").cast("int").alias("number")).select(*columns)
+    writer = sg.exactly_once(
+        rows.mapInArrow(fail_once, rows.schema), sink=sink, checkpoint=f"{config['directory']}/checkpoint-{name}"
+    )
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination(120)
+    except StreamingQueryException as e:
+        return str(e)
+    finally:
+        query.stop()
+    return ""
+
+
+def main(config: dict[str, Any]) -> int:
+    spark = (
+        session_builder("retried-tasks")
+        .master(MASTER)
+        .config("spark.driver.memory", "512m")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", JVM)
+        .config("spark.task.maxFailures", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    sg.register(spark)
+    kafka = sg.KafkaSink({"kafka.bootstrap.servers": config["bootstrap"], "topic": config["board"]})
+    postgres = sg.PostgresSink(conninfo=config["postgres"], table="board")
+    delta = sg.DeltaSink(uri=config["delta"])
+    said = {
+        "kafka": run(spark, config, "kafka", kafka, ["value"]),
+        "kafka, restarted": run(spark, config, "kafka", kafka, ["value"]),
+        "postgres": run(spark, config, "postgres", postgres, ["number"]),
+        "delta": run(spark, config, "delta", delta, ["number"]),
+    }
+    # On a line of its own, for the test to find.
+    print("said", json.dumps(said), flush=True)  # noqa: T201
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
