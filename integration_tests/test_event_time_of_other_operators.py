@@ -72,7 +72,10 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         def is_there() -> bool:
             assert query.exception() is None, query.exception()
             told = [progress.eventTime["watermark"] for progress in query.recentProgress if progress.eventTime]
-            return max((read_time_ms(time) or 0 for time in told), default=0) >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
+            return (
+                max((read_time_ms(time) or 0 for time in told), default=0)
+                >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
+            )
 
         wait_until(is_there, f"the watermark is at minute {minute}", 60)
 
