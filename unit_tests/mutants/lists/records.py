@@ -41,6 +41,14 @@ MUTANTS = (
         "the end of the partition before the end of the range ends it: loss",
     ),
     Mutant(
+        "P5",
+        "readers",
+        _KAFKA + "range_reader.py",
+        "if progressed:",
+        "if True:",
+        "a broker that repeats one error is waited for without end",
+    ),
+    Mutant(
         "D1",
         "readers",
         _C + "arrow_batch.c",

@@ -225,4 +225,20 @@ MUTANTS = (
         "batch.is_written",
         "a no-data batch that is written already is staged again",
     ),
+    Mutant(
+        "T19",
+        "sinks",
+        _SPARK + "kafka_sink.py",
+        "        _refuse_if_shared(parts)\n",
+        "",
+        "tasks that shared a partition are committed",
+    ),
+    Mutant(
+        "T20",
+        "sinks",
+        _KAFKA + "transaction_writer.py",
+        "acks=-1",
+        "acks=1",
+        "a write counts before the followers have it",
+    ),
 )

@@ -1,0 +1,190 @@
+"""G4, G13, G16: what a cursor's reader makes of what librdkafka gives it; the consumer follows a script."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+
+import pytest
+from confluent_kafka import KafkaError
+
+from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Batch
+from streamgroups_kafka import cursor_reader
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.cursor_reader import PartitionReaders, RecordReader
+from unit_tests.scripted_consumer import ScriptedConsumer, end_of, records, trouble
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Ends:
+    """Where partitions begin and end, and how often that was asked."""
+
+    def __init__(self) -> None:
+        self.of = {P0: 0, P1: 0}
+        self.begin = {P0: 0, P1: 0}
+        self.asked = 0
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked += 1
+        return {tp: self.of[tp] for tp in partitions}
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.of[tp] for tp in partitions}
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.begin[tp] for tp in partitions}
+
+
+class Reading:
+    """A reader, its consumer and its partitions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.consumer, self.ends = ScriptedConsumer(), Ends()
+        monkeypatch.setattr(cursor_reader, "Consumer", self.consumer)
+        config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+        self.reader = RecordReader(config, group_id="g", client_id=None, end_offsets=self.ends.end_offsets)
+
+    def hold(self, tp: TopicPartition, begin: int, end: int) -> None:
+        self.ends.begin[tp], self.ends.of[tp] = begin, end
+        self.consumer.bounds[tp] = begin, end
+
+    def read(self, positions: Mapping[TopicPartition, int], limit: int = 10) -> tuple[list[tuple[int, int]], Batch]:
+        batch = self.reader.read(positions, limit)
+        return [(m.partition, m.offset) for m in batch.messages], batch
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
+    monkeypatch.setattr(cursor_reader, "_PATIENCE_S", 0.2)
+    reading = Reading(monkeypatch)
+    reading.hold(P0, 0, 0)
+    return reading
+
+
+def test_G4_as_many_messages_as_are_wanted_and_no_more(reading: Reading) -> None:
+    reading.hold(P0, 0, 5)
+    reading.consumer.fetched = deque(records(P0, *range(5)))
+    found, batch = reading.read({P0: 0}, 3)
+    assert (found, batch.reached) == ([(0, 0), (0, 1), (0, 2)], {P0: 3})
+    assert reading.ends.asked == 0, "what is here is given out without a question"
+    found, batch = reading.read({P0: 3}, 3)
+    assert (found, batch.reached) == ([(0, 3), (0, 4)], {P0: 5})
+    assert reading.consumer.names("incremental_assign") == ["incremental_assign"], "it is read on where it was left"
+
+
+def test_G13_whether_there_is_more_is_asked_and_gaps_are_passed(reading: Reading) -> None:
+    """Offsets 1 to 3 are a transaction's markers, or were compacted."""
+    reading.hold(P0, 0, 4)
+    reading.consumer.fetched = deque([*records(P0, 0), end_of(P0, 4)])
+    found, batch = reading.read({P0: 0})
+    assert (found, batch.reached) == ([(0, 0)], {P0: 4})
+
+
+def test_G13_an_end_that_was_seen_before_records_came_in_ends_nothing(reading: Reading) -> None:
+    reading.hold(P0, 0, 2)
+    reading.consumer.fetched = deque([end_of(P0, 0)])
+    reading.consumer.then(lambda: records(P0, 0)[0], lambda: records(P0, 1)[0])
+    found, batch = reading.read({P0: 0})
+    assert (found, batch.reached) == ([(0, 0), (0, 1)], {P0: 2})
+
+
+def test_at_the_end_there_is_nothing_and_nothing_is_waited_for(reading: Reading) -> None:
+    reading.hold(P0, 0, 5)
+    assert reading.read({P0: 5}) == ([], Batch((), {P0: 5}))
+
+
+def test_G8_a_position_that_was_moved_drops_what_was_fetched_ahead(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading.reader, "_most_bytes", 1)
+    reading.hold(P0, 0, 9)
+    reading.hold(P1, 0, 9)
+    reading.consumer.fetched = deque([*records(P0, 0, 1), *records(P1, 0), *records(P0, 2)])
+    assert reading.read({P0: 0, P1: 0})[0] == [(0, 0)]
+    reading.consumer.fetched = deque(records(P0, 7))
+    assert [reading.read({P0: 7, P1: 0})[0], reading.read({P0: 7, P1: 1})[0]] == [[(1, 0)], [(0, 7)]]
+    assert reading.consumer.assigned == {P0: 7, P1: 0}
+
+
+def test_what_no_position_is_of_is_passed_over(reading: Reading) -> None:
+    reading.hold(P0, 0, 1)
+    reading.consumer.fetched = deque([*records(P1, 7), *records(P0, 0)])
+    assert reading.read({P0: 0})[0] == [(0, 0)]
+
+
+def test_a_request_ends_with_about_as_much_as_one_fetch_brings(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading.reader, "_most_bytes", 2)
+    reading.hold(P0, 0, 5)
+    reading.consumer.fetched = deque(records(P0, *range(5)))
+    assert reading.read({P0: 0})[0] == [(0, 0), (0, 1)]
+    assert reading.read({P0: 2})[0] == [(0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+@pytest.mark.parametrize(("begin", "end"), [(5, 9), (0, 2)], ids=["deleted", "truncated"])
+def test_G16_a_position_that_is_gone_is_data_loss(reading: Reading, code: int, begin: int, end: int) -> None:
+    reading.hold(P0, begin, end)
+    reading.consumer.fetched = deque([trouble(P0, code)])
+    with pytest.raises(DataLoss, match=rf"flights-0 has no offset 3 any more: it holds \[{begin}, {end}\)"):
+        reading.read({P0: 3})
+
+
+def test_G16_a_position_behind_the_end_is_data_loss_and_not_nothing(reading: Reading) -> None:
+    reading.hold(P0, 0, 2)
+    with pytest.raises(DataLoss, match="no offset 3"):
+        reading.read({P0: 3})
+
+
+def test_a_position_that_a_former_leader_has_not_got_is_asked_for_again(reading: Reading) -> None:
+    reading.hold(P0, 0, 4)
+    reading.consumer.fetched = deque([trouble(P0, KafkaError.OFFSET_OUT_OF_RANGE), *records(P0, 3)])
+    assert reading.read({P0: 3})[0] == [(0, 3)]
+    assert reading.consumer.assigned == {P0: 3}
+
+
+def test_what_does_not_pass_is_an_error_at_once(reading: Reading) -> None:
+    reading.hold(P0, 0, 4)
+    reading.consumer.fetched = deque([trouble(P0, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(NotAuthorized, match="flights"):
+        reading.read({P0: 3})
+
+
+def test_a_record_that_does_not_come_is_an_error_that_says_what_was_wrong(reading: Reading) -> None:
+    reading.hold(P0, 0, 4)
+    reading.consumer.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "connection refused"))
+    with pytest.raises(ReadTimedOut, match=r"flights-0 \(3 to 4\).*connection refused"):
+        reading.read({P0: 3})
+
+
+def test_a_login_that_is_rejected_is_not_waited_for(reading: Reading) -> None:
+    reading.hold(P0, 0, 4)
+    reading.consumer.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    with pytest.raises(NotAuthorized):
+        reading.read({P0: 3})
+
+
+def test_it_is_closed_once(reading: Reading) -> None:
+    reading.reader.close()
+    reading.reader.close()
+    assert reading.consumer.names("close") == ["close"]
+
+
+def test_few_partitions_stay_open_those_that_were_read_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Reading] = []
+
+    def new_reader() -> RecordReader:
+        made.append(reading := Reading(monkeypatch))
+        reading.ends.of = dict.fromkeys([TopicPartition("flights", p) for p in range(9)], 0)
+        return reading.reader
+
+    readers = PartitionReaders(new_reader)
+    for p in (*range(8), 0, 8):
+        assert readers.read(TopicPartition("flights", p), 0, 5) == ((), 0)
+    assert [reading.consumer.closed for reading in made] == [False, True, *[False] * 7]
+    readers.close()
+    assert all(reading.consumer.closed for reading in made)

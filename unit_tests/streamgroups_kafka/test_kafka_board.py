@@ -1,0 +1,131 @@
+"""G8, G9: metadata entries are read and written as committed offsets of groups without members; the consumers follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka import board as module
+from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.client_config import ClientConfig
+from unit_tests.scripted_consumer import Row, ScriptedConsumer
+
+CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Consumers:
+    """One scripted consumer for each group."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, ScriptedConsumer] = {}
+        self.made: list[str] = []
+
+    def __call__(self, settings: Mapping[str, Any]) -> ScriptedConsumer:
+        group_id = settings["group.id"]
+        self.made.append(group_id)
+        return self.of.setdefault(group_id, ScriptedConsumer())(settings)
+
+
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> Consumers:
+    consumers = Consumers()
+    monkeypatch.setattr(module, "Consumer", consumers)
+    return consumers
+
+
+@pytest.fixture
+def board(consumers: Consumers) -> Iterator[KafkaBoard]:
+    board = KafkaBoard(CONFIG, patience_s=5.0)
+    yield board
+    board.close()
+    assert all(consumer.closed for consumer in consumers.of.values())
+
+
+def test_what_was_written_is_read_and_what_was_not_is_left_out(board: KafkaBoard, consumers: Consumers) -> None:
+    board.write("airline.streamgroups", {P0: Committed(5, "an entry")})
+    assert board.read("airline.streamgroups", [P0, P1]) == {P0: Committed(5, "an entry")}
+    assert board.read("another", [P0]) == {}
+    assert consumers.of["airline.streamgroups"].settings["isolation.level"] == "read_committed", (
+        "a sink writes entries in transactions: only those that are committed count"
+    )
+
+
+def test_an_entry_may_be_nothing_but_an_offset(board: KafkaBoard) -> None:
+    board.write("airline", {P0: Committed(5)})
+    assert board.read("airline", [P0]) == {P0: Committed(5)}
+
+
+def test_nothing_is_asked_about_nothing(board: KafkaBoard, consumers: Consumers) -> None:
+    assert board.read("airline", []) == {}
+    board.write("airline", {})
+    assert consumers.made == []
+
+
+def test_what_passes_is_asked_again(board: KafkaBoard, consumers: Consumers) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.refusals.extend([KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR])
+    board.write("airline", {P0: Committed(5, "an entry")})
+    assert consumer.names("refused", "commit") == ["refused", "refused", "commit"]
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION])
+def test_a_group_with_members_takes_no_commit_and_the_user_hears_why(
+    board: KafkaBoard, consumers: Consumers, code: int
+) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.refusals.append(code)
+    with pytest.raises(GroupRefused, match="Group 'airline' has live members"):
+        board.write("airline", {P0: Committed(5)})
+    assert consumer.commits == []
+
+
+def test_one_rejected_partition_fails_the_commit(
+    board: KafkaBoard, consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    rows = [Row("flights", 0, 5), Row("flights", 1, 7, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
+    monkeypatch.setattr(consumer, "commit", lambda **_: rows)
+    with pytest.raises(NotAuthorized, match="airline"):
+        board.write("airline", {P0: Committed(5), P1: Committed(7)})
+
+
+def test_a_consumer_that_may_not_find_its_group_says_why(consumers: Consumers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka looks for the coordinator until the time is up, whatever the answer is."""
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.refusals.extend([KafkaError._TIMED_OUT] * 2)
+    refusals = iter([KafkaError.GROUP_AUTHORIZATION_FAILED, None])
+
+    def describe(_: list[str], request_timeout: float) -> dict[str, Any]:
+        code = next(refusals)
+
+        def result() -> None:
+            if code is not None:
+                raise KafkaException(KafkaError(code))
+
+        return {"airline": SimpleNamespace(result=result)}
+
+    monkeypatch.setattr(module, "AdminClient", lambda _: SimpleNamespace(describe_consumer_groups=describe))
+    board = KafkaBoard(CONFIG, patience_s=0.0)
+    with pytest.raises(NotAuthorized):
+        board.write("airline", {P0: Committed(5)})
+    with pytest.raises(BrokerUnreachable):
+        board.write("airline", {P0: Committed(5)})
+    board.close()
+
+
+def test_few_groups_stay_connected_those_that_were_used_last(board: KafkaBoard, consumers: Consumers) -> None:
+    for i in range(16):
+        board.read(f"group-{i}", [P0])
+    board.read("group-0", [P0])
+    board.read("one-more", [P0])
+    assert [group_id for group_id, consumer in consumers.of.items() if consumer.closed] == ["group-1"]
+    board.read("group-0", [P0])
+    assert consumers.made.count("group-0") == 1
