@@ -155,9 +155,9 @@ MUTANTS = (
     Mutant(
         "E19",
         "event-time",
-        _SPARK + "time_source.py",
-        "times = pa.array([(watermark.time_ms - SPARK_LATE_MS) * 1_000]",
-        "times = pa.array([watermark.time_ms * 1_000]",
+        "connectors/streamgroups_spark/time_source.py",
+        "delay_in_spark_ms(self._settings) - SPARK_LATE_MS",
+        "delay_in_spark_ms(self._settings)",
         "Spark gets our watermark as it is: records at it are late",
     ),
     Mutant(
