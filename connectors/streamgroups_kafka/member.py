@@ -123,6 +123,11 @@ class KafkaMember:
         self._state.written(number)
 
     @property
+    def batch_ms(self) -> int | None:
+        """See :attr:`streamgroups_kafka.member_state.MemberState.batch_ms`."""
+        return self._state.batch_ms
+
+    @property
     def standing(self) -> Standing:
         """See :attr:`streamgroups_kafka.member_state.MemberState.standing`."""
         return self._state.standing

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 
@@ -28,6 +29,9 @@ class MemberSettings:
         redact: takes secrets out of what librdkafka says.
         is_surplus: asks the broker whether the member has joined a group that has no partition for it. The client says so of the
             classic protocol only: of an empty assignment under KIP-848 librdkafka says nothing.
+        lease: by what its batches are measured; ``None``: nothing is a batch of Spark's here (the option ``assign``, group cursors).
+        has_others: asks the broker whether the group has another member.
+        is_done: whether Spark's commit log says that the batch of this number is done. It and ``has_others`` run on the member's thread.
         take_over: decides where partitions that came in are read on, given what the group says. It runs on the member's thread.
     """
 
@@ -41,4 +45,7 @@ class MemberSettings:
     refresh_ms: int = 5_000
     redact: Callable[[str], str] = str
     is_surplus: Callable[[], bool] = lambda: False
+    lease: LeaseLimits | None = None
+    has_others: Callable[[], bool] = lambda: False
+    is_done: Callable[[int], bool] = lambda _: False
     take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict

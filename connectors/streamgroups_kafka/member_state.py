@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.groups import batch_lease
+from streamgroups.groups.batch_lease import BatchLease, LeaseEffect, LeaseEvent
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -82,6 +84,7 @@ class MemberState:
         self._closing = False
         self._doubtful = False
         self._last_seen_s = self._clock_s()
+        self._lease: BatchLease = batch_lease.NoBatch()
         self._claim: GroupClaim | None = None
         #: The batch that a sink commits, or has committed.
         self._given_to_sink: int | None = None
@@ -119,6 +122,8 @@ class MemberState:
             batch = InFlight(number, self._believed.readable(ranges))
             self._membership = self._membership.plan(batch)
             self._record(Kind.PLANNED, ranges=batch.ranges, batch=number)
+            if batch.ranges:
+                self._step(batch_lease.Planned(number))
             return batch
 
     def finish(self, number: int) -> None:
@@ -128,6 +133,7 @@ class MemberState:
             self._membership, to_commit = self._membership.finish(number)
             if had is not self._membership.in_flight:
                 self._record(Kind.FINISHED, offsets=to_commit, batch=number)
+            self._step(batch_lease.Finished(number))
             self._rewound = {}
             is_written = self._written == number
             if is_written:
@@ -215,7 +221,40 @@ class MemberState:
         if self._failure:
             raise self._failure
 
+    @property
+    def batch_ms(self) -> int | None:
+        """For how long a batch has been in flight; ``None`` between two batches. Asked on any thread."""
+        with self._changed:
+            lease = self._lease
+            return None if isinstance(lease, batch_lease.NoBatch) else max(self._now_ms - lease.began_ms, 0)
+
     # ---- the owner thread --------------------------------------------------------------------------------------------
+
+    def judge_batch(self, event: LeaseEvent) -> tuple[LeaseEffect, ...]:
+        """What the batch in flight gives reason to do now. A member that is to leave has given up its partitions when this returns."""
+        with self._changed:
+            return self._step(event)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the member is out of its group until a batch ends that has taken too long."""
+        with self._changed:
+            return isinstance(self._lease, batch_lease.Left)
+
+    def _step(self, event: LeaseEvent) -> tuple[LeaseEffect, ...]:
+        if self._settings.lease is None:
+            return ()
+        self._lease, effects = batch_lease.step(self._lease, event, self._now_ms, self._settings.lease)
+        for effect in effects:
+            if isinstance(effect, batch_lease.Leave):
+                # Before the group hears of it: from now on no sink writes the batch, and no commit of it is made.
+                self._claim = None
+                self.let_go(None, Kind.LEASE_EXPIRED, batch=effect.number)
+        return effects
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._clock_s() * 1000)
 
     @property
     def claim(self) -> GroupClaim | None:
@@ -278,7 +317,7 @@ class MemberState:
             return settled or self._closing or self._failure is not None
 
     def let_go(
-        self, partitions: Collection[TopicPartition] | None, kind: Kind, *, note: str = ""
+        self, partitions: Collection[TopicPartition] | None, kind: Kind, *, batch: int | None = None, note: str = ""
     ) -> tuple[OffsetRange, ...]:
         """Partitions are given back or lost; ``None`` for all. Returns what was in flight on them."""
         with self._changed:
@@ -290,7 +329,7 @@ class MemberState:
             self._sinks = {tp: n for tp, n in self._sinks.items() if tp not in gone}
             self._doubtful = self._doubtful and bool(self._membership.owned)
             # Recorded before the group hears of it, so that histories never show two owners where there was one.
-            self._record(kind, offsets=offsets, ranges=abandoned, note=note)
+            self._record(kind, offsets=offsets, ranges=abandoned, batch=batch, note=note)
             self._changed.notify_all()
             return abandoned
 

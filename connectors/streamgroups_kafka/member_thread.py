@@ -22,11 +22,13 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups_kafka.batch_watch import BatchWatch
 from streamgroups_kafka.client_logs import MemberLog, client_log
 from streamgroups_kafka.commit_metadata import metadata_of
 from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
@@ -38,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 #: How often it polls when nothing happens. A rebalance is answered within this time.
 _POLL_INTERVAL_S = 0.05
-#: Of the rebalance timeout, the part that a hand-over may wait for the batch in flight. The rest is for the commit.
-_HAND_OVER_PART = 0.8
 #: How many refreshes in a row may find that a topic is gone before the query fails: a cluster's metadata may lag behind.
 _REFRESHES_WITHOUT_TOPIC = 3
 #: How long a leaving member tries to commit what is done.
@@ -87,6 +87,7 @@ class ConsumerOwner:
         self._subscribed: frozenset[str] = frozenset()
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
+        self._batches = BatchWatch(settings, state)
         self._mark = EXCLUSIVE_MARK if settings.exclusive else SHARED_MARK
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
@@ -99,12 +100,15 @@ class ConsumerOwner:
     def run(self) -> None:
         """Lives until the query ends or the member fails; leaves the group either way."""
         try:
-            talk = {"error_cb": self._on_trouble, "logger": MemberLog(self._log, self._settings.redact)}
-            self._consumer = Consumer({**self._settings.consumer, **talk})
+            consumer = self._consumer = self._new_consumer()
             if self._settings.assign is not None:
-                self._on_assign(self._consumer, [_theirs(tp) for tp in self._settings.assign])
-            while self._serve(self._consumer):
-                pass
+                self._on_assign(consumer, [_theirs(tp) for tp in self._settings.assign])
+            while self._serve(consumer):
+                if self._state.is_away:
+                    self._consumer = None
+                    if not self._returns(consumer):
+                        break
+                    consumer = self._consumer = self._new_consumer()
         except StreamGroupsError as e:
             self._state.fail(e)
         except KafkaException as e:
@@ -129,6 +133,9 @@ class ConsumerOwner:
         if turn is Turn.CLOSE:
             self._commit_last(consumer)
             return False
+        self._batches.judge()
+        if self._state.is_away:
+            return True
         if self._settings.assign is None and time.monotonic() >= self._next_refresh_s:
             self._refresh_subscription(consumer)
         message = consumer.poll(0 if committed and not joining else _POLL_INTERVAL_S)
@@ -145,6 +152,23 @@ class ConsumerOwner:
                 # The group will time the member out; nothing is lost by that.
                 logger.warning("%s: leaving the group failed: %s", self._settings.name, e)
         self._record(Kind.CLOSED)
+
+    def _new_consumer(self) -> Consumer:
+        talk = {"error_cb": self._on_trouble, "logger": MemberLog(self._log, self._settings.redact)}
+        return Consumer({**self._settings.consumer, **talk})
+
+    def _returns(self, consumer: Consumer) -> bool:
+        """Leaves the group until the batch ends that has taken too long, or the query does. Returns whether it is the batch.
+
+        The client is closed: one that only unsubscribes stays a member while a rebalance is under way, which may be waiting for this batch.
+        """
+        consumer.close()
+        self._subscribed, self._next_refresh_s = frozenset(), 0.0
+        while self._state.is_away:
+            if self._state.await_turn(_POLL_INTERVAL_S) is not Turn.GO_ON:
+                return False
+        logger.warning("%s: batch ended; joining group '%s' again", self._settings.name, self._settings.group_id)
+        return True
 
     # ---- joining -----------------------------------------------------------------------------------------------------
 
@@ -212,6 +236,10 @@ class ConsumerOwner:
     # ---- handing over ------------------------------------------------------------------------------------------------
 
     def _on_revoke(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        if self._state.is_away:
+            # They were given up before, and the client is being closed.
+            consumer.incremental_unassign(partitions)
+            return
         tps = _ours(partitions)
         if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
             self._state.fail_unless_closing(
@@ -227,10 +255,11 @@ class ConsumerOwner:
 
     def _wait_for_batch(self, consumer: Consumer, tps: Collection[TopicPartition]) -> None:
         """Waits until no batch in flight reads the partitions and what was read is committed."""
-        deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * _HAND_OVER_PART
+        deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * HANDOVER_PART
         while not self._state.may_let_go(tps) and time.monotonic() <= deadline_s:
             # The rebalance is the group's next generation: only with that one a sink can still commit the batch.
             self._renew_claim(consumer)
+            self._batches.judge()
             self._state.await_due(_POLL_INTERVAL_S)
             if not self._commit_due(consumer):
                 self._state.await_change(_POLL_INTERVAL_S)

@@ -143,8 +143,10 @@ def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
 
     def is_known() -> bool:
         found[:] = ask(session, question)
-        # What reads nothing commits nothing.
-        return bool(found) and (found[0].claim is not None or not found[0].joins or not found[0].ranges)
+        # What reads nothing commits nothing; and what is no longer the member's is not written, whatever the group answers.
+        return bool(found) and (
+            found[0].claim is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
+        )
 
     known = comes_true(is_known, _PATIENCE_S, every_s=_AGAIN_S)
     if not found:
@@ -183,12 +185,18 @@ def check_source(source: BatchFacts, *, has_state: bool) -> None:
             "state does not move with a partition, so its output would be wrong after a rebalance.",
             remedy="Set membership=exclusive on the source. " + _AT_LEAST_ONCE,
         )
-    if missing := set(source.ranges) - set(source.held):
+    if missing := _gone(source):
         raise FencedBatch(
             f"Group '{source.group_id}' has taken {_listed(missing)} from '{source.member}' while a batch read it.",
             remedy="Nothing of the batch is written; others read it again. Restart the query. "
-            "If batches often take this long, read less at once (maxOffsetsPerTrigger).",
+            "If batches often take this long, read less at once (maxOffsetsPerTrigger), or raise 'leaseTimeout' "
+            "and 'kafka.max.poll.interval.ms'.",
         )
+
+
+def _gone(source: BatchFacts) -> frozenset[OffsetRange]:
+    """What the batch reads and the member no longer owns."""
+    return frozenset(source.ranges) - frozenset(source.held)
 
 
 def _listed(ranges: Collection[OffsetRange]) -> str:

@@ -199,6 +199,16 @@ class MicroBatches:
             self._begun = None if batch_id is None else (end.number, batch_id)
         return pack(self._batch.ranges, self._packing, self._unread.sizes(self._batch.ranges))
 
+    def is_done(self, number: int) -> bool:
+        """Whether Spark's commit log says that a batch is done. Asked on any thread; ``False`` if nobody has said where it is."""
+        begun = self._begun
+        return (
+            begun is not None
+            and begun[0] == number
+            and self._commit_log is not None
+            and self._commit_log.is_done(begun[1])
+        )
+
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets that were last seen, for Spark's progress report."""
         by_topic: dict[str, dict[str, int]] = {}

@@ -16,6 +16,7 @@ from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TIME_OPTIONS
+from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
@@ -26,7 +27,9 @@ from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "historyDir", "checkpointLocation", *TIME_OPTIONS)
+_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", "checkpointLocation", *TIME_OPTIONS)
+#: A member that is polled every 50 ms and joins within a second cannot sensibly have less.
+_MIN_LEASE_MS = 1_000
 #: Spark ignores these in batch reads with a warning; so do we.
 _IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
@@ -61,6 +64,7 @@ class SourceOptions:
         ending: where a batch read ends.
         mode: the option ``membership``.
         on_restart: the option ``onRestart``.
+        lease_timeout_ms: the option ``leaseTimeout``.
         limits: limits per trigger.
         min_tasks: the option ``minPartitions``.
         max_task_offsets: the option ``maxRecordsPerPartition``.
@@ -83,6 +87,7 @@ class SourceOptions:
     ending: Positions
     mode: MembershipMode
     on_restart: OnRestart
+    lease_timeout_ms: int | LeaseWord
     limits: Limits
     min_tasks: int | None
     max_task_offsets: int | None
@@ -146,6 +151,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ending=ending_positions(known),
         mode=mode,
         on_restart=choice(known, "onRestart", OnRestart, default_restart),
+        lease_timeout_ms=_lease_timeout(known, subscription),
         limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
@@ -159,6 +165,26 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         checkpoint_location=known.get("checkpointLocation"),
         ignored=(*_ignored(known, group_id, streaming=streaming), *(KAFKA + name for name in client.ignored)),
     )
+
+
+def _lease_timeout(known: Mapping[str, str], subscription: Subscription) -> int | LeaseWord:
+    value = known.get("leaseTimeout")
+    if value is None:
+        return LeaseWord.DEFAULT
+    if isinstance(subscription, Partitions):
+        raise InvalidOption(
+            "Options 'assign' and 'leaseTimeout' exclude each other: 'assign' joins no group that it could leave.",
+            remedy="Use 'subscribe', or leave 'leaseTimeout' out.",
+        )
+    if value.strip().lower() == "off":
+        return LeaseWord.OFF
+    lease_ms = parse_duration_ms(value, option="leaseTimeout")
+    if lease_ms < _MIN_LEASE_MS:
+        raise InvalidOption(
+            f"Option 'leaseTimeout' is '{value}', which is below 1 s.",
+            remedy="Give more than the longest batch takes, as in 30m; or 'off'.",
+        )
+    return lease_ms
 
 
 def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: bool) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamgroups.batches.packing import Packing
 from streamgroups.event_time.seen import Seen
+from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
@@ -138,10 +139,22 @@ class RunningQuery:
             refresh_ms=int(options.client.get("topic.metadata.refresh.interval.ms") or _REFRESH_MS),
             redact=options.client.redact,
             is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
+            lease=None if isinstance(subscription, Partitions) else self._lease,
+            has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
+            is_done=lambda number: self.micro_batches.is_done(number),
             take_over=dict if sink is None else TakingOver(sink, self._group_id, options.on_restart),
         )
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
+
+    @property
+    def _lease(self) -> LeaseLimits:
+        return lease_limits(
+            self._options.lease_timeout_ms,
+            self._rebalance_timeout_ms,
+            is_exclusive=self._options.mode is MembershipMode.EXCLUSIVE,
+            sees_done=self._options.checkpoint_location is not None,
+        )
 
     def _standing(self, *, to_commit: bool) -> Standing:
         if self._member is None:

@@ -25,7 +25,7 @@ class Tenure:
         run: see :class:`~streamgroups.groups.history.Event`.
         begin_ms: when it was assigned.
         end_ms: when it was given back, lost or closed; for a member that died, when it last did anything.
-        ended: ``released``, ``lost``, ``closed`` or ``silent`` (the history of the member just ends).
+        ended: ``released``, ``lost``, ``expired``, ``closed`` or ``silent`` (the history of the member just ends).
     """
 
     topic_partition: TopicPartition
@@ -36,7 +36,7 @@ class Tenure:
     ended: str
 
 
-_ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.CLOSED: "closed"}
+_ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.LEASE_EXPIRED: "expired", Kind.CLOSED: "closed"}
 #: What only a member does that stays in the group.
 _STAYS = (Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.MOVED, Kind.RESUMED)
 
@@ -86,7 +86,7 @@ class Uncommitted:
         offsets: the range.
         member: who planned it; with ``run`` it names one process.
         run: see :class:`~streamgroups.groups.history.Event`.
-        ended: ``lost``, ``silent`` (the history of the member just ends: it was killed), ``closed`` (the query was stopped during the
+        ended: ``lost``, ``expired`` (the batch took longer than its lease), ``silent`` (the history of the member just ends: it was killed), ``closed`` (the query was stopped during the
             batch), ``moved`` (a reset of the group replaced the position), or ``released``: a handover that did not wait for its batch.
     """
 
@@ -143,6 +143,8 @@ def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitte
             end(here, "closed" if closes and i > last_stay else "released")
         elif event.kind in (Kind.LOST, Kind.ASSIGNED):
             end(here, "lost")
+        elif event.kind is Kind.LEASE_EXPIRED:
+            end(here, "expired")
         elif event.kind is Kind.MOVED:
             end(here, "moved")
     end(list(open_ranges), "closed" if closes else "silent")

@@ -42,6 +42,8 @@ class Kind(Enum):
     RELEASED = "released"
     #: Partitions were lost without being given back; ``ranges``: what was in flight on them.
     LOST = "lost"
+    #: A batch was in flight for longer than its lease, and the member leaves the group until it ends; ``ranges``: what was in flight.
+    LEASE_EXPIRED = "lease_expired"
     #: A batch was planned; ``ranges``: what it reads.
     PLANNED = "planned"
     #: A batch was done; ``offsets``: what is to be committed.

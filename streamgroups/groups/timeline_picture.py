@@ -18,6 +18,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 _ENDED = {
     "released": "then gave it back",
     "lost": "then lost it",
+    "expired": "then left the group, because its batch took too long",
     "closed": "then left the group",
     "silent": "its history ends here",
 }

@@ -151,6 +151,7 @@ class TestUncommitted:
             ([BATCH], ["silent"]),
             ([BATCH, at(Kind.COMMITTED, 19)], ["silent"]),
             ([BATCH, at(Kind.LOST)], ["lost"]),
+            ([BATCH, at(Kind.LEASE_EXPIRED), at(Kind.FINISHED), at(Kind.ASSIGNED, 10)], ["expired"]),
             ([BATCH, at(Kind.LOST), at(Kind.ASSIGNED, 10), at(Kind.COMMITTED, 20)], ["lost"]),
             ([BATCH, at(Kind.ASSIGNED, 10), at(Kind.COMMITTED, 20)], ["lost"]),
             ([BATCH, at(Kind.MOVED), at(Kind.RELEASED), at(Kind.FINISHED)], ["moved"]),

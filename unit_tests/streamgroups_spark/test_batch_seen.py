@@ -117,6 +117,8 @@ def test_X2_what_is_written_already(session: str, checkpoint: Callable[..., str]
         (replace(FACTS, claim=None), False, FencedMember, r"has not confirmed 'one'.*not written"),
         (replace(FACTS, joins=False, claim=None), False, InvalidOption, r"uses 'assign'.*Use 'subscribe'"),
         (FACTS, True, InvalidOption, r"keeps state.*membership=exclusive"),
+        # It has left its group: that says more than that the group does not confirm it.
+        (replace(FACTS, held=(), claim=None), False, FencedBatch, r"has taken flights-0.* from 'one'.*leaseTimeout"),
         (replace(FACTS, held=RANGES[:1]), False, FencedBatch, r"has taken flights-1\[10,20\) from 'one'"),
     ],
 )

@@ -63,6 +63,16 @@ class TestCallsOfAQuery:
         assert run.batch() is None
         assert world.committed() == {0: 3, 1: 2}
 
+    @pytest.mark.parametrize("knows_checkpoint", [True, False])
+    def test_S8_a_batch_is_done_when_sparks_commit_log_says_so(self, world: World, knows_checkpoint: bool) -> None:
+        world.produce(3, 2)
+        run = Run(world, "alice", knows_checkpoint=knows_checkpoint).start()
+        run.plan()
+        assert not run.source.is_done(1)
+        run.finish()
+        assert run.source.is_done(1) == knows_checkpoint
+        assert not run.source.is_done(2)
+
     def test_S4_batches_follow_each_other_within_the_limit(self, world: World) -> None:
         world.produce(3, 1)
         run = Run(world, "alice", TWO_A_TIME).start()

@@ -10,6 +10,7 @@ import pytest
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
@@ -63,6 +64,8 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
         ("subscribe", " flights, orders,,flights", "subscription", Topics(("flights", "orders"))),
         ("membership", "Exclusive", "mode", MembershipMode.EXCLUSIVE),
         ("onRestart", "FAIL", "on_restart", OnRestart.FAIL),
+        ("leaseTimeout", "15m", "lease_timeout_ms", 900_000),
+        ("leaseTimeout", " Off ", "lease_timeout_ms", LeaseWord.OFF),
         ("maxOffsetsPerTrigger", "5", "limits", Limits(max_offsets=5)),
         ("minOffsetsPerTrigger", " 5 ", "limits", Limits(min_offsets=5)),
         ("maxTriggerDelay", "90s", "limits", Limits(max_delay_ms=90_000)),
@@ -92,6 +95,8 @@ def test_S4_every_option_is_taken_in_any_case(
     [
         ("membership", "both", "shared, exclusive"),
         ("onRestart", "", "checkpoint, group, fail"),
+        ("leaseTimeout", "never", "500ms, 30s, 15m"),
+        ("leaseTimeout", "999ms", "longest batch takes"),
         ("maxOffsetsPerTrigger", "0", "whole number above 0"),
         ("minOffsetsPerTrigger", "-1", "whole number above 0"),
         ("maxTriggerDelay", "soon", "500ms, 30s, 15m"),
@@ -176,11 +181,21 @@ def test_S4_a_stream_has_no_end(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["membership", "onRestart", "historyDir"])
+@pytest.mark.parametrize("name", ["membership", "onRestart", "leaseTimeout", "historyDir"])
 def test_S4_a_batch_read_is_no_member(name: str) -> None:
     assert str(refused({**BASE, name: "shared"}, streaming=False)) == (
         f"Option '{name}' has no meaning in batch reads. It belongs to spark.readStream."
     )
+
+
+def test_S8_who_joins_no_group_cannot_leave_it() -> None:
+    options = {**BASE, "assign": '{"flights":[0]}', "leaseTimeout": "15m"}
+    del options["subscribe"]
+    assert str(refused(options)) == (
+        "Options 'assign' and 'leaseTimeout' exclude each other: 'assign' joins no group that it could leave. "
+        "Use 'subscribe', or leave 'leaseTimeout' out."
+    )
+    assert parse(BASE, streaming=True).lease_timeout_ms is LeaseWord.DEFAULT
 
 
 def test_S4_a_batch_read_needs_no_group_and_ignores_limits_per_trigger() -> None:

@@ -131,9 +131,9 @@ MUTANTS = (
     Mutant(
         "H13",
         "handover",
-        _KAFKA + "member_thread.py",
-        "_HAND_OVER_PART = 0.8",
-        "_HAND_OVER_PART = 0.0",
+        "streamgroups/groups/batch_lease.py",
+        "HANDOVER_PART = 0.8",
+        "HANDOVER_PART = 0.0",
         "a handover does not wait for the batch in flight",
     ),
     Mutant(
