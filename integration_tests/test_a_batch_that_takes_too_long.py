@@ -82,6 +82,13 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     assert committed(bootstrap, group, topic) == {}, "nobody has committed anything"
 
 
+def _behind(gate: Path, value: bytes) -> bytes:
+    """The value, once the gate is open."""
+    while gate.exists():
+        time.sleep(0.05)
+    return value
+
+
 def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
@@ -89,11 +96,6 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     produce(bootstrap, topic, N, partitions=PARTITIONS)
     gate = tmp_path / "gate"
     gate.touch()
-
-    def waits(value: bytes) -> bytes:
-        while gate.exists():
-            time.sleep(0.05)
-        return value
 
     def start(name: str, change: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
         options = {
@@ -112,7 +114,8 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     def did(member: str, kind: Kind) -> bool:
         return any(e.member == member and e.kind is kind for e in history(tmp_path))
 
-    hang = F.udf(waits, "binary")
+    # Without type hints, which Spark would take for a request.
+    hang = F.udf(lambda value: _behind(gate, value), "binary")
     alice = start("alice", lambda rows: rows.withColumn("value", hang("value")))
     bob = None
     try:

@@ -254,6 +254,57 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
     yield failed
 
 
+@dataclass(frozen=True, slots=True)
+class BatchFlight:
+    """The batch in flight of one member.
+
+    Args:
+        group_id: its group.
+        member: its ``client.id``.
+        batch_ms: for how long the batch has been in flight; ``None`` between two batches.
+        handover_ms: for how long a rebalance waits for it.
+        lease_timeout_ms: the option ``leaseTimeout``; ``None`` if it is off.
+    """
+
+    group_id: str
+    member: str
+    batch_ms: int | None
+    handover_ms: int
+    lease_timeout_ms: int | None
+
+
+_OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
+    "batch_in_flight_seconds": (
+        "For how long a batch has been in flight; 0 between two batches.",
+        lambda f: (f.batch_ms or 0) / MS_PER_S,
+    ),
+    "handover_timeout_seconds": (
+        "For how long a rebalance waits for a batch; then its partitions go to others.",
+        lambda f: f.handover_ms / MS_PER_S,
+    ),
+    "lease_timeout_seconds": (
+        "After how long a batch makes the member leave its group.",
+        lambda f: _seconds(f.lease_timeout_ms),
+    ),
+}
+
+
+def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuery]) -> Iterator[Metric]:
+    """The metrics of batches in flight, as the members know them now; a batch that hangs is among them.
+
+    Args:
+        flights: of all members.
+        queries: of those that are known; before its first batch has ended a query's members are not, and its labels are empty.
+    """
+    flights = list(flights)
+    known = {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
+    for name, (text, value_of) in _OF_FLIGHTS.items():
+        gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=["group", *QUERY_LABELS, "member"])
+        for f in flights:
+            _add(gauge, (f.group_id, *known.get(f.member, ("", "")), f.member), value_of(f))
+        yield gauge
+
+
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: float | None) -> None:
     if value is not None:
         family.add_metric(labels, value)

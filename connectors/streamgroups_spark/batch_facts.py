@@ -53,6 +53,12 @@ class LedgerQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class FlightQuestion:
+    """For how long has a batch been in flight? Asked by ``metrics_listener``; every source answers with a
+    :class:`~streamgroups.metric_families.BatchFlight`."""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
     """A batch as its source knows it now.
 

@@ -27,10 +27,12 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamgroups.batches.progress import cause_of, read_progress, read_time_ms
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.metric_families import (
     GROUP_LABELS,
     QUERY_LABELS,
+    BatchFlight,
+    flight_metrics,
     group_metrics,
     partition_metrics,
     query_group,
@@ -38,7 +40,10 @@ from streamgroups.metric_families import (
 )
 from streamgroups.queries import Queries
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_spark.batch_facts import FlightQuestion
 from streamgroups_spark.cluster_looks import ClusterLooks, connect
+from streamgroups_spark.registering import SESSION
+from streamgroups_spark.rendezvous import ask
 
 logger = logging.getLogger(__name__)
 
@@ -222,6 +227,7 @@ class _QueryCollector(Collector):
         looked = {} if self._looks is None else self._looks.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
+        yield from flight_metrics(_flights(), queries)
         labels = (*GROUP_LABELS, *QUERY_LABELS)
         yield from group_metrics(groups, labels)
         yield from partition_metrics(groups, labels)
@@ -230,6 +236,15 @@ class _QueryCollector(Collector):
         )
         if self._looks is not None:
             yield from self._looks.metrics()
+
+
+def _flights() -> list[BatchFlight]:
+    """What the sources of this session answer: Spark tells of a batch only when it has ended."""
+    try:
+        return ask(SESSION, FlightQuestion())
+    except (StreamGroupsError, OSError) as e:
+        logger.debug("The batches in flight are not known: %s", e)
+        return []
 
 
 def _now_ms() -> int:

@@ -21,6 +21,7 @@ from streamgroups.groups.history import no_history
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
+from streamgroups.metric_families import BatchFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.board import KafkaBoard
@@ -30,7 +31,7 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import Standing
-from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, LedgerQuestion, facts_of
+from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, FlightQuestion, LedgerQuestion, facts_of
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
@@ -161,7 +162,15 @@ class RunningQuery:
             return Standing(None, None)
         return self._member.standing_to_commit() if to_commit else self._member.standing
 
-    def _answer(self, question: Any) -> BatchFacts | TimeTold | None:
+    def _flight(self) -> BatchFlight | None:
+        if self._member is None or isinstance(self._options.subscription, Partitions):
+            return None
+        lease = self._lease
+        return BatchFlight(self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
+
+    def _answer(self, question: Any) -> BatchFacts | BatchFlight | TimeTold | None:
+        if isinstance(question, FlightQuestion):
+            return self._flight()
         if isinstance(question, TimeQuestion):
             return None if self._time is None else self._time.told(question)
         if not isinstance(question, BatchQuestion | BatchWritten):

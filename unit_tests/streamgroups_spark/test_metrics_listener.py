@@ -6,7 +6,8 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,10 +26,14 @@ from streamgroups.batches.progress import read_time_ms
 from streamgroups.cli.metrics import dashboard_json
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.metric_families import BatchFlight
 from streamgroups.monitoring import Monitor
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark import metrics_listener
+from streamgroups_spark.batch_facts import FlightQuestion
 from streamgroups_spark.cluster_looks import Connection
+from streamgroups_spark.registering import SESSION
+from streamgroups_spark.rendezvous import Answering
 from unit_tests.streamgroups.test_progress import EVENTS
 
 #: The three batches that test_O3_a_query_that_reads is told of.
@@ -241,13 +246,41 @@ def test_without_a_cluster_nothing_is_asked() -> None:
     assert not [name for name, _ in told.scrape() if name in ("up", "requests_total")]
 
 
+@contextmanager
+def flying(flight: BatchFlight) -> Iterator[None]:
+    """A source of this session that answers so."""
+    with closing(Answering(SESSION, lambda q: flight if isinstance(q, FlightQuestion) else None)):
+        yield
+
+
+def test_a_batch_that_hangs_is_seen_though_spark_says_nothing_of_it() -> None:
+    told = Told()
+    told.tell_of("flight-board", 4)
+    (member,) = {m for q in told.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    with (
+        flying(BatchFlight("board", member, 151_000, 240_000, None)),
+        flying(BatchFlight("board", "new", None, 240_000, 60_000)),
+    ):
+        samples = told.scrape()
+    assert {labels: v for (name, labels), v in samples.items() if name == "query_batch_in_flight_seconds"} == {
+        ("board", member, "flight-board"): 151,
+        ("board", "new", ""): 0,
+    }
+    assert {v for (name, _), v in samples.items() if name == "query_handover_timeout_seconds"} == {240}
+    assert {labels: v for (name, labels), v in samples.items() if name == "query_lease_timeout_seconds"} == {
+        ("board", "new", ""): 60
+    }
+    assert not [name for name, _ in told.scrape() if name == "query_batch_in_flight_seconds"]
+
+
 def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakeLooks) -> None:
     told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
     told.tell_of("flight-board", 4)
     told.tell_of("windows", 3)
     told.tell_of("bad", 2)
     told.look_once(fake_cluster)
-    names = {f"streamgroups_{name}" for name, _ in told.scrape()}
+    with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)):
+        names = {f"streamgroups_{name}" for name, _ in told.scrape()}
     shown = set()
     for panel in json.loads(dashboard_json())["panels"]:
         for target in panel["targets"]:
