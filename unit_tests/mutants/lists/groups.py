@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "H13",
         "handover",
-        "streamgroups/groups/batch_lease.py",
+        _GROUPS + "batch_lease.py",
         "HANDOVER_PART = 0.8",
         "HANDOVER_PART = 0.0",
         "a handover does not wait for the batch in flight",

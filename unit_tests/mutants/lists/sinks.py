@@ -189,8 +189,8 @@ MUTANTS = (
         "T14",
         "sinks",
         _SPARK + "batch_seen.py",
-        "if missing := set(source.ranges) - set(source.held):",
-        "if missing := set[OffsetRange]():",
+        "if missing := _gone(source):",
+        "if missing := frozenset[OffsetRange]():",
         "a batch whose partitions were revoked is written",
     ),
     Mutant(
