@@ -140,6 +140,7 @@ class Run:
         run: str = "1",
         *,
         knows_checkpoint: bool = False,
+        run_id: str = "",
         time: TimeSettings | None = None,
         ledger: FakeLedger[Any] | None = None,
     ) -> None:
@@ -172,6 +173,7 @@ class Run:
             orders=self.moving,
             left=LeftRanges(world.board, "airline"),
             times=self.time,
+            run_id=run_id,
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[Seen]:

@@ -56,6 +56,8 @@ class MicroBatches:
         left: what earlier runs have left to the group; ``None`` for a query that is no member.
         start: how to begin what Spark need not wait for.
         times: how far event time has come; ``None`` if nobody wants to know.
+        run_id: tells the batches of this run from those of every other query. Two members of a group read the same ranges in batches of the
+            same number if one has lost its partitions to the other, and the late output of one must not pass for the other's.
     """
 
     def __init__(
@@ -74,13 +76,14 @@ class MicroBatches:
         left: LeftRanges | None = None,
         start: Start = at_once,
         times: Times | None = None,
+        run_id: str = "",
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._orders, self._left = orders, left
-        self._times = times
+        self._times, self._run_id = times, run_id
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
@@ -157,7 +160,8 @@ class MicroBatches:
         self._unread.was_some()
         self._joining.was_read(read)
         self._unread.ask_sizes(batch.ranges)
-        return self._encoded(self._batch)
+        planned = self._encoded(self._batch)
+        return {**planned, "run": self._run_id} if self._run_id else planned
 
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         """The ranges of the batch that ends at ``end_json``, packed into tasks.

@@ -100,6 +100,7 @@ class RunningQuery:
             left=left,
             start=_in_background,
             times=self._time,
+            run_id=uuid.uuid4().hex[:12],
         )
         self._answering = Answering(session, self._answer)
 

@@ -90,6 +90,18 @@ class TestCallsOfAQuery:
             '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}, "group": "airline"}'
         ]
 
+    def test_S8_two_members_that_read_the_same_ranges_are_not_taken_for_each_other(self, world: World) -> None:
+        world.produce(3, 2)
+        alice = Run(world, "alice", run_id="a1").start()
+        alice.plan()
+        world.group.kill("alice")
+        bob = Run(world, "bob", run_id="b1").start()
+        bob.plan()
+        a, b = (json.loads(run.checkpoint.offsets[-1]) for run in (alice, bob))
+        assert (a["n"], a["ranges"]) == (b["n"], b["ranges"])
+        assert alice.source.run(a) is not None
+        assert bob.source.run(a) is None, "he must not vouch for what she writes late"
+
     def test_the_same_batch_has_the_same_tasks_however_often_it_is_asked_for(self, world: World) -> None:
         world.produce(3, 2)
         run = Run(world, "alice")
