@@ -31,7 +31,14 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import Standing
-from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion, BatchWritten, FlightQuestion, LedgerQuestion, facts_of
+from streamgroups_spark.batch_facts import (
+    BatchFacts,
+    BatchQuestion,
+    BatchWritten,
+    FlightQuestion,
+    LedgerQuestion,
+    facts_of,
+)
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
