@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamgroups_kafka.flawed_records import headers_of, timestamp_ms_of
+
 _MICROSECONDS_PER_MS = 1_000
 
 #: How Spark spells the types of an Arrow schema: times in microseconds, UTC.
@@ -32,8 +34,9 @@ def to_arrow(messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _times_us(messages: Sequence[Any]) -> list[int]:
-    return [m.timestamp()[1] * _MICROSECONDS_PER_MS for m in messages]
+def _times_us(messages: Sequence[Any]) -> list[int | None]:
+    times_ms = map(timestamp_ms_of, messages)
+    return [None if ms is None else ms * _MICROSECONDS_PER_MS for ms in times_ms]
 
 
 def _time_types(messages: Sequence[Any]) -> list[int]:
@@ -43,7 +46,8 @@ def _time_types(messages: Sequence[Any]) -> list[int]:
 
 def _headers(messages: Sequence[Any]) -> list[list[dict[str, Any]] | None]:
     return [
-        [{"key": key, "value": value} for key, value in headers] if (headers := m.headers()) else None for m in messages
+        [{"key": key, "value": value} for key, value in headers] if (headers := headers_of(m)) else None
+        for m in messages
     ]
 
 

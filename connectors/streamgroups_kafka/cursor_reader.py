@@ -24,6 +24,7 @@ from streamgroups.ports import Batch
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.flawed_records import headers_of
 from streamgroups_kafka.owner_thread import OwnerThread
 
 #: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
@@ -43,6 +44,8 @@ _PATIENCE_S = 15.0
 #: A request that has got something returns with it after this long, though there may be more.
 _ENOUGH_S = 2.0
 _POLL_S = 0.1
+#: A header takes more than its bytes: a tuple and two objects.
+_HEADER_BYTES = 100
 #: How many partitions stay open for partition cursors; each fetches ahead on a connection of its own.
 _MOST_OPEN = 8
 
@@ -101,6 +104,7 @@ class RecordReader:
             if message is not None:
                 messages.append(message)
                 size_bytes += len(message.value or b"") + len(message.key or b"")
+                size_bytes += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in message.headers)
         return Batch(tuple(messages), {tp: self._next[tp] for tp in positions})
 
     def close(self) -> None:
@@ -240,5 +244,5 @@ def _to_message(tp: TopicPartition, message: _Message) -> Message:
         None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(headers_of(message) or ()),
     )

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.columns import COLUMNS
 from streamgroups_kafka.fetching import BATCH_BYTES, POLL_MS, ReadSettings, Trouble, client_settings
+from streamgroups_kafka.flawed_records import Flaw, warn_of_flaw
 
 if TYPE_CHECKING:
     from streamgroups_kafka._native import Client
@@ -49,7 +50,7 @@ class NativeFetcher:
         self._index = {r.topic_partition: i for i, r in enumerate(self._ranges)}
         self._config = _config(settings, sum(map(len, ranges)), len(ranges))
         self._client: Client | None = WARM.take(self._config)
-        self._rows = self._bytes = 0
+        self._rows, self._full = 0, False
         self._n_open = len(self._ranges)
         self._good = True
         try:
@@ -71,7 +72,9 @@ class NativeFetcher:
     def fill(self) -> tuple[bool, Sequence[Trouble]]:
         """See :meth:`Fetcher.fill`."""
         before = self._rows, self._n_open
-        self._rows, self._bytes, self._n_open, events = self._native.fill(POLL_MS)
+        self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)
+        for index, offset, flaws in flawed:
+            warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
         # What had trouble is not kept for the next batch.
         self._good = self._good and not events
         troubles = [
@@ -82,11 +85,11 @@ class NativeFetcher:
 
     def full(self) -> bool:
         """See :meth:`Fetcher.full`."""
-        return self._rows >= _BATCH_RECORDS or self._bytes >= BATCH_BYTES
+        return self._full
 
     def take(self) -> pa.RecordBatch:
         """See :meth:`Fetcher.take`."""
-        self._rows = self._bytes = 0
+        self._rows, self._full = 0, False
         return pa.record_batch(_Exported(self._schema, self._native.export()))
 
     def n_open(self) -> int:

@@ -5,6 +5,7 @@ Created by ``range_reader`` where the native fetcher cannot be used. Source: lib
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.columns import to_arrow
 from streamgroups_kafka.fetching import BATCH_BYTES, POLL_MS, ReadSettings, Trouble, client_settings
+from streamgroups_kafka.flawed_records import headers_of, size_of
 
 #: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
 _Message: TypeAlias = Any
@@ -30,10 +32,14 @@ class PlainFetcher:
     """See :class:`~streamgroups_kafka.fetching.Fetcher`."""
 
     def __init__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> None:
-        self._schema = schema
+        self._schema, self._has_headers = schema, "headers" in schema.names
         self._ends = {_key(r.topic_partition): r.end_offset for r in ranges}
         self._next = {_key(r.topic_partition): r.next_offset for r in ranges}
+        #: What has come and is not in the batch yet.
+        self._at_hand: deque[_Message] = deque()
         self._held: list[_Message] = []
+        #: Whether the next record would pass the limit, and waits.
+        self._is_full = False
         self._held_bytes = 0
         self._troubles: list[Trouble] = []
         self._consumer = Consumer({**client_settings(settings), "error_cb": self._on_client_error})
@@ -42,22 +48,24 @@ class PlainFetcher:
     def fill(self) -> tuple[bool, Sequence[Trouble]]:
         """See :meth:`Fetcher.fill`."""
         held, open_ranges = len(self._held), len(self._ends)
-        messages = self._consumer.consume(_CHUNK, 0)
-        if not messages:
-            message = self._consumer.poll(POLL_MS / 1000)
-            messages = [] if message is None else [message]
-        for message in messages:
-            self._take(message)
+        if not self._at_hand:
+            self._at_hand.extend(self._consumer.consume(_CHUNK, 0))
+        if not self._at_hand and (message := self._consumer.poll(POLL_MS / 1000)) is not None:
+            self._at_hand.append(message)
+        while self._at_hand and not self.full():
+            self._take(self._at_hand[0])
+            if not self._is_full:
+                self._at_hand.popleft()
         troubles, self._troubles = self._troubles, []
         return len(self._held) > held or len(self._ends) < open_ranges, troubles
 
     def full(self) -> bool:
         """See :meth:`Fetcher.full`."""
-        return len(self._held) >= _BATCH_RECORDS or self._held_bytes >= BATCH_BYTES
+        return self._is_full or len(self._held) >= _BATCH_RECORDS or self._held_bytes >= BATCH_BYTES
 
     def take(self) -> pa.RecordBatch:
         """See :meth:`Fetcher.take`."""
-        held, self._held, self._held_bytes = self._held, [], 0
+        held, self._held, self._held_bytes, self._is_full = self._held, [], 0, False
         return to_arrow(held, self._schema)
 
     def n_open(self) -> int:
@@ -104,10 +112,17 @@ class PlainFetcher:
         if end is None:
             return
         offset = message.offset()
-        self._next[key] = offset + 1
+        if offset < self._next[key]:
+            # Of before the range was begun again elsewhere.
+            return
         if offset < end:
+            size = size_of(message, headers_of(message) if self._has_headers else None)
+            if self._held and self._held_bytes + size > BATCH_BYTES:
+                self._is_full = True
+                return
             self._held.append(message)
-            self._held_bytes += len(message)
+            self._held_bytes += size
+        self._next[key] = offset + 1
         if offset >= end - 1:
             self._end(key)
 

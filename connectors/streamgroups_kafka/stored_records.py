@@ -14,6 +14,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import StoredRecord
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.errors import to_streamgroups_error
+from streamgroups_kafka.flawed_records import headers_of
 
 _AT_ONCE = 500
 #: Signals are handled between two polls.
@@ -66,8 +67,7 @@ def _may_pass(error: KafkaError) -> bool:
 
 
 def _record(tp: TopicPartition, offset: int, message: confluent_kafka.Message) -> StoredRecord:
-    listed: list[tuple[str, str | bytes | None]] = list(message.headers() or [])  # type: ignore[arg-type]
-    headers = tuple((name, _bytes(value)) for name, value in listed)
+    headers = tuple((name, _bytes(value)) for name, value in headers_of(message) or ())
     return StoredRecord(tp, offset, message.timestamp()[1], _bytes(message.key()), _bytes(message.value()), headers)
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -61,13 +59,6 @@ def test_another_reader_is_refused() -> None:
 def test_a_library_that_is_not_librdkafka(extension: Any) -> None:
     with pytest.raises(OSError, match="loaded already"):
         extension.load("/lib/libc.so.6")
-
-
-@given(st.binary(max_size=60))
-def test_header_names_are_decoded_as_java_does(name: bytes) -> None:
-    if native.status().available:
-        found = importlib.import_module("streamgroups_kafka._native").header_name(name)
-        assert found == name.decode("utf-8", "replace")
 
 
 def test_a_setting_that_librdkafka_refuses(extension: Any) -> None:

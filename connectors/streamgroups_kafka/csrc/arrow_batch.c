@@ -62,6 +62,8 @@ static int validity_append(Buffer *validity, int64_t row, int valid) {
 
 /* Arrow's offsets begin with a zero before the first value. */
 static int offsets_append(Buffer *offsets, size_t end) {
+    if (end > INT32_MAX)
+        return -1;
     int32_t value = (int32_t)end;
     if (offsets->size == 0) {
         int32_t zero = 0;
@@ -81,31 +83,19 @@ static int bytes_append(Bytes *values, const void *data, size_t size) {
     return offsets_append(&values->offsets, values->bytes.size);
 }
 
-static int name_append(Bytes *names, const char *name) {
-    size_t size = strlen(name);
-    if (utf8_valid((const unsigned char *)name, size))
-        return bytes_append(names, name, size);
-    unsigned char *repaired = malloc(UTF8_MOST_GROWTH * size);
-    if (repaired == NULL)
-        return -1;
-    size_t repaired_size = utf8_repair((const unsigned char *)name, size, repaired);
-    int failed = bytes_append(names, repaired, repaired_size);
-    free(repaired);
-    return failed;
-}
-
-/* A record without headers has null, as with Spark's source. */
-static int headers_append(Column *column, int64_t row, const rd_kafka_message_t *message, size_t *bytes) {
+/*
+ * A record without headers has null, as with Spark's source; so has one with a name that is not UTF-8: the plain reader cannot see the
+ * headers of such a record, and both readers give the same.
+ */
+static int headers_append(Column *column, int64_t row, const rd_kafka_message_t *message, const Measured *measured) {
     rd_kafka_headers_t *headers;
-    int any = rd.message_headers(message, &headers) == RD_ERR_NO_ERROR;
+    int any = !(measured->flaws & BAD_HEADER_NAME) && rd.message_headers(message, &headers) == RD_ERR_NO_ERROR;
     const char *name;
     const void *value;
     size_t size, count = 0;
-    for (; any && rd.header_get_all(headers, count, &name, &value, &size) == RD_ERR_NO_ERROR; count++) {
-        if (name_append(&column->variable, name) || bytes_append(&column->header_values, value, size))
+    for (; any && rd.header_get_all(headers, count, &name, &value, &size) == RD_ERR_NO_ERROR; count++)
+        if (bytes_append(&column->variable, name, strlen(name)) || bytes_append(&column->header_values, value, size))
             return -1;
-        *bytes += strlen(name) + (value ? size : 0);
-    }
     if (validity_append(&column->list_validity, row, count > 0))
         return -1;
     column->list_null_count += count == 0;
@@ -117,37 +107,58 @@ static int fixed_append(Column *column, int64_t value, size_t width) {
     return width == 4 ? buffer_append(&column->fixed, &narrow, 4) : buffer_append(&column->fixed, &value, 8);
 }
 
-static Appended column_append(Column *column, int64_t row, const rd_kafka_message_t *message, const char *topic,
-                              size_t *bytes) {
+static int time_append(Column *column, int64_t row, const rd_kafka_message_t *message, const Measured *measured) {
+    int type, bad = (measured->flaws & BAD_TIMESTAMP) != 0;
+    if (validity_append(&column->fixed_validity, row, !bad))
+        return -1;
+    column->fixed_null_count += bad;
+    return fixed_append(column, bad ? 0 : rd.message_timestamp(message, &type) * MICROSECONDS_PER_MS, 8);
+}
+
+static int column_append(Column *column, int64_t row, const rd_kafka_message_t *message, const char *topic,
+                         const Measured *measured) {
     int type;
-    int64_t time_ms;
     switch (column->field) {
     case KEY:
-        *bytes += message->key_len;
-        return bytes_append(&column->variable, message->key, message->key_len) ? OUT_OF_MEMORY : APPENDED;
+        return bytes_append(&column->variable, message->key, message->key_len);
     case VALUE:
-        *bytes += message->len;
-        return bytes_append(&column->variable, message->payload, message->len) ? OUT_OF_MEMORY : APPENDED;
+        return bytes_append(&column->variable, message->payload, message->len);
     case TOPIC:
-        return bytes_append(&column->variable, topic, strlen(topic)) ? OUT_OF_MEMORY : APPENDED;
+        return bytes_append(&column->variable, topic, strlen(topic));
     case PARTITION:
-        return fixed_append(column, message->partition, 4) ? OUT_OF_MEMORY : APPENDED;
+        return fixed_append(column, message->partition, 4);
     case OFFSET:
-        return fixed_append(column, message->offset, 8) ? OUT_OF_MEMORY : APPENDED;
+        return fixed_append(column, message->offset, 8);
     case TIMESTAMP:
-        time_ms = rd.message_timestamp(message, &type);
-        if (time_ms > INT64_MAX / MICROSECONDS_PER_MS || time_ms < INT64_MIN / MICROSECONDS_PER_MS)
-            return BAD_TIMESTAMP;
-        return fixed_append(column, time_ms * MICROSECONDS_PER_MS, 8) ? OUT_OF_MEMORY : APPENDED;
+        return time_append(column, row, message, measured);
     case TIMESTAMP_TYPE:
         /* librdkafka counts from "not available" = 0, Kafka from "create time" = 0. */
         rd.message_timestamp(message, &type);
-        return fixed_append(column, type - 1, 4) ? OUT_OF_MEMORY : APPENDED;
+        return fixed_append(column, type - 1, 4);
     case HEADERS:
-        return headers_append(column, row, message, bytes) ? OUT_OF_MEMORY : APPENDED;
+        return headers_append(column, row, message, measured);
     default:
-        return OUT_OF_MEMORY;
+        return -1;
     }
+}
+
+static void headers_measure(const rd_kafka_message_t *message, Measured *measured) {
+    rd_kafka_headers_t *headers;
+    const char *name;
+    const void *value;
+    size_t size, bytes = 0;
+    if (rd.message_headers(message, &headers) != RD_ERR_NO_ERROR)
+        return;
+    for (size_t i = 0; rd.header_get_all(headers, i, &name, &value, &size) == RD_ERR_NO_ERROR; i++) {
+        size_t name_size = strlen(name);
+        if (!utf8_valid((const unsigned char *)name, name_size)) {
+            measured->flaws |= BAD_HEADER_NAME;
+            return;
+        }
+        /* A header without name and value takes its two places in Arrow's offsets all the same. */
+        bytes += name_size + (value ? size : 0) + 2 * sizeof(int32_t);
+    }
+    measured->bytes += bytes;
 }
 
 static void bytes_free(Bytes *values) {
@@ -160,6 +171,7 @@ static void bytes_free(Bytes *values) {
 static void column_clear(Column *column) {
     Field field = column->field;
     buffer_free(&column->fixed);
+    buffer_free(&column->fixed_validity);
     bytes_free(&column->variable);
     bytes_free(&column->header_values);
     buffer_free(&column->list_validity);
@@ -175,14 +187,33 @@ void batch_init(Batch *batch, const Field *fields, int n_fields) {
         batch->columns[i].field = fields[i];
 }
 
-Appended batch_append(Batch *batch, const rd_kafka_message_t *message, const char *topic) {
+Measured batch_measure(const Batch *batch, const rd_kafka_message_t *message) {
+    Measured measured = {0};
+    int type;
     for (int i = 0; i < batch->n_columns; i++) {
-        Appended result = column_append(&batch->columns[i], batch->rows, message, topic, &batch->bytes);
-        if (result != APPENDED)
-            return result;
+        Field field = batch->columns[i].field;
+        if (field == KEY)
+            measured.bytes += message->key_len;
+        else if (field == VALUE)
+            measured.bytes += message->len;
+        else if (field == HEADERS)
+            headers_measure(message, &measured);
+        else if (field == TIMESTAMP) {
+            int64_t time_ms = rd.message_timestamp(message, &type);
+            if (time_ms > INT64_MAX / MICROSECONDS_PER_MS || time_ms < INT64_MIN / MICROSECONDS_PER_MS)
+                measured.flaws |= BAD_TIMESTAMP;
+        }
     }
+    return measured;
+}
+
+int batch_append(Batch *batch, const rd_kafka_message_t *message, const char *topic, const Measured *measured) {
+    for (int i = 0; i < batch->n_columns; i++)
+        if (column_append(&batch->columns[i], batch->rows, message, topic, measured))
+            return -1;
+    batch->bytes += measured->bytes;
     batch->rows++;
-    return APPENDED;
+    return 0;
 }
 
 void batch_clear(Batch *batch) {
@@ -288,9 +319,10 @@ static int column_export(Column *column, int64_t rows, struct ArrowArray *out) {
     case HEADERS:
         return headers_export(column, rows, out);
     default:
-        owner = array_init(out, rows, 0, 2);
+        owner = array_init(out, rows, column->fixed_null_count, 2);
         if (owner == NULL)
             return -1;
+        owner_take(owner, 0, &column->fixed_validity);
         owner_take(owner, 1, &column->fixed);
         return 0;
     }

@@ -47,6 +47,8 @@ typedef struct {
 typedef struct {
     Field field;
     Buffer fixed;         /* PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE: the values */
+    Buffer fixed_validity; /* TIMESTAMP only, like `fixed_null_count` */
+    int64_t fixed_null_count;
     Bytes variable;       /* KEY, VALUE, TOPIC: the values; HEADERS: the names */
     Bytes header_values;  /* HEADERS only */
     Buffer list_validity; /* HEADERS only, like `list_offsets` and `list_null_count` */
@@ -61,13 +63,26 @@ typedef struct {
     size_t bytes; /* of keys, values and headers */
 } Batch;
 
-typedef enum { APPENDED = 0, OUT_OF_MEMORY = -1, BAD_TIMESTAMP = -2 } Appended;
+/* What of a record has no place in a column, so that it is null there. */
+enum { BAD_HEADER_NAME = 1, BAD_TIMESTAMP = 2 };
+
+/* A record, before it is appended. */
+typedef struct {
+    size_t bytes; /* of key, value and headers, as far as there are columns for them */
+    int flaws;    /* a sum of BAD_... */
+} Measured;
 
 /* An empty batch of these columns. */
 void batch_init(Batch *batch, const Field *fields, int n_fields);
 
-/* Appends one record. After anything but APPENDED the batch is good for `batch_clear` only. */
-Appended batch_append(Batch *batch, const rd_kafka_message_t *message, const char *topic);
+/* What appending a record would come to. */
+Measured batch_measure(const Batch *batch, const rd_kafka_message_t *message);
+
+/*
+ * Appends one record that was measured. Returns 0; or -1 without memory, or beyond the 2^31 - 1 bytes that Arrow's offsets count: then
+ * the batch is good for `batch_clear` only.
+ */
+int batch_append(Batch *batch, const rd_kafka_message_t *message, const char *topic, const Measured *measured);
 
 /* Moves the rows into `out`, which owns them from then on, and leaves the batch empty. Returns 0, or -1 without memory. */
 int batch_export(Batch *batch, struct ArrowArray *out);

@@ -38,8 +38,27 @@ static void on_arrival(rd_kafka_t *rk, void *opaque) {
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Waits until a queue got something since the last call. Returns whether one did. */
-static int wait_for_arrival(Client *client, int timeout_ms) {
+#ifdef __APPLE__
+/* macOS has no clock for conditions that cannot be set back, but waits for a duration. */
+static int arrival_init(pthread_cond_t *arrived) {
+    return pthread_cond_init(arrived, NULL);
+}
+
+static int arrival_wait(Client *client, int timeout_ms) {
+    struct timespec duration = {timeout_ms / 1000, (timeout_ms % 1000) * 1000000L};
+    return pthread_cond_timedwait_relative_np(&client->arrived, &client->lock, &duration);
+}
+#else
+static int arrival_init(pthread_cond_t *arrived) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    int failed = pthread_cond_init(arrived, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return failed;
+}
+
+static int arrival_wait(Client *client, int timeout_ms) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += timeout_ms / 1000;
@@ -48,9 +67,18 @@ static int wait_for_arrival(Client *client, int timeout_ms) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
+    int failed = 0;
+    while (!client->has_arrived && failed == 0)
+        failed = pthread_cond_timedwait(&client->arrived, &client->lock, &until);
+    return failed;
+}
+#endif
+
+/* Waits until a queue got something since the last call. Returns whether one did. */
+static int wait_for_arrival(Client *client, int timeout_ms) {
     pthread_mutex_lock(&client->lock);
-    while (!client->has_arrived && pthread_cond_timedwait(&client->arrived, &client->lock, &until) == 0)
-        ;
+    if (!client->has_arrived)
+        arrival_wait(client, timeout_ms);
     int arrived = client->has_arrived;
     client->has_arrived = 0;
     pthread_mutex_unlock(&client->lock);
@@ -91,9 +119,10 @@ static int partition_new(Client *client, int topic, int32_t number, int64_t next
     partition->queue = rd.queue_new(client->rk);
     rd.queue_cb_event_enable(partition->queue, on_arrival, client);
     if (rd.consume_start_queue(client->topics[topic].rkt, number, next_offset, partition->queue) == -1) {
+        int failed = rd.last_error();
         rd.queue_destroy(partition->queue);
         free(partition);
-        return rd.last_error();
+        return failed ? failed : RD_ERR_FAIL;
     }
     partitions[client->n_partitions++] = partition;
     *out = partition;
@@ -109,7 +138,7 @@ static Partition *partition_find(const Client *client, int topic, int32_t number
 
 /* Whether what is at hand of a partition leads to an offset soon. */
 static int leads_to(const Partition *partition, int64_t offset) {
-    return partition->next_offset <= offset && offset - partition->next_offset <= MOST_SKIPPED;
+    return partition->next_offset <= offset && (uint64_t)offset - (uint64_t)partition->next_offset <= MOST_SKIPPED;
 }
 
 /* The index of a topic, known from an earlier reading or new; -1 without memory or when librdkafka refuses the name. */
@@ -150,11 +179,7 @@ Client *client_new(rd_kafka_conf_t *conf, char *why, size_t why_size) {
         free(client);
         return NULL;
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->arrived, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    arrival_init(&client->arrived);
     pthread_mutex_init(&client->lock, NULL);
     return client;
 }
@@ -163,7 +188,7 @@ static void reading_clear(Client *client) {
     batch_clear(&client->batch);
     free(client->ranges);
     client->ranges = NULL;
-    client->n_ranges = client->n_open = client->n_events = client->turn = 0;
+    client->n_ranges = client->n_open = client->n_events = client->n_flawed = client->is_full = client->turn = 0;
 }
 
 void client_free(Client *client) {
@@ -271,41 +296,48 @@ int client_go_on_at(Client *client, int index, int64_t next_offset) {
 
 /* ---- filling ------------------------------------------------------------------------------------------------------ */
 
-/* A message takes its range forward, ends it, or is an event. */
-static Appended take(Client *client, Range *range, const rd_kafka_message_t *message) {
+static void flawed_add(Client *client, const Range *range, int64_t offset, int flaws) {
+    if (flaws && client->n_flawed < MOST_FLAWED)
+        client->flawed[client->n_flawed++] = (Flawed){(int)(range - client->ranges), offset, flaws};
+}
+
+/* A message takes its range forward, ends it, or is an event. Returns 0, or -1 without memory. */
+static int take(Client *client, Range *range, const rd_kafka_message_t *message, const Measured *measured) {
     if (message->err == RD_ERR_PARTITION_EOF) {
         if (message->offset >= range->end_offset)
             range_done(client, range);
-        return APPENDED;
+        return 0;
     }
     if (message->err) {
         /* The payload of an error is its text. */
         event_add(client, (int)(range - client->ranges), message->err,
                   message->payload ? message->payload : rd.err2str(message->err));
-        return APPENDED;
+        return 0;
     }
-    Appended result = APPENDED;
+    int failed = 0;
     if (message->offset >= range->next_offset) {
         range->next_offset = message->offset + 1;
-        if (message->offset < range->end_offset)
-            result = batch_append(&client->batch, message, client->topics[range->topic].name);
+        if (message->offset < range->end_offset) {
+            failed = batch_append(&client->batch, message, client->topics[range->topic].name, measured);
+            flawed_add(client, range, message->offset, measured->flaws);
+        }
     }
     if (range->next_offset >= range->end_offset)
         range_done(client, range);
-    return result;
+    return failed;
 }
 
-static int full(const Client *client) {
-    return client->batch.rows >= client->most_rows || client->batch.bytes >= client->most_bytes;
+int client_full(const Client *client) {
+    return client->is_full || client->batch.rows >= client->most_rows || client->batch.bytes >= client->most_bytes;
 }
 
 /*
- * Takes what is at hand of a range. The first record past its end stays in the chunk, for the next reading. Sets `any` if
- * there was something.
+ * Takes what is at hand of a range. The first record past its end stays in the chunk, for the next reading; so does, for the next
+ * batch, one that does not fit beside others. Sets `any` if there was something. Returns 0, or -1 without memory.
  */
-static Appended serve(Client *client, Range *range, int *any) {
+static int serve(Client *client, Range *range, int *any) {
     Partition *partition = range->fetched;
-    while (!range->done && !client->n_events && !full(client)) {
+    while (!range->done && !client->n_events && !client_full(client)) {
         if (partition->chunk_next == partition->chunk_size) {
             ssize_t size = rd.consume_batch_queue(partition->queue, 0, partition->chunk, CHUNK);
             partition->chunk_next = 0;
@@ -319,26 +351,34 @@ static Appended serve(Client *client, Range *range, int *any) {
             range_done(client, range);
             break;
         }
+        Measured measured = {0};
+        if (!message->err && message->offset >= range->next_offset) {
+            measured = batch_measure(&client->batch, message);
+            if (client->batch.rows > 0 && measured.bytes > client->most_bytes - client->batch.bytes) {
+                client->is_full = 1;
+                break;
+            }
+        }
         partition->chunk_next++;
-        if (!message->err)
+        if (!message->err && message->offset >= 0)
             partition->next_offset = message->offset + 1;
-        Appended result = take(client, range, message);
+        int failed = take(client, range, message, &measured);
         rd.message_destroy(message);
-        if (result != APPENDED)
-            return result;
+        if (failed)
+            return -1;
     }
-    return APPENDED;
+    return 0;
 }
 
-Filled client_fill(Client *client, int timeout_ms) {
-    while (client->n_open > 0 && !client->n_events && !full(client)) {
+int client_fill(Client *client, int timeout_ms) {
+    while (client->n_open > 0 && !client->n_events && !client_full(client)) {
         int any = 0;
-        for (int i = 0; i < client->n_ranges && !client->n_events && !full(client); i++) {
+        for (int i = 0; i < client->n_ranges && !client->n_events && !client_full(client); i++) {
             Range *range = &client->ranges[client->turn];
-            Appended result = range->done ? APPENDED : serve(client, range, &any);
-            if (result != APPENDED)
-                return result == BAD_TIMESTAMP ? FILL_BAD_TIMESTAMP : FILL_OUT_OF_MEMORY;
-            if (!full(client))
+            /* What could not be begun again elsewhere has no partition. */
+            if (!range->done && range->fetched && serve(client, range, &any))
+                return -1;
+            if (!client_full(client))
                 client->turn = (client->turn + 1) % client->n_ranges;
         }
         if (any)
@@ -350,5 +390,5 @@ Filled client_fill(Client *client, int timeout_ms) {
             break;
         }
     }
-    return FILL_OK;
+    return 0;
 }

@@ -18,6 +18,7 @@
 
 #define TEXT_SIZE 512
 #define MOST_EVENTS 16
+#define MOST_FLAWED 16
 #define CHUNK 512
 
 /* A partition that is fetched, in this reading or for the next one. */
@@ -48,6 +49,13 @@ typedef struct {
     char text[TEXT_SIZE];
 } Event;
 
+/* A record with something that has no place in a column: a sum of BAD_... says what. */
+typedef struct {
+    int range;
+    int64_t offset;
+    int flaws;
+} Flawed;
+
 typedef struct {
     char *name;
     rd_kafka_topic_t *rkt;
@@ -70,14 +78,15 @@ typedef struct {
     size_t most_bytes;
     Event events[MOST_EVENTS];
     int n_events;
+    Flawed flawed[MOST_FLAWED]; /* the first ones since the last fill */
+    int n_flawed;
+    int is_full; /* the next record would pass `most_bytes`, and waits in its chunk */
 
     /* Set by librdkafka's threads when an empty queue got something. */
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     int has_arrived;
 } Client;
-
-typedef enum { FILL_OK = 0, FILL_OUT_OF_MEMORY = -1, FILL_BAD_TIMESTAMP = -2 } Filled;
 
 /* Takes a configuration over, whatever comes of it. Returns NULL with the reason in `why`. */
 Client *client_new(rd_kafka_conf_t *conf, char *why, size_t why_size);
@@ -96,9 +105,13 @@ int client_start(Client *client, const char *const *topics, const Range *ranges,
 void client_stop(Client *client);
 
 /*
- * Reads until the batch is full, all ranges are done, something happened (`events`), or nothing came for `timeout_ms`.
+ * Reads until the batch is full, all ranges are done, something happened (`events`), or nothing came for `timeout_ms`. Returns 0, or -1
+ * without memory.
  */
-Filled client_fill(Client *client, int timeout_ms);
+int client_fill(Client *client, int timeout_ms);
+
+/* Whether the batch must be taken before more can be read. */
+int client_full(const Client *client);
 
 /* Goes on with a range elsewhere, or anew. Returns 0, a librdkafka error code, or -1 without memory. */
 int client_go_on_at(Client *client, int range, int64_t next_offset);

@@ -11,7 +11,6 @@
 
 #include "client.h"
 #include "encoder.h"
-#include "utf8.h"
 
 typedef struct {
     PyObject_HEAD
@@ -42,23 +41,6 @@ static PyObject *native_load(PyObject *module, PyObject *path) {
         return NULL;
     }
     return PyUnicode_FromString(rd.version_str());
-}
-
-static PyObject *native_header_name(PyObject *module, PyObject *bytes) {
-    (void)module;
-    char *name;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(bytes, &name, &size))
-        return NULL;
-    unsigned char *repaired = malloc(UTF8_MOST_GROWTH * (size_t)size + 1);
-    if (repaired == NULL)
-        return PyErr_NoMemory();
-    size_t repaired_size = utf8_repair((const unsigned char *)name, (size_t)size, repaired);
-    int as_it_is = utf8_valid((const unsigned char *)name, (size_t)size);
-    PyObject *text = as_it_is ? PyUnicode_FromStringAndSize(name, size)
-                              : PyUnicode_FromStringAndSize((const char *)repaired, (Py_ssize_t)repaired_size);
-    free(repaired);
-    return text;
 }
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------- */
@@ -236,23 +218,37 @@ static PyObject *events_taken(Client *client) {
     return list;
 }
 
+static PyObject *flawed_taken(Client *client) {
+    PyObject *list = PyList_New(client->n_flawed);
+    for (int i = 0; list != NULL && i < client->n_flawed; i++) {
+        const Flawed *flawed = &client->flawed[i];
+        PyObject *entry = Py_BuildValue("iLi", flawed->range, (long long)flawed->offset, flawed->flaws);
+        if (entry == NULL || PyList_SetItem(list, i, entry) != 0) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    client->n_flawed = 0;
+    return list;
+}
+
 static PyObject *method_fill(ClientObject *self, PyObject *argument) {
     long timeout_ms = PyLong_AsLong(argument);
     if ((timeout_ms == -1 && PyErr_Occurred()) || !usable(self))
         return NULL;
     Client *client = self->client;
-    Filled filled;
-    WITHOUT_GIL(self, filled = client_fill(client, (int)timeout_ms));
-    if (filled == FILL_OUT_OF_MEMORY)
+    int failed;
+    WITHOUT_GIL(self, failed = client_fill(client, (int)timeout_ms));
+    if (failed)
         return PyErr_NoMemory();
-    if (filled == FILL_BAD_TIMESTAMP) {
-        PyErr_SetString(PyExc_OverflowError, "a record's timestamp does not fit microseconds");
+    PyObject *events = events_taken(client);
+    PyObject *flawed = events ? flawed_taken(client) : NULL;
+    if (flawed == NULL) {
+        Py_XDECREF(events);
         return NULL;
     }
-    PyObject *events = events_taken(client);
-    if (events == NULL)
-        return NULL;
-    return Py_BuildValue("LniN", (long long)client->batch.rows, (Py_ssize_t)client->batch.bytes, client->n_open, events);
+    return Py_BuildValue("LOiNN", (long long)client->batch.rows, client_full(client) ? Py_True : Py_False, client->n_open,
+                         events, flawed);
 }
 
 static void array_free(PyObject *capsule) {
@@ -271,6 +267,7 @@ static PyObject *method_export(ClientObject *self, PyObject *unused) {
         free(array);
         return PyErr_NoMemory();
     }
+    self->client->is_full = 0;
     PyObject *capsule = PyCapsule_New(array, "arrow_array", array_free);
     if (capsule == NULL) {
         array->release(array);
@@ -348,7 +345,7 @@ static PyObject *method_close(ClientObject *self, PyObject *unused) {
 
 static PyMethodDef client_methods[] = {
     {"start", (PyCFunction)method_start, METH_VARARGS, "Begins to read ranges into the columns asked for."},
-    {"fill", (PyCFunction)method_fill, METH_O, "Reads; returns rows, bytes, open ranges and events."},
+    {"fill", (PyCFunction)method_fill, METH_O, "Reads; returns rows, whether they are to be taken, open ranges, events, flawed records."},
     {"export", (PyCFunction)method_export, METH_NOARGS, "The rows, as the capsule of an Arrow array."},
     {"ranges", (PyCFunction)method_ranges, METH_NOARGS, "Next offset and whether it is done, of each range."},
     {"go_on_at", (PyCFunction)method_go_on_at, METH_VARARGS, "Goes on with a range at another offset."},
@@ -378,7 +375,6 @@ static PyType_Spec client_spec = {
 
 static PyMethodDef module_methods[] = {
     {"load", native_load, METH_O, "Loads librdkafka from a path and returns its version."},
-    {"header_name", native_header_name, METH_O, "The text that a header's name becomes."},
     ENCODER_METHODS,
     {NULL, NULL, 0, NULL},
 };

@@ -1,12 +1,7 @@
 /* See utf8.h. */
 #include "utf8.h"
 
-#include <string.h>
-
-/*
- * The length of the well-formed sequence at `p`, or minus the length of the maximal subpart of one: the bytes that one U+FFFD
- * stands for.
- */
+/* The length of the well-formed sequence at `p`; -1 if there is none. */
 static int sequence(const unsigned char *p, size_t left) {
     unsigned char lead = p[0], low = 0x80, high = 0xBF;
     int length;
@@ -31,7 +26,7 @@ static int sequence(const unsigned char *p, size_t left) {
     }
     for (int i = 1; i < length; i++) {
         if ((size_t)i >= left || p[i] < low || p[i] > high)
-            return -i;
+            return -1;
         low = 0x80, high = 0xBF;
     }
     return length;
@@ -45,21 +40,4 @@ int utf8_valid(const unsigned char *bytes, size_t size) {
         at += (size_t)length;
     }
     return 1;
-}
-
-size_t utf8_repair(const unsigned char *bytes, size_t size, unsigned char *out) {
-    size_t written = 0;
-    for (size_t at = 0; at < size;) {
-        int length = sequence(bytes + at, size - at);
-        if (length > 0) {
-            memcpy(out + written, bytes + at, (size_t)length);
-            written += (size_t)length;
-            at += (size_t)length;
-        } else {
-            memcpy(out + written, "\xEF\xBF\xBD", 3);
-            written += 3;
-            at += (size_t)-length;
-        }
-    }
-    return written;
 }
