@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import final
 
+INTERFACE: int
+
 class NativeError(Exception):
     """librdkafka's code and text."""
 

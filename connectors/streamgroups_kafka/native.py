@@ -28,6 +28,8 @@ _BUILD = "Install streamgroups again where there is a C compiler with Python's h
 _WHEEL = "Install confluent-kafka again, from its wheel: that carries a librdkafka."
 
 _ENTRY_OF_MAPS = 5
+#: What ``Client`` takes and returns; in a checkout the extension may be older than this file.
+_INTERFACE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ def status() -> NativeStatus:
         native = _module()
     except ImportError as e:
         return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
+    if getattr(native, "INTERFACE", 1) != _INTERFACE:
+        return NativeStatus(False, "The extension is of another version.", _BUILD)
     wanted = confluent_kafka.libversion()[0]
     reasons = []
     for path in _candidates():

@@ -51,6 +51,12 @@ def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplo
         range_reader.reader.cache_clear()
 
 
+def test_an_extension_of_another_version_is_not_used(extension: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(extension, "INTERFACE")
+    found = native.status.__wrapped__()
+    assert (found.available, found.reason) == (False, "The extension is of another version.")
+
+
 def test_another_reader_is_refused() -> None:
     with pytest.raises(InvalidOption, match="STREAMGROUPS_READER is 'fast'"):
         range_reader.reader("fast")

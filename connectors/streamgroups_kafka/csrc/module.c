@@ -18,6 +18,9 @@ typedef struct {
     int busy; /* a call without the GIL is under way in some thread */
 } ClientObject;
 
+/* Of `Client`: native.py uses no other one. */
+#define INTERFACE 2
+
 /* Raised with (code, text) for what librdkafka refuses. */
 static PyObject *NativeError;
 
@@ -392,7 +395,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     NativeError = PyErr_NewException("streamgroups_kafka._native.NativeError", NULL, NULL);
     PyObject *type = PyType_FromSpec(&client_spec);
     if (NativeError == NULL || type == NULL || PyModule_AddObject(module, "Client", type) < 0 ||
-        PyModule_AddObject(module, "NativeError", Py_NewRef(NativeError)) < 0) {
+        PyModule_AddObject(module, "NativeError", Py_NewRef(NativeError)) < 0 ||
+        PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0) {
         Py_XDECREF(type);
         Py_DECREF(module);
         return NULL;
