@@ -20,7 +20,7 @@ _NAMES = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One campaign.
+    """One campaign. Its mappings are plain dictionaries: what ``asdict`` makes of a ``Counter`` is none.
 
     Args:
         day: when, UTC, as ``2013-01-01``.

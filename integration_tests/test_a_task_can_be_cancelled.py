@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -50,6 +49,5 @@ def test_a_cancelled_job_ends_although_its_reader_waits(
     spark.sparkContext.cancelJobGroup(topic)
     job.join(30)
     assert not job.is_alive()
-    with pytest.raises(Exception, match="cancelled"):
-        raise failures[0]
+    assert "cancelled" in str(failures[0])
     assert spark.read.format("streamgroups").options(**options).load().count() == 10

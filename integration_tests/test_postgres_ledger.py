@@ -23,9 +23,9 @@ from streamgroups.errors import (
     FencedBatch,
     LedgerConflict,
     NotAuthorized,
+    RecordRefused,
     SinkRefused,
     SinkUnreachable,
-    StreamGroupsError,
 )
 from streamgroups.groups.membership import Owned
 from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups
@@ -293,10 +293,10 @@ def test_a_block_that_goes_on_after_an_error_does_not_commit(postgres: str, ledg
     def go_on() -> None:
         with ledger.transaction() as transaction:
             transaction.advance({P0: 5})
-            with pytest.raises(StreamGroupsError):
+            with pytest.raises(RecordRefused, match="out of range"):
                 transaction.advance({P0: 2**63})
             # Now the transaction has failed, and COMMIT would say nothing of it.
-            with pytest.raises(StreamGroupsError):
+            with pytest.raises(SinkRefused, match="current transaction is aborted"):
                 transaction.positions([P0])
 
     with pytest.raises(SinkRefused, match="the transaction had failed before"):

@@ -143,6 +143,7 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "53": (SinkUnreachable, "The server is out of disk, memory or connections: make room; then try again."),
     "58": (SinkUnreachable, _FROM_THE_SERVER),
     "XX": (SinkUnreachable, _FROM_THE_SERVER),
+    "25P02": (SinkRefused, "Let the error that made the transaction fail end the block."),
     "25P": (SinkUnreachable, "The transaction took too long to go on; try again."),
     "25006": (
         SinkUnreachable,

@@ -58,6 +58,7 @@ def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError])
         (psycopg.OperationalError, SinkUnreachable),
         (errors.InsufficientPrivilege, NotAuthorized),
         (errors.InvalidPassword, NotAuthorized),
+        (errors.InFailedSqlTransaction, SinkRefused),
         (errors.UndefinedTable, SinkRefused),
         (errors.UndefinedColumn, SinkRefused),
         (errors.InvalidSchemaName, SinkRefused),
