@@ -206,7 +206,7 @@ class Instances:
             self._config,
             group_id=wish.group,
             client_id=wish.instance,
-            end_offsets=self._cluster.end_offsets,
+            offsets=self._cluster,
         )
         session = InstanceSession(
             GroupCursor(wish.stream, wish.group, wish.instance, secrets.token_hex(8)),

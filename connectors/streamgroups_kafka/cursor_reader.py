@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError
 
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.groups.cursors.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Batch
+from streamgroups.ports import Batch, Log
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.errors import to_streamgroups_error
@@ -57,7 +57,7 @@ class RecordReader:
         config: how to reach the cluster.
         group_id: librdkafka wants one; nothing is joined or committed.
         client_id: what the broker's logs and quotas know it by.
-        end_offsets: asks for the end offsets of partitions.
+        offsets: where partitions begin and end, for readers of committed records if that is what the configuration says.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class RecordReader:
         *,
         group_id: str,
         client_id: str | None,
-        end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+        offsets: Log,
     ) -> None:
-        self._config, self._end_offsets = config, end_offsets
+        self._config, self._offsets = config, offsets
         settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
         self._most_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
         self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
@@ -128,7 +128,7 @@ class RecordReader:
         self._next = dict(positions)
 
     def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        ends = self._end_offsets(list(positions))
+        ends = self._offsets.end_offsets(list(positions))
         for tp, end in ends.items():
             if positions[tp] > end:
                 self._on_gone(tp)
@@ -178,10 +178,9 @@ class RecordReader:
         next_offset = self._next.pop(tp)
         theirs = confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset)
         self._consumer.incremental_unassign([theirs])
-        try:
-            oldest, end = self._consumer.get_watermark_offsets(theirs, timeout=_PATIENCE_S)
-        except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {tp}") from None
+        oldest = self._offsets.beginning_offsets([tp])[tp]
+        # Behind the last stable offset, too: a reader of all records may have come there before.
+        end = self._offsets.high_watermarks([tp])[tp]
         if not oldest <= next_offset <= end:
             raise DataLoss(
                 f"{tp} has no offset {next_offset} any more: it holds [{oldest}, {end}).",

@@ -438,6 +438,4 @@ class GroupCursors:
         return encode(cursor, self._key, self._clock())
 
     def _new_reader(self) -> RecordReader:
-        return RecordReader(
-            self._config, group_id="streamgroups", client_id=None, end_offsets=self._cluster.end_offsets
-        )
+        return RecordReader(self._config, group_id="streamgroups", client_id=None, offsets=self._cluster)

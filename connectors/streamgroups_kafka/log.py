@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, IsolationLevel, KafkaE
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError, UnknownTopic
 from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -31,6 +31,9 @@ REQUEST_TIMEOUT_S = 10.0
 
 #: Requests of a running query are repeated for at least this long: a broker that restarts is no reason to fail.
 _OUTAGE_S = 60.0
+
+#: How many looks in a row may miss a partition before it counts as one that does not exist: brokers hear of new ones one after the other.
+_LOOKS_WITHOUT_PARTITION = 3
 
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -121,8 +124,10 @@ class KafkaCluster:
         if not specs:
             return {}
         asked = {confluent_kafka.TopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
+        n_missed = 0
 
         def ask() -> dict[TopicPartition, int]:
+            nonlocal n_missed
             futures = self._admin.list_offsets(
                 asked, isolation_level=isolation or self._isolation, request_timeout=REQUEST_TIMEOUT_S
             )
@@ -133,7 +138,16 @@ class KafkaCluster:
             except KafkaException as e:
                 if e.args[0].code() == KafkaError._NOENT:
                     # A partition that is newer than what this client has heard; asking for leaders does not make it listen.
-                    self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+                    topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+                    missing = [
+                        tp for tp in specs if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions
+                    ]
+                    n_missed += bool(missing)
+                    if n_missed >= _LOOKS_WITHOUT_PARTITION:
+                        raise UnknownTopic(
+                            f"The cluster has no {', '.join(map(str, sorted(missing)[:5]))}.",
+                            remedy="Check the name. If the topic was deleted, start again without it.",
+                        ) from None
                 raise
             # What librdkafka leaves in the answer, without an error, when the connection breaks while it is under way.
             unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]

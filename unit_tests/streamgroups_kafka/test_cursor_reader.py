@@ -45,7 +45,7 @@ class Reading:
         self.consumer, self.ends = ScriptedConsumer(), Ends()
         monkeypatch.setattr(cursor_reader, "Consumer", self.consumer)
         config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
-        self.reader = RecordReader(config, group_id="g", client_id=None, end_offsets=self.ends.end_offsets)
+        self.reader = RecordReader(config, group_id="g", client_id=None, offsets=self.ends)  # type: ignore[arg-type]
 
     def hold(self, tp: TopicPartition, begin: int, end: int) -> None:
         self.ends.begin[tp], self.ends.of[tp] = begin, end

@@ -1,0 +1,258 @@
+"""On a real broker the ports do what they do in memory: the contracts of ``unit_tests.port_contracts``, without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from integration_tests.harness import wait_until
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
+from streamgroups.groups.membership import Owned
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
+from streamgroups_kafka.admin_board import AdminBoard
+from streamgroups_kafka.admin_session import AdminSession
+from streamgroups_kafka.board import KafkaBoard
+from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.command_config import command_config
+from streamgroups_kafka.cursor_reader import RecordReader
+from streamgroups_kafka.groups_admin import KafkaGroupAdmin
+from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.member import KafkaMember
+from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups_kafka.transactions import Transactions
+from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
+
+#: Raised inside librdkafka's binding, which has no other way to ask for subscriptions.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class OpenTransaction:
+    """A :class:`~unit_tests.port_contracts.Transaction` of a real producer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"x-{uuid.uuid4().hex[:8]}"})
+        self._producer.init_transactions(30)
+        self._producer.begin_transaction()
+
+    def produce(self, topic_partition: TopicPartition, count: int) -> None:
+        for _ in range(count):
+            self._producer.produce(topic_partition.topic, b"", partition=topic_partition.partition, timestamp=2_000)
+        assert self._producer.flush(30) == 0
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(30)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(30)
+
+
+class Real:
+    """A real broker, as the contracts see it.
+
+    Args:
+        bootstrap: where it is.
+        admin: for what no port does.
+        new_topic: makes a topic.
+        session: for the board of the command line.
+        protocol: of the groups that members join.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        admin: AdminClient,
+        new_topic: Callable[..., str],
+        session: AdminSession,
+        protocol: str = "classic",
+    ) -> None:
+        self._bootstrap, self._admin, self._new_topic, self._protocol = bootstrap, admin, new_topic, protocol
+        session_timeout = {"session.timeout.ms": "6000"} if protocol == "classic" else {}
+        options = {"bootstrap.servers": bootstrap, "group.protocol": protocol, **session_timeout}
+        self._config = ClientConfig.from_options(options)
+        self._config_of_committed = ClientConfig.from_options({**options, "isolation.level": "read_committed"})
+        self._cluster = KafkaCluster(self._config)
+        self._cluster_of_committed = KafkaCluster(self._config_of_committed, read_committed=True)
+        self._threads = ThreadPoolExecutor(2)
+        self._boards: list[Board] = [KafkaBoard(self._config), AdminBoard(KafkaGroupAdmin(session))]
+
+    def close(self) -> None:
+        for board in self._boards:
+            board.close()
+        self._threads.shutdown()
+
+    def swap_boards(self) -> None:
+        self._boards.reverse()
+
+    @property
+    def log(self) -> Log:
+        return self._cluster
+
+    @property
+    def log_of_committed(self) -> Log:
+        return self._cluster_of_committed
+
+    @property
+    def groups(self) -> Groups:
+        return self._cluster
+
+    @property
+    def board(self) -> Board:
+        return self._boards[0]
+
+    @property
+    def other(self) -> Board:
+        return self._boards[1]
+
+    def create_topic(self, partitions: int) -> str:
+        # Records of the tests are from 1970: no retention.
+        return self._new_topic(partitions, retention_ms="-1")
+
+    def produce(
+        self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
+    ) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0})
+        for _ in range(count):
+            producer.produce(topic_partition.topic, value, partition=topic_partition.partition, timestamp=timestamp_ms)
+        assert producer.flush(30) == 0
+
+    def begin_transaction(self) -> OpenTransaction:
+        return OpenTransaction(self._bootstrap)
+
+    def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
+        tp = KafkaPartition(topic_partition.topic, topic_partition.partition, before_offset)
+        self._admin.delete_records([tp])[tp].result(30)
+
+    def new_records(self, *, read_committed: bool = False) -> Records:
+        config = self._config_of_committed if read_committed else self._config
+        cluster = self._cluster_of_committed if read_committed else self._cluster
+        return RecordReader(config, group_id="unused", client_id=None, offsets=cluster)
+
+    def new_group(self) -> str:
+        return f"g-{uuid.uuid4().hex[:8]}"
+
+    @contextmanager
+    def member_of(self, group_id: str, topic: str) -> Iterator[None]:
+        member = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": group_id,
+                "group.protocol": self._protocol,
+                "enable.auto.commit": "false",
+            }
+        )
+
+        def joined() -> bool:
+            member.poll(0.1)
+            return bool(member.assignment())
+
+        member.subscribe([topic])
+        try:
+            wait_until(joined, "the member has joined")
+            yield
+        finally:
+            member.close()
+
+    def new_member(
+        self,
+        group_id: str,
+        name: str,
+        topic: str,
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        *,
+        exclusive: bool = False,
+        assign: tuple[TopicPartition, ...] | None = None,
+        take_over: TakeOver = dict,
+    ) -> Member:
+        settings = MemberSettings(
+            group_id=group_id,
+            name=name,
+            consumer=self._config.for_member(group_id, client_id=name),
+            topics=lambda: [topic],
+            assign=assign,
+            exclusive=exclusive,
+            is_surplus=lambda: self._cluster.describe(group_id).has_nothing_for(name),
+            take_over=take_over,
+        )
+        return KafkaMember(settings, first_positions)
+
+    def commit_as_a_sink(self, member: Member) -> None:
+        assert isinstance(member, KafkaMember)
+        # A claim comes when no commit of the member's is under way.
+        wait_until(lambda: member.standing_to_commit().claim, "the sink has a claim", 30)
+        standing = member.standing_to_commit()
+        assert standing.in_flight is not None
+        assert standing.claim is not None
+        mark = EXCLUSIVE_MARK if self._is_exclusive(member) else SHARED_MARK
+        offsets = {r.topic_partition: Committed(r.end_offset, f"{mark}{WRITTEN}\0") for r in standing.in_flight.ranges}
+        with closing(Transactions(self._config, f"x-{uuid.uuid4().hex[:8]}")) as transactions:
+            transaction = transactions.begin()
+            transactions.commit_offsets(transaction, offsets, standing.claim)
+            transactions.commit(transaction)
+        member.written(standing.in_flight.number)
+
+    @staticmethod
+    def _is_exclusive(member: KafkaMember) -> bool:
+        return member._settings.exclusive
+
+    def in_background(self, job: Callable[[], None]) -> Future[None]:
+        return self._threads.submit(job)
+
+    def eventually(self, condition: Callable[[], bool]) -> None:
+        wait_until(condition, "it comes true", 30, interval_s=0.05)
+
+
+@pytest.fixture(scope="module")
+def session(bootstrap: str) -> Iterator[AdminSession]:
+    opened = AdminSession(command_config(bootstrap), timeout_s=30)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def outside(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], session: AdminSession) -> Iterator[Real]:
+    with closing(Real(bootstrap, admin, new_topic, session)) as real:
+        yield real
+
+
+@pytest.fixture
+def board_outside(outside: Real) -> Real:
+    return outside
+
+
+class TestKafkaCluster(LogContract):
+    pass
+
+
+class TestRecordReader(RecordsContract):
+    pass
+
+
+class TestKafkaBoard(BoardContract):
+    pass
+
+
+class TestAdminBoard(BoardContract):
+    """The command line's; what it writes is read by the members'."""
+
+    @pytest.fixture
+    def board_outside(self, outside: Real) -> Real:
+        outside.swap_boards()
+        return outside
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+class TestKafkaMember(MemberContract):
+    @pytest.fixture
+    def outside(
+        self, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], session: AdminSession, protocol: str
+    ) -> Iterator[Real]:
+        with closing(Real(bootstrap, admin, new_topic, session, protocol)) as real:
+            yield real
