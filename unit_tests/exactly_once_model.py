@@ -12,6 +12,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.committing import commit_batch
@@ -19,11 +22,14 @@ from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, Si
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.batch_seen import SeenBatch, check_source
+from streamgroups_spark import batch_seen
+from streamgroups_spark.batch_seen import SeenBatch
 from unit_tests.spark_model import Checkpoint, Run, Settings, tp
 from unit_tests.spark_model import World as Cluster
 
 P0, P1 = PARTITIONS = (tp(0), tp(1))
+#: Which of those there are.
+PICK = st.integers(0, 3)
 
 SHARED = Settings(limits=Limits(max_offsets=6))
 #: As a query with state is: it reads a batch again though that is written, and has it not written again.
@@ -114,9 +120,13 @@ class World:
             # It may write to its checkpoint too; the newer run's log is what counts.
             old.spark.checkpoint = deepcopy(query.checkpoint)
         self._started += 1
-        process = Process(self, query, f"{query.name}-{self._started}")
+        process = self.new_process(query, f"{query.name}-{self._started}")
         self.processes.append(process)
         process.step()
+
+    def new_process(self, query: Query, name: str) -> Process:
+        """A process of a query, which has not begun."""
+        return Process(self, query, name)
 
     def shut_out(self, process: Process) -> None:
         """The group goes on without a process, which does not notice: a zombie."""
@@ -168,7 +178,7 @@ class Process:
                 self._has_started = True
                 self.spark.start()
             elif self.is_to_write:
-                self._write()
+                self.write()
             elif self.spark.running is not None:
                 self.spark.finish()
                 self.is_written = False
@@ -184,24 +194,31 @@ class Process:
         self.world.processes.remove(self)
         self.spark.source.stop()
 
-    def _write(self) -> None:
-        """As ``streamgroups_spark.ledger_sink`` does."""
-        facts = self.spark.facts()
+    def seen(self, *, to_commit: bool = False) -> SeenBatch:
+        """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.batch_seen``."""
+        facts = self.spark.facts(to_commit=to_commit)
         assert facts is not None
-        batch_id = len(self.spark.checkpoint.offsets) - 1
-        batch = SeenBatch((facts,), batch_id)
-        check_source(facts, has_state=self.world.settings.mode is MembershipMode.EXCLUSIVE)
+        batch_seen.check_source(facts, has_state=self.world.settings.mode is MembershipMode.EXCLUSIVE)
+        return SeenBatch((facts,), len(self.spark.checkpoint.offsets) - 1)
+
+    @property
+    def rows(self) -> tuple[tuple[TopicPartition, int], ...]:
+        """What its tasks read."""
+        return tuple(
+            (r.topic_partition, offset)
+            for r in self.spark.running or ()
+            for offset in self.world.records[r.topic_partition]
+            if r.next_offset <= offset < r.end_offset
+        )
+
+    def write(self) -> None:
+        """As ``streamgroups_spark.ledger_sink`` does."""
+        batch = self.seen()
         if not batch.is_written:
-            assert self.spark.running is not None
-            rows = tuple(
-                (r.topic_partition, offset)
-                for r in self.spark.running
-                for offset in self.world.records[r.topic_partition]
-                if r.next_offset <= offset < r.end_offset
-            )
             self.world.is_committing = True
             try:
-                self.world.method.commit(self.world, batch.ranges, Output(self.query.name, batch_id, rows))
+                output = Output(self.query.name, batch.batch_id, self.rows)
+                self.world.method.commit(self.world, batch.ranges, output)
             finally:
                 self.world.is_committing = False
         self.is_written = True
@@ -270,3 +287,103 @@ class ByBatchId(WithoutLedger):
                     transaction.write(output)
 
         patiently(write)
+
+
+class QueriesOfOneGroup(RuleBasedStateMachine):
+    """What happens to the queries of one group, their zombies included, whatever they write to."""
+
+    world: World
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 6), gap=st.integers(0, 2))
+    def produce(self, partition: TopicPartition, count: int, gap: int) -> None:
+        self.world.produce(partition, count, gap)
+
+    @precondition(lambda self: len(self.world.processes) < 4)
+    @rule(pick=PICK, new_checkpoint=st.sampled_from([False, False, True]))
+    def start(self, pick: int, new_checkpoint: bool) -> None:
+        query = self.world.queries[pick % len(self.world.queries)]
+        if new_checkpoint:
+            query.forget()
+        self.world.start(query)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK, times=st.integers(1, 6))
+    def advance(self, pick: int, times: int) -> None:
+        process = self.picked(pick)
+        for _ in range(times):
+            if process in self.world.processes:
+                process.step()
+
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def crash(self, pick: int) -> None:
+        self.world.kill(self.picked(pick))
+
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def stop(self, pick: int) -> None:
+        self.picked(pick).end()
+
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def shut_out(self, pick: int) -> None:
+        self.world.shut_out(self.picked(pick))
+
+    @precondition(lambda self: self.world.processes)
+    @rule(pick=PICK)
+    def wait_no_longer_for_a_batch(self, pick: int) -> None:
+        if self.picked(pick).spark.has_joined:
+            self.picked(pick).spark.member.run_out_of_patience()
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
+
+    # ---- what is told about it ---------------------------------------------------------------------------------------
+
+    def picked(self, pick: int) -> Process:
+        return self.world.processes[pick % len(self.world.processes)]
+
+    def writing(self) -> list[Process]:
+        return [process for process in self.world.processes if process.is_to_write]
+
+    # ---- what must hold ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_lost_repeated_or_out_of_order(self) -> None:
+        for p in PARTITIONS:
+            written = self.world.written(p)
+            assert len(set(written)) == len(written), f"{p}: twice: {written}"
+            assert written == sorted(written), f"{p}: out of order: {written}"
+            expected = self.world.records[p][: len(written)]
+            assert written == expected, f"{p}: lost: {sorted(set(expected) - set(written))}"
+
+    @invariant()
+    def what_the_group_has_committed_is_written(self) -> None:
+        for p, next_offset in self.world.committed.items():
+            lost = {o for o in self.world.records[p] if o < next_offset} - set(self.world.written(p))
+            assert not lost, f"{p}: lost: {sorted(lost)}"
+
+    def teardown(self) -> None:
+        """Everybody goes on for as long as it takes, zombies first."""
+        for process in [p for p in self.world.processes if not p.is_in_group]:
+            for _ in range(9):
+                if process in self.world.processes:
+                    process.step()
+        for _ in range(500):
+            self.world.settle()
+            for query in self.world.queries:
+                if self.world.newest(query) is None:
+                    self.world.start(query)
+            for process in list(self.world.processes):
+                if process in self.world.processes:
+                    process.step()
+            if all(self.world.committed.get(p, 0) == end for p, end in self.world.ends.items()):
+                break
+        self.nothing_is_lost_repeated_or_out_of_order()
+        self.what_the_group_has_committed_is_written()
+        assert all(self.world.written(p) == records for p, records in self.world.records.items()), (
+            "lost: the end was never reached"
+        )

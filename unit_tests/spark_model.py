@@ -24,6 +24,8 @@ from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
+from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.member_state import Standing
 from streamgroups_kafka.orders import OrderBook
 from streamgroups_spark.batch_facts import BatchFacts, facts_of
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
@@ -206,10 +208,12 @@ class Run:
         if run is None:
             return None
         standing = self.member.standing_to_commit() if to_commit else self.member.standing
+        held = standing.claim
+        claim = None if held is None else GroupClaim("airline", held.generation, str(held.member_id))
         return facts_of(
             self._end,
             run,
-            standing,  # type: ignore[arg-type]
+            Standing(standing.in_flight, claim),
             self.source.written,
             group_id="airline",
             member=self.name,

@@ -49,16 +49,29 @@ class FakeTransaction:
     Where it ends each partition gets one more offset, without a record: the transaction marker.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
         self._written: list[tuple[_Partition, range]] = []
+        self._offsets: dict[str, dict[TopicPartition, Committed]] = {}
 
     def add(self, partition: _Partition, offsets: range) -> None:
         """Records were written in it."""
         partition.open.setdefault(self, offsets.start)
         self._written.append((partition, offsets))
 
+    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Offsets that count when the transaction commits. Until it ends, nobody who asks for stable offsets gets any for them."""
+        self._offsets.setdefault(group_id, {}).update(offsets)
+
+    def offsets_of(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions whose offsets it may yet change."""
+        return frozenset(self._offsets.get(group_id, ()))
+
     def commit(self) -> None:
-        """Readers of committed records see what was written, from now on."""
+        """Readers of committed records see what was written, from now on; offsets count."""
+        for group_id, offsets in self._offsets.items():
+            for tp, committed in offsets.items():
+                self._cluster.commit(group_id, {tp: committed.next_offset}, committed.metadata)
         self._end()
 
     def abort(self) -> None:
@@ -72,6 +85,7 @@ class FakeTransaction:
             if partition.open.pop(self, None) is not None:
                 partition.end_offset += 1
         self._written.clear()
+        self._offsets.clear()
 
 
 #: What a broker takes as the metadata of a commit (``offset.metadata.max.bytes``): it counts the characters of Java's strings.
@@ -118,6 +132,7 @@ class FakeCluster:
         self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._live: dict[str, Callable[[], LiveGroup]] = {}
+        self._transactions: list[FakeTransaction] = []
         #: While false, every question is answered with ``BrokerUnreachable``.
         self.reachable = True
 
@@ -163,7 +178,13 @@ class FakeCluster:
 
     def begin_transaction(self) -> FakeTransaction:
         """A transaction to produce in. Readers of committed records get no further than its first record while it is open."""
-        return FakeTransaction()
+        transaction = FakeTransaction(self)
+        self._transactions.append(transaction)
+        return transaction
+
+    def unstable_offsets(self, group_id: str) -> frozenset[TopicPartition]:
+        """The partitions of which nobody knows where the group stands: a transaction that would move it is open (KIP-447)."""
+        return frozenset().union(*(t.offsets_of(group_id) for t in self._transactions))
 
     def reading_committed(self) -> FakeCluster:
         """The same topics and groups, for a reader of committed records."""

@@ -165,9 +165,13 @@ class FakeGroup:
             self._seats[member_id].held -= frozenset(partitions)
             self._hand_out()
 
+    def would_accept(self, claim: FakeClaim) -> bool:
+        """Whether the group still counts on this member in this generation: what a broker checks, in transactions too (KIP-447)."""
+        return claim.member_id in self._seats and claim.generation == self.generation
+
     def commit(self, claim: FakeClaim, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
         """Commits, if the group still counts on this member in this generation. A sink commits so too, in its transaction."""
-        if claim.member_id not in self._seats or claim.generation != self.generation:
+        if not self.would_accept(claim):
             return CommitAnswer.FENCED
         if self.rebalancing:
             return CommitAnswer.TRY_AGAIN

@@ -65,6 +65,8 @@ class FakeMember:
         self._mark = EXCLUSIVE_MARK if exclusive else SHARED_MARK
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
+        #: Partitions that came in, and whose offsets an open transaction may yet change.
+        self._unstable: set[TopicPartition] = set()
         self._member_id: int | None = None
         self._generation = 0
         #: The batch that a sink has committed, and committed offsets that are a sink's and have its mark.
@@ -188,6 +190,9 @@ class FakeMember:
 
     def ask_back(self, partitions: Collection[TopicPartition]) -> None:
         """The group wants partitions back: given at once, or when the batch that reads them is done."""
+        waiting, self._unstable = self._unstable & set(partitions), self._unstable - set(partitions)
+        if waiting and self._member_id is not None:
+            self._group.release(self._member_id, waiting)
         self._membership = self._membership.ask_back(partitions)
         self._record(Kind.ASKED_BACK, offsets=self._offsets_of(partitions))
         if self._exclusive:
@@ -201,7 +206,10 @@ class FakeMember:
         self._release_what_may_go()
 
     def hand_over(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions come in."""
+        """Partitions come in. As a real member does, it waits until it is known where the group stands."""
+        if self._group.cluster.unstable_offsets(self._group.group_id) & set(partitions):
+            self._unstable |= set(partitions)
+            return
         committed = self._group.cluster.committed(self._group.group_id, partitions)
         known = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
         missing = [tp for tp in partitions if tp not in known]
@@ -227,7 +235,8 @@ class FakeMember:
 
     def serve(self) -> bool:
         """Does what a real member does in the background. Returns whether anything came of it."""
-        before = (self._membership, dict(self._to_commit), self._member_id, self._left)
+        before = (self._membership, dict(self._to_commit), self._member_id, self._left, set(self._unstable))
+        self._take_what_is_stable()
         if self._failure:
             # Until the query hears of it, the partitions are better in other hands.
             self._leave()
@@ -238,7 +247,12 @@ class FakeMember:
                 self._member_id = self._group.join(self)
         self._commit_due()
         self._release_what_may_go()
-        return before != (self._membership, self._to_commit, self._member_id, self._left)
+        return before != (self._membership, self._to_commit, self._member_id, self._left, self._unstable)
+
+    def _take_what_is_stable(self) -> None:
+        if self._unstable and not self._group.cluster.unstable_offsets(self._group.group_id) & self._unstable:
+            stable, self._unstable = self._unstable, set()
+            self.hand_over(sorted(stable))
 
     def die(self) -> None:
         """The process is gone: whoever still calls this member is a bug in the test."""
@@ -291,6 +305,7 @@ class FakeMember:
                 remedy="Restart it.",
             )
         self._to_commit.clear()
+        self._unstable.clear()
         self._let_go(sorted(self._membership.owned), Kind.LOST, note)
         self._member_id = None
 
@@ -311,6 +326,7 @@ class FakeMember:
         if self._left:
             return
         self._left = True
+        self._unstable.clear()
         self._commit_due()
         self._let_go(sorted(self._membership.owned), Kind.RELEASED)
         self._group.leave(self, self._member_id)
