@@ -11,9 +11,10 @@ NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
 MINUTES ?= 5
 SEED   ?=
+NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test lint unit mutants integration sanitize fuzz bench wheel clean
+.PHONY: help demo test lint unit mutants nightly integration sanitize fuzz bench wheel clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,10 @@ unit: $(VENV)/installed  ## tests without a network, in seconds
 
 mutants: $(VENV)/installed  ## do the unit tests notice faults? an hour or two; MUTANTS='--area sinks --jobs 2': a part of it
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
+
+nightly: $(VENV)/installed  ## the unit tests with 20 times the random examples, others each time; SEED=7: those of that seed again
+	@echo "Seed of the random examples: $(NIGHTLY_SEED)"
+	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark
 	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)

@@ -1,4 +1,5 @@
-"""How the unit tests run: no time limits for single examples; the same examples every time where ``CI`` is set.
+"""How the unit tests run: no time limits for single examples; the same examples every time where ``CI`` is set. ``make nightly`` sets
+``STREAMGROUPS_EXAMPLES``: other examples each time, and more of them; a failure prints how to see it again.
 
 Under mutants (``unit_tests.mutants``) a failing example is not simplified: it only matters that there is one.
 """
@@ -9,7 +10,10 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
+from unit_tests.examples import TIMES, examples
+
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+settings.register_profile("nightly", settings.get_profile("local"), max_examples=examples(100), print_blob=True)
+settings.load_profile("nightly" if TIMES > 1 else "ci" if os.environ.get("CI") else "local")

@@ -31,11 +31,19 @@ _TIMES_MS = st.none() | st.integers(0, 2**40) | st.integers(NOW_MS, NOW_MS + 100
 def _rows(texts: bool) -> st.SearchStrategy[list[Row]]:
     bytes_ = _TEXT if texts else _BYTES
     headers = st.none() | st.lists(st.tuples(_NAMES, bytes_), max_size=4)
-    partitions = st.integers(0, 3) | st.sampled_from([255, 256, 70_000, 2**31 - 1])
+    # Some that sort otherwise by their lowest byte, or their lowest two.
+    partitions = st.integers(0, 3) | st.sampled_from([255, 256, 65_535, 65_536, 70_000, 2**24, 2**31 - 1])
     one = st.fixed_dictionaries(
         {"partition": partitions, "key": bytes_, "value": bytes_, "headers": headers, "timestamp": _TIMES_MS}
     )
-    return st.lists(one, max_size=60)
+    many = st.lists(one, min_size=65, max_size=80) | st.lists(
+        st.fixed_dictionaries(
+            {"partition": st.just(1), "key": bytes_, "value": bytes_, "headers": headers, "timestamp": _TIMES_MS}
+        ),
+        min_size=65,
+        max_size=80,
+    )
+    return st.lists(one, min_size=2, max_size=60) | st.lists(one, max_size=3) | many
 
 
 def schema_of(texts: bool, is_large: bool) -> pa.Schema:
@@ -61,8 +69,10 @@ def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[Row]]:
     texts, is_large = draw(st.booleans()), draw(st.booleans())
     rows = draw(_rows(texts))
     whole = _arrow(rows, schema_of(texts, is_large))
-    first = draw(st.integers(0, len(rows)))
-    n_rows = draw(st.integers(0, len(rows) - first))
+    first, n_rows = 0, len(rows)
+    if draw(st.integers(0, 3)) == 0:
+        first = draw(st.integers(0, len(rows)))
+        n_rows = draw(st.integers(0, len(rows) - first))
     left_out = draw(st.sets(st.sampled_from(["key", "value", "headers", "timestamp"]), max_size=4))
     kept = [name for name in whole.schema.names if name not in left_out]
     rows = [row | dict.fromkeys(left_out) for row in rows[first : first + n_rows]]
@@ -130,7 +140,9 @@ IDENTITIES = st.none() | st.builds(
     ProducerIdentity, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), transactional=st.booleans()
 )
 SEQUENCES = st.dictionaries(
-    st.integers(0, 3), st.integers(0, LARGEST_SEQUENCE) | st.integers(LARGEST_SEQUENCE - 9, LARGEST_SEQUENCE)
+    st.integers(0, 3),
+    st.integers(0, LARGEST_SEQUENCE) | st.integers(LARGEST_SEQUENCE - 9, LARGEST_SEQUENCE),
+    min_size=1,
 )
 
 

@@ -26,6 +26,9 @@ from streamgroups_kafka.record_columns import record_columns
 
 logger = logging.getLogger(__name__)
 
+#: What the native encoder says of a record whose length is more than 31 bits hold.
+_BEYOND_THE_FORMAT = "too large for Kafka's format"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
@@ -85,7 +88,13 @@ def encode(
     using = encoder(os.environ.get(ENCODER_VARIABLE, ""))
     most_bytes = min(settings.batch_bytes, settings.max_message_bytes)
     batches = []
-    for batch in using.encode(columns, most_bytes, now_ms, producer, next_sequences or {}):
+    try:
+        plain = using.encode(columns, most_bytes, now_ms, producer, next_sequences or {})
+    except ValueError as e:
+        if _BEYOND_THE_FORMAT not in str(e):
+            raise
+        raise RecordRefused(f"Topic '{topic}', {e}.", remedy="Make the record smaller: lengths have 31 bits.") from None
+    for batch in plain:
         made = _compressed(batch, settings.compression, using)
         if len(made.data) > settings.max_message_bytes:
             raise _too_large(made, topic, settings)

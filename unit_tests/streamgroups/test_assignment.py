@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from streamgroups.groups.assignment import assign, is_balanced
 from streamgroups.partitions import TopicPartition
@@ -69,6 +69,35 @@ def test_G10_G11_every_partition_has_one_owner_shares_are_even_and_as_few_as_pos
     holdings = [len(previous[m] & partitions) for m in members]
     most = sum(min(h, floor) for h in holdings) + min(larger, sum(h > floor for h in holdings))
     assert sum(len(shares[m] & previous[m]) for m in members) == most
+
+
+@given(st.integers(1, 24), st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=12))
+@example(7, list("abcb"))
+@example(8, list("abcac"))
+def test_G10_shares_stay_even_whoever_joins_and_leaves(count: int, comes_or_goes: list[str]) -> None:
+    """Each assignment begins with what the one before it left: members come if they are not there, and go if they are."""
+    members: list[str] = []
+    shares: Mapping[str, frozenset[TopicPartition]] = {}
+    for name in comes_or_goes:
+        members = [m for m in members if m != name] if name in members else [*members, name]
+        before, shares = shares, assign(flights(count), members, shares)
+        assert is_balanced(map(len, shares.values())), (before, members)
+        assert Counter(tp for share in shares.values() for tp in share) == Counter(flights(count) if members else [])
+
+
+def test_G10_who_has_more_than_others_keeps_one_more_and_not_two() -> None:
+    """Seven partitions for three: one has three. Of the two who could, each has two already."""
+    p = flights(7)
+    had = {"a": frozenset(p[:3]), "b": frozenset(p[3:5]), "c": frozenset(p[5:6])}
+    assert sizes(assign(p, "abc", had)) == [2, 2, 3]
+    had = {"a": frozenset(p[:3]), "b": frozenset(p[3:6])}
+    assert sizes(assign(flights(8), "abc", had)) == [2, 3, 3]
+
+
+@pytest.mark.parametrize("sizes_", [[], [3], [2, 2, 3], [0, 1]])
+def test_what_is_balanced(sizes_: list[int]) -> None:
+    assert is_balanced(sizes_)
+    assert not is_balanced([*sizes_, 0, 2])
 
 
 @pytest.mark.parametrize("count", range(12))

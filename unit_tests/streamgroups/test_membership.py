@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -135,3 +136,25 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
         assert m.releasing <= m.owned.keys()
         assert m.plannable.keys() == m.owned.keys() - m.releasing
         assert m.in_flight is None or m.in_flight.topic_partitions <= m.owned.keys()
+
+
+def test_G11_a_partition_that_comes_in_again_may_be_planned_again() -> None:
+    """What was asked back before belongs to an earlier tenure."""
+    m = Membership().assign({P0: Owned(5)}).ask_back([P0])
+    assert m.plannable == {}
+    assert m.assign({P0: Owned(9)}).plannable == {P0: 9}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "origin"),
+    [
+        ("", Origin.FOREIGN),
+        ("by hand", Origin.FOREIGN),
+        (SHARED_MARK, Origin.COMMITTED),
+        (EXCLUSIVE_MARK, Origin.COMMITTED),
+        (SHARED_MARK + WRITTEN, Origin.WRITTEN),
+        (EXCLUSIVE_MARK + WRITTEN, Origin.WRITTEN),
+    ],
+)
+def test_X2_who_has_committed_is_known_by_the_mark(metadata: str, origin: Origin) -> None:
+    assert Owned.committed(5, metadata) == Owned(5, origin)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from streamgroups.batches.packing import SMALL_TASK_OFFSETS, Packing, pack, split
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -19,6 +19,8 @@ PACKINGS = st.builds(
     min_tasks=st.none() | st.integers(1, 60),
     max_task_offsets=st.none() | st.integers(500, 100_000),
 )
+#: Ranges as long as a task may be, or longer by one, are among these.
+_SMALL = st.lists(st.integers(0, 12), max_size=6)
 
 
 @given(range_lists(), PACKINGS, st.lists(st.floats(1, 1e6), max_size=4))
@@ -49,6 +51,17 @@ def test_S4_tasks_tile_the_ranges_within_the_bounds(
         assert all(r in ranges for task in tasks for r in task)
 
 
+@given(_SMALL, st.integers(1, 12), st.none() | st.integers(1, 12), st.integers(1, 4))
+@example([10, 11], 20, None, 2)
+@example([20, 21], 20, None, 2)
+def test_S4_no_task_has_one_offset_too_many(lengths: list[int], most: int, least: int | None, cores: int) -> None:
+    ranges = [OffsetRange(TopicPartition("flights", p), 0, n) for p, n in enumerate(lengths)]
+    tasks = pack(ranges, Packing(cores=cores, min_tasks=least, max_task_offsets=most))
+    assert max((sum(map(len, task)) for task in tasks), default=0) <= most
+    assert sum(len(r) for task in tasks for r in task) == sum(lengths)
+    assert len(tasks) >= min(least or 0, sum(lengths))
+
+
 @given(range_lists(), PACKINGS)
 def test_S4_the_same_batch_has_the_same_tasks(ranges: tuple[OffsetRange, ...], packing: Packing) -> None:
     assert pack(reversed(ranges), packing) == pack(ranges, packing)
@@ -72,6 +85,9 @@ def test_split_cuts_evenly(r: OffsetRange, parts: int) -> None:
         ([3], Packing(cores=2, min_tasks=10), [1, 1, 1]),
         ([10, 10], Packing(cores=2, max_task_offsets=15), [1, 1]),
         ([10, 10], Packing(cores=2, max_task_offsets=20), [2]),
+        ([10, 11], Packing(cores=2, max_task_offsets=20), [1, 1]),
+        ([20, 21], Packing(cores=2, max_task_offsets=20), [1, 1, 1]),
+        ([], Packing(cores=2, min_tasks=3), []),
     ],
 )
 def test_S4_how_many_ranges_each_task_has(lengths: list[int], packing: Packing, tasks: list[int]) -> None:

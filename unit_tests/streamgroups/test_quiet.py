@@ -1,5 +1,5 @@
-"""X2-X4: batches that read nothing are written once, whatever happens to runs and checkpoints; and the search for what is lost or twice finds what a
-ledger would do that knew less.
+"""X2-X4: batches that read nothing are written once, whatever happens to runs and checkpoints; and two stories show what a
+ledger would lose that knew less.
 
 One query writes quiet batches to one sink. Its runs crash within and after the sink's commit, go on as zombies, lose answers and checkpoints, and get
 checkpoints back from a copy.
@@ -13,13 +13,46 @@ from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.ledgers.ledger import AlreadyDone, Commit
+from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
+from unit_tests.examples import examples
+
+BATCH = QuietBatch("this checkpoint", 7, 99)
+
+
+@pytest.mark.parametrize(
+    ("noted", "is_done"),
+    [
+        (None, False),
+        (QuietBatch("this checkpoint", 6, 99), False),
+        (QuietBatch("another checkpoint", 8, 99), False),
+        (QuietBatch("another checkpoint", 7, 99), False),
+        (BATCH, True),
+    ],
+)
+def test_what_is_next_or_done(noted: QuietBatch | None, is_done: bool) -> None:
+    said = judge_quiet(BATCH, noted, group_id="board")
+    assert said == (AlreadyDone() if is_done else Commit(BATCH.positions))
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        # Of the same number: the checkpoint was set back, and Spark has logged another batch since.
+        QuietBatch("this checkpoint", 7, 98),
+        QuietBatch("this checkpoint", 8, 99),
+        QuietBatch("this checkpoint", 8, 98),
+    ],
+)
+def test_what_is_stale(noted: QuietBatch) -> None:
+    with pytest.raises(FencedBatch, match=f"batch {noted.batch_id}"):
+        judge_quiet(BATCH, noted, group_id="board")
 
 
 @dataclass(frozen=True)
@@ -169,19 +202,39 @@ def _no_answer() -> None:
 
 
 TestQuietBatches = QuietBatches.TestCase
-TestQuietBatches.settings = settings(max_examples=200, stateful_step_count=40)
+TestQuietBatches.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
-@pytest.mark.parametrize(("known_of", "breaks"), [(by_number, "lost"), (by_number_alone, "lost")])
-def test_the_search_finds_what_is_wrong_with(known_of: Callable[[QuietBatch], QuietBatch], breaks: str) -> None:
-    machine = type("Wrong", (QuietBatches,), {"known_of": staticmethod(known_of)})
-    hasty = settings(
-        max_examples=1_000,
-        stateful_step_count=40,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    with pytest.raises(AssertionError, match=breaks):
-        run_state_machine_as_test(machine, settings=hasty)
+def _set_back(queries: QuietBatches) -> None:
+    queries.copy()
+    _a_batch(queries)
+    queries.set_back(0)
+    _a_batch(queries)
+
+
+def _lost(queries: QuietBatches) -> None:
+    _a_batch(queries)
+    queries.lose_the_checkpoint()
+    _a_batch(queries)
+
+
+def _a_batch(queries: QuietBatches) -> None:
+    queries.begin()
+    queries.write(None)
+    # A batch that is refused is not there any more.
+    if queries.run.batch is not None:
+        queries.finish()
+
+
+@pytest.mark.parametrize(("known_of", "story"), [(by_number, _set_back), (by_number_alone, _lost)])
+def test_output_is_lost_if_less_is_known_of_a_batch(
+    known_of: Callable[[QuietBatch], QuietBatch], story: Callable[[QuietBatches], None]
+) -> None:
+    right = QuietBatches()
+    story(right)
+    right.what_is_done_is_written()
+    right.nothing_is_twice()
+    wrong = type("Wrong", (QuietBatches,), {"known_of": staticmethod(known_of)})()
+    story(wrong)
+    with pytest.raises(AssertionError, match="lost"):
+        wrong.what_is_done_is_written()

@@ -20,6 +20,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups_kafka import java_settings
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.jaas import SECRET, parse_jaas
+from unit_tests.examples import examples
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:1"}
 # Made for these tests and used nowhere else.
@@ -519,7 +520,7 @@ def test_secrets_are_not_printed(name: str) -> None:
     assert config.redact("it was hunter2!") == "it was ***"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(secret=_secret, name=st.sampled_from(["sasl.password", "ssl.key.password", "ssl.keystore.password"]))
 def test_no_secret_in_what_is_printed(secret: str, name: str) -> None:
     # Also when another, harmless option happens to hold it.
@@ -528,7 +529,7 @@ def test_no_secret_in_what_is_printed(secret: str, name: str) -> None:
         assert secret not in shown
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(password=_secret, other=_secret, malformed=_malformed)
 def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, malformed: dict[str, str]) -> None:
     options = {
@@ -547,14 +548,14 @@ def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, m
         assert secret not in shown
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(secret=_secret, misspelt=st.sampled_from(["sasl.pasword", "sasl.jaas.conf", "ssl.keystore.pwd", "password"]))
 def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspelt: str) -> None:
     assume(secret not in misspelt)
     assert secret not in _refusal({misspelt: secret})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     secret=_secret, template=st.sampled_from(["{}", "a.B required password={};", '{} required password="', "x {} y;"])
 )

@@ -22,6 +22,7 @@ from streamgroups.ports import Batch
 from streamgroups_kafka.cursor_member import CursorMember
 from streamgroups_kafka.cursor_session import InstanceSession, Outside
 from streamgroups_kafka.orders import OrderBook
+from unit_tests.examples import examples
 
 GROUP = "billing"
 PARTITIONS = tuple(TopicPartition("flights", p) for p in range(3))
@@ -39,6 +40,7 @@ class World:
         self.partitions = PARTITIONS[:partitions]
         self.group = FakeGroup(self.cluster, GROUP)
         self.board = FakeBoard(self.cluster)
+        self.records = FakeRecords(self.cluster)
         self.sessions: list[InstanceSession] = []
         self.orders = OrderBook(self.board, self.clock)
 
@@ -52,7 +54,7 @@ class World:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(self.cluster, self.board, FakeRecords(self.cluster), self.clock),
+            Outside(self.cluster, self.board, self.records, self.clock),
             timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
@@ -243,6 +245,26 @@ def test_G7_what_a_cursor_covers_is_committed_though_more_was_given(new_world: C
     assert world.committed() == 10
     assert a.commit(second).covers == ()
     assert world.committed() == 20
+
+
+def test_G12_messages_of_a_partition_that_left_and_came_back_while_they_were_read_are_not_given_out(
+    new_world: Callable[..., World],
+) -> None:
+    """Meanwhile another instance may have been given them."""
+    world = new_world()
+    alice = world.join("alice")
+    world.cluster.produce(P0, 3)
+
+    def leave_and_come_back() -> None:
+        world.records.before_answer = lambda: None
+        world.group.fence("alice")
+        world.group.settle()
+
+    world.records.before_answer = leave_and_come_back
+    messages, after = alice.get(alice.identity, 10)
+    assert messages == ()
+    messages, after = alice.get(after, 10)
+    assert [m.offset for m in messages] == [0, 1, 2]
 
 
 def test_G11_a_partition_changes_hands_when_what_was_given_is_committed(new_world: Callable[..., World]) -> None:
@@ -458,4 +480,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=100, stateful_step_count=30)
+TestGroup.settings = settings(max_examples=examples(100), stateful_step_count=30)

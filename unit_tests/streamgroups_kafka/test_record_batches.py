@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamgroups.errors import RecordRefused
 from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.record_batches import BatchSettings, encode
+from unit_tests.examples import examples
 from unit_tests.records import (
     IDENTITIES,
     SEQUENCES,
@@ -25,7 +31,7 @@ from unit_tests.records import (
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(60))
 @given(given_=batches(), batch_bytes=st.integers(1, 600) | st.just(1 << 20), who=IDENTITIES, sequences=SEQUENCES)
 def test_both_encoders_make_the_same_and_kafka_python_reads_it(
     extension: Any,
@@ -65,6 +71,43 @@ def test_X2_sequences_of_the_next_batches_begin_again_at_zero(using: str) -> Non
     made = encode(rows, BatchSettings(most), topic="t", now_ms=0, producer=who, next_sequences={0: 2**31 - 2})
     assert [one.base_sequence for one in made] == [2**31 - 2, 2**31 - 1, 0, 1]
     assert [header.base_sequence for one in made for header in kafka_batches(one.data)] == [2**31 - 2, 2**31 - 1, 0, 1]
+
+
+def test_the_latest_time_of_a_batch_is_in_its_header(using: str) -> None:
+    times = pa.array([5, 9, 7], pa.timestamp("ms"))
+    (made,) = encode(one_column(["a", "b", "c"], timestamp=times), BatchSettings(), topic="t", now_ms=0)
+    (header,) = kafka_batches(made.data)
+    assert (header.first_timestamp, header.max_timestamp) == (5, 9)
+
+
+def test_partitions_of_any_number_are_sorted(using: str) -> None:
+    """By all four bytes: the first of these come last by one byte, the next by two, or three."""
+    partitions = [255, 256, 65_535, 65_536, 2**24 - 1, 2**24, 2**31 - 1, 0]
+    rows = pa.record_batch({"partition": pa.array(partitions, pa.int32()), "value": [str(p) for p in partitions]})
+    made = encode(rows, BatchSettings(), topic="t", now_ms=0)
+    assert [(b.partition, value) for b in made for _, _, _, value, _ in decoded(b)] == [
+        (p, str(p).encode()) for p in sorted(partitions)
+    ]
+
+
+def test_many_records_in_one_batch(using: str) -> None:
+    """From 64 on the number of a record in its batch takes two bytes, from 8,192 on three."""
+    (made,) = encode(one_column([str(i) for i in range(8_200)]), BatchSettings(), topic="t", now_ms=0)
+    assert [value for _, _, _, value, _ in decoded(made)] == [str(i).encode() for i in range(8_200)]
+
+
+@pytest.mark.parametrize("size", [2**31 - 60, 2**31])
+def test_a_record_of_gigabytes_is_refused(
+    extension: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    """Kafka's lengths are 31 bits. The value is a hole in a file: planning reads no byte of it."""
+    monkeypatch.setenv(ENCODER_VARIABLE, "native")
+    with (tmp_path / "hole").open("w+b") as hole:
+        hole.truncate(size)
+        contents = pa.py_buffer(mmap.mmap(hole.fileno(), size, access=mmap.ACCESS_READ))
+    value = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(struct.pack("=qq", 0, size)), contents])
+    with pytest.raises(RecordRefused, match="too large for Kafka's format"):
+        encode(one_column(value), BatchSettings(), topic="t", now_ms=0)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

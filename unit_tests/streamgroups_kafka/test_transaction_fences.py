@@ -42,6 +42,7 @@ from unit_tests.exactly_once_model import (
     Query,
     World,
 )
+from unit_tests.examples import examples
 from unit_tests.spark_model import Settings
 from unit_tests.transaction_broker import FakeTransactionBroker, Row, connected, encoded, lose_the_answer
 
@@ -270,9 +271,9 @@ class _ExclusiveQueries(Queries):
 
 
 TestFences = Queries.TestCase
-TestFences.settings = settings(max_examples=40, stateful_step_count=40)
+TestFences.settings = settings(max_examples=examples(40), stateful_step_count=40)
 TestExclusiveQueries = _ExclusiveQueries.TestCase
-TestExclusiveQueries.settings = settings(max_examples=25, stateful_step_count=40)
+TestExclusiveQueries.settings = settings(max_examples=examples(25), stateful_step_count=40)
 
 
 def _die() -> None:

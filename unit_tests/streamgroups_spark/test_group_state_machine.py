@@ -16,6 +16,7 @@ from streamgroups.batches.admission import Limits
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
+from unit_tests.examples import examples
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 NAMES = ("alice", "bob", "carol", "dave")
@@ -223,4 +224,4 @@ class Queries(RuleBasedStateMachine):
 
 
 TestQueries = Queries.TestCase
-TestQueries.settings = settings(max_examples=150, stateful_step_count=40)
+TestQueries.settings = settings(max_examples=examples(150), stateful_step_count=40)

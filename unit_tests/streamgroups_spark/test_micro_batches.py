@@ -22,6 +22,7 @@ from streamgroups.errors import (
 from streamgroups.fakes import FakeCluster
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import LiveGroup, LiveMember, MembershipMode
+from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
@@ -753,3 +754,34 @@ def test_the_settings_of_a_query_are_those_of_its_options() -> None:
     options = parse({"kafka.bootstrap.servers": "b:9", "group.id": "g", "subscribe": "flights"}, streaming=True)
     for name in Settings.__dataclass_fields__:
         assert hasattr(options, name)
+
+
+def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_oldest_record() -> None:
+    """Somebody deletes the group's offsets under a running query: where a new group would start does not count any more."""
+    world = World(1)
+    world.produce(5)
+    alice = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
+    world.produce(3)
+    assert alice.batch() == ["flights-0[5,8)"]
+    world.cluster.forget("airline")
+    world.group.fence("alice")
+    world.group.settle()
+    assert alice.member.membership.owned == {tp(0): Owned(0, Origin.OLDEST)}
+
+
+@pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
+def test_X2_a_restarted_query_says_what_its_sink_has_written(policy: OnRestart) -> None:
+    """The process died after the sink's commit and before Spark noted it."""
+    world = World(1)
+    world.produce(5)
+    alice = Run(world, "alice", Settings(mode=MembershipMode.EXCLUSIVE, on_restart=policy)).start()
+    ranges = alice.plan()
+    alice.member.commit_as_a_sink()
+    world.group.kill("alice")
+    again = alice.again().start()
+    assert (again.source.written.ranges, world.committed()) == (ranges, {0: 5})
+    # For its state it reads the batch again; without state there is nothing to read again.
+    assert again.running == (ranges if policy is OnRestart.CHECKPOINT else ())
+    again.finish()
+    again.batch()
+    assert world.committed() == {0: 5}

@@ -14,6 +14,7 @@ from streamgroups.groups.audit import reads_at_old_places
 from streamgroups.groups.board import board_of
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from unit_tests.examples import examples
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
@@ -309,7 +310,7 @@ class Moved(RuleBasedStateMachine):
 
 
 TestMoved = Moved.TestCase
-TestMoved.settings = settings(max_examples=100, stateful_step_count=30)
+TestMoved.settings = settings(max_examples=examples(100), stateful_step_count=30)
 
 
 def test_the_notes_of_a_query_name_it_and_have_no_end(world: World) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from streamgroups.errors import BrokerUnreachable
-from streamgroups.fakes import FakeCluster
+from streamgroups.errors import BrokerUnreachable, DataLoss
+from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.history import no_history
+from streamgroups.groups.joining import SHARED_MARK
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.unread import Unread
 
@@ -69,3 +70,36 @@ def test_what_goes_wrong_in_the_background_is_told_where_sizes_are_wanted(world:
     world.jobs[0]()
     with pytest.raises(BrokerUnreachable, match="gone"):
         world.unread.sizes([FIRST])
+
+
+class Beside:
+    """A reader of committed records, its member, and a transaction of others that is open from offset 5 on."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.cluster = FakeCluster(lambda: 0, read_committed=True)
+        self.cluster.create_topic("flights")
+        self.tp = FIRST.topic_partition
+        self.cluster.produce(self.tp, 5)
+        self.transaction = self.cluster.begin_transaction()
+        self.cluster.produce(self.tp, 3, transaction=self.transaction)
+        self.cluster.commit("airline", {self.tp: next_offset}, SHARED_MARK)
+        self.member = FakeMember(
+            FakeGroup(self.cluster, "airline"), "alice", topics=lambda: ["flights"], first_positions=lambda _: {}
+        )
+        self.member.join(1_000)
+        self.unread = Unread(self.cluster, lambda: 0, no_history, fail_on_data_loss=True)
+
+
+@pytest.mark.parametrize("next_offset", [5, 6, 8])
+def test_S7_a_position_behind_an_open_transaction_is_no_data_loss(next_offset: int) -> None:
+    """A reader of all records may have come there before: what it has read is waited for, not lost."""
+    beside = Beside(next_offset)
+    assert beside.unread.of(beside.member, ()) == {beside.tp: (next_offset, 5)}
+    beside.transaction.commit()
+    assert beside.unread.of(beside.member, ()) == {beside.tp: (next_offset, 9)}
+
+
+def test_S7_a_position_behind_the_last_record_is_data_loss() -> None:
+    beside = Beside(9)
+    with pytest.raises(DataLoss, match="next offset 9, but it ends at 8"):
+        beside.unread.of(beside.member, ())
