@@ -19,14 +19,14 @@ _OF_TIME = ("time", "window", "panes", "seen", "idle", "watermark")
 
 
 def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
-    """What pytest is given, stage by stage: examples of the module and tests named after it; those of its neighbours; all.
+    """What pytest is given, stage by stage: examples of the module and tests named after it, or after a word of its name; those of its neighbours; all.
 
     Args:
         file: the mutant's.
         root: of the project.
     """
     path = Path(file)
-    own = sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{path.stem}*.py"))
+    own = _named(path.stem, root) or [p for word in path.stem.split("_") if len(word) > 4 for p in _named(word, root)]
     if "event_time" in file or any(word in path.name for word in _OF_TIME):
         spark = sorted((root / _UNIT / "streamgroups_spark").glob("test_*.py"))
         ours = [str(p.relative_to(root)) for p in spark if any(word in p.name for word in _OF_TIME)]
@@ -37,6 +37,10 @@ def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
         neighbours = (f"{_UNIT}/{path.parts[1]}",)
     there = tuple(test for test in neighbours if (root / test).exists())
     return tuple(stage for stage in ((*_examples(path), *own), there, (_UNIT,)) if stage)
+
+
+def _named(word: str, root: Path) -> list[str]:
+    return sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{word}*.py"))
 
 
 def _examples(path: Path) -> tuple[str, ...]:

@@ -58,7 +58,6 @@ class Reading:
 
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
-    monkeypatch.setattr(cursor_reader, "_PATIENCE_S", 0.2)
     reading = Reading(monkeypatch)
     reading.hold(P0, 0, 0)
     return reading
@@ -154,7 +153,10 @@ def test_what_does_not_pass_is_an_error_at_once(reading: Reading) -> None:
         reading.read({P0: 3})
 
 
-def test_a_record_that_does_not_come_is_an_error_that_says_what_was_wrong(reading: Reading) -> None:
+def test_a_record_that_does_not_come_is_an_error_that_says_what_was_wrong(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_reader, "_PATIENCE_S", 0.0)
     reading.hold(P0, 0, 4)
     reading.consumer.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "connection refused"))
     with pytest.raises(ReadTimedOut, match=r"flights-0 \(3 to 4\).*connection refused"):

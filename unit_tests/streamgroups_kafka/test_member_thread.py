@@ -34,12 +34,16 @@ class Run:
         self.settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"])
         self.first: dict[TopicPartition, Owned] = {}
         self.asked_first: list[Collection[TopicPartition]] = []
-        self.state = MemberState(self.settings, self.history)
+        self.state = self._new_state()
         self.seen: list[object] = []
 
     def adapt(self, **changes: object) -> None:
         self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
-        self.state = MemberState(self.settings, self.history)
+        self.state = self._new_state()
+
+    def _new_state(self) -> MemberState:
+        # A machine that is busy for seconds is no silence here.
+        return MemberState(self.settings, self.history, lambda: 0.0)
 
     def go(self, *steps: Step, close: bool = True) -> StreamGroupsError | None:
         """Runs the thread until it ends: after the last step, or of itself. Returns why the member failed."""
