@@ -20,6 +20,11 @@ FAULT = Mutant("A1", "example", "streamgroups/faulty.py", "a < b", "a <= b", "th
 ALL = ("unit_tests",)
 
 
+def test_every_mutant_applies_to_the_code() -> None:
+    assert len(MUTANTS) >= 150
+    assert check(MUTANTS, ROOT) == []
+
+
 def test_every_mutant_changes_something_and_says_what_it_breaks() -> None:
     assert [m.id for m in MUTANTS if m.old == m.new or not m.breaks] == []
 

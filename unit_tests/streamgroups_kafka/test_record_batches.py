@@ -63,6 +63,17 @@ def test_both_encoders_make_the_same_and_kafka_python_reads_it(
         next_sequences[one.partition] = (sequence + one.n_records) % 2**31
 
 
+@pytest.mark.parametrize("count", [64, 65, 8_192, 8_193])
+def test_a_batch_of_many_records_has_room_for_their_offsets(using: str, count: int) -> None:
+    """From the 65th record on an offset in a batch takes two bytes, from the 8,193rd on three; its size is planned before."""
+    rows = one_column(["x"] * count)
+    (made,) = encode(rows, BatchSettings(), topic="t", now_ms=0)
+    assert [value for _, _, _, value, _ in decoded(made)] == [b"x"] * count
+    most = BatchSettings(len(made.data))
+    assert [one.n_records for one in encode(rows, most, topic="t", now_ms=0)] == [count]
+    assert len(encode(rows, BatchSettings(len(made.data) - 1), topic="t", now_ms=0)) == 2
+
+
 def test_X2_sequences_of_the_next_batches_begin_again_at_zero(using: str) -> None:
     """Kafka's sequence numbers are 31 bits; the last one before 0 is 2^31 - 1."""
     rows = one_column(["x"] * 4)
