@@ -67,9 +67,9 @@ MUTANTS = (
     Mutant(
         "D3",
         "readers",
-        _C + "arrow_batch.c",
-        "time_ms * MICROSECONDS_PER_MS, 8)",
-        "time_ms * 1000 + 1, 8)",
+        "connectors/streamgroups_kafka/csrc/arrow_batch.c",
+        " * MICROSECONDS_PER_MS, 8)",
+        " * MICROSECONDS_PER_MS + 1, 8)",
         "a timestamp is one microsecond late",
     ),
     Mutant(
