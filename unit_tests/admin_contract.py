@@ -129,6 +129,26 @@ class AdminContract:
         assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: Unread(1, 2_000), p1: NothingUnread()}
         assert outside.topics.first_records({p0: 2}) == {p0: NothingUnread()}
 
+    def test_records_are_read_from_an_offset_to_before_another(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        outside.produce(p0, 5, timestamp_ms=1_000)
+        outside.produce(p1, 2, timestamp_ms=2_000)
+        outside.delete_records(p0, 1)
+        found = list(outside.topics.read({p0: 1, p1: 0}, {p0: 4, p1: 2}))
+        assert sorted((r.topic_partition, r.offset, r.timestamp_ms) for r in found) == [
+            *((p0, n, 1_000) for n in (1, 2, 3)),
+            *((p1, n, 2_000) for n in (0, 1)),
+        ]
+        assert list(outside.topics.read({p0: 5}, {p0: 5})) == []
+
+    def test_metadata_is_as_large_as_a_broker_takes(self, outside: Outside) -> None:
+        topic, group = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        assert outside.groups.alter_offsets(group, {tp: Committed(1, "x" * 4_096)}) == {}
+        assert list(outside.groups.alter_offsets(group, {tp: Committed(2, "x" * 4_097)})) == [tp]
+        assert outside.groups.committed_offsets([group])[group][tp].next_offset == 1
+
     def test_nothing_asked_nothing_answered(self, outside: Outside) -> None:
         assert outside.topics.bounds([]) == {}
         assert outside.topics.at_times({}) == {}

@@ -43,6 +43,25 @@ def test_S4_more_partitions_than_the_limit_and_one_record_in_each() -> None:
     assert share({P0: 1, P1: 1, P2: 1}, 2) == {P0: 1, P1: 1, P2: 1}
 
 
+@pytest.mark.parametrize(
+    ("backlogs", "most", "read"),
+    [
+        ([5, 5], 9, 9),
+        ([5, 5], 10, 10),
+        ([5, 5], 11, 10),
+        ([5, 5], 2, 2),
+        # At least one of each partition that has something.
+        ([5, 5, 0], 1, 2),
+        ([0, 0], 1, 0),
+        ([1, 1_000_000], 2, 2),
+    ],
+)
+def test_S4_at_the_limit_and_one_beyond(backlogs: list[int], most: int, read: int) -> None:
+    available = {TopicPartition("flights", p): (7, 7 + n) for p, n in enumerate(backlogs)}
+    ranges = admit(available, Limits(max_offsets=most), last_batch_ms=None, now_ms=0)
+    assert sum(map(len, ranges)) == read
+
+
 def test_S4_without_limits_everything_is_read() -> None:
     ranges = admit({P0: (3, 9), P1: (4, 4), P2: (9, 2)}, UNLIMITED, last_batch_ms=0, now_ms=0)
     assert [str(r) for r in ranges] == ["flights-0[3,9)"]
