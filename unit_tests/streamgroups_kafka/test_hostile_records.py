@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import cursor_reader, flawed_records, native
 from streamgroups_kafka.client_config import ClientConfig
@@ -44,6 +45,14 @@ def broker() -> Iterator[RawBroker]:
 @pytest.fixture
 def config(broker: RawBroker) -> ClientConfig:
     return ClientConfig.from_options({"bootstrap.servers": broker.bootstrap})
+
+
+def holding(tp: TopicPartition, end_offset: int) -> FakeCluster:
+    """What a reader is told of a partition: so many offsets."""
+    cluster = FakeCluster(lambda: 0)
+    cluster.create_topic(tp.topic)
+    cluster.leave_gap(tp, end_offset)
+    return cluster
 
 
 @pytest.fixture(params=["native", "plain"])
@@ -99,7 +108,7 @@ def test_a_timestamp_that_does_not_fit_is_null(
 
 
 def test_a_group_cursor_goes_on_behind_such_records(config: ClientConfig, caplog: pytest.LogCaptureFixture) -> None:
-    reader = RecordReader(config, group_id="g", client_id=None, end_offsets=lambda tps: dict.fromkeys(tps, 3))
+    reader = RecordReader(config, group_id="g", client_id=None, offsets=holding(HEADERS, 3))
     with closing(reader):
         messages = reader.read({HEADERS: 0}, 10).messages
     assert [(m.value, m.headers[:1]) for m in messages] == [(b"v", ()), (b"bad", ()), (b"good", (("h", b"1"),))]
@@ -155,7 +164,7 @@ class TestMemory:
         broker.append("much", batch(*(record(n, b"", (header(b""),) * 10) for n in range(100))))
         monkeypatch.setattr(cursor_reader, "_FETCH_BYTES", 50_000)
         tp = TopicPartition("much", 0)
-        reader = RecordReader(config, group_id="g", client_id=None, end_offsets=lambda tps: dict.fromkeys(tps, 100))
+        reader = RecordReader(config, group_id="g", client_id=None, offsets=holding(tp, 100))
         with closing(reader):
             assert len(reader.read({tp: 0}, 100).messages) == 50
 
