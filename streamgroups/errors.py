@@ -36,6 +36,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from streamgroups.printable import printable
+
 
 class StreamGroupsError(Exception):
     """The root of the tree.
@@ -52,6 +54,8 @@ class StreamGroupsError(Exception):
     code: ClassVar[str] = "error"
     #: Whether the same call may succeed later without anybody changing anything.
     retriable: ClassVar[bool] = False
+    #: Control characters that its text may have.
+    _keeps: ClassVar[str] = ""
 
     def __init__(self, what: str, *, remedy: str = "") -> None:
         super().__init__(what, remedy)
@@ -59,7 +63,8 @@ class StreamGroupsError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.what} {self.remedy}".strip()
+        # Names of groups and clients are anybody's: an error must neither drive a terminal nor forge a line of a log.
+        return printable(f"{self.what} {self.remedy}".strip(), keep=self._keeps)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.remedy)
@@ -206,6 +211,7 @@ class CursorExpired(StreamGroupsError):
 
 
 class EmbeddedBrokerError(StreamGroupsError):
-    """The embedded broker could not be started, or has died."""
+    """The embedded broker could not be started, or has died. The text has the last lines that it printed."""
 
     code = "embedded_broker"
+    _keeps = "\n\t"

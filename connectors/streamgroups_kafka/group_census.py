@@ -18,6 +18,7 @@ from streamgroups.groups.board import auxiliaries_of
 from streamgroups.groups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
 from streamgroups.groups.overview import INACTIVE_STATES
 from streamgroups.ports import Clock
+from streamgroups.printable import printable
 from streamgroups_kafka.admin_session import AdminSession
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.errors import to_streamgroups_error
@@ -84,7 +85,7 @@ class GroupCensus:
         for group, refusal in refused.items():
             if not isinstance(refusal, GroupRefused):
                 raise refusal
-            logger.info("Group '%s' is in use again: %s", group, refusal)
+            logger.info("Group '%s' is in use again: %s", printable(group), refusal)
         forgotten = [group for group in vanished if group not in refused]
         groups.delete_groups([name for group in forgotten for name in auxiliaries_of(group)])
         return forgotten

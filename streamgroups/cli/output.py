@@ -16,6 +16,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from streamgroups.printable import printable
+
 #: Of every JSON and YAML document: raised when a field is removed or changes its meaning.
 SCHEMA_VERSION = 1
 
@@ -89,7 +91,7 @@ def emit(
     if output is Output.json:
         # A program needs no indentation, and without it printing is five times as fast.
         indent = 2 if sys.stdout.isatty() else None
-        print(json.dumps({"schema_version": SCHEMA_VERSION, **document()}, indent=indent, ensure_ascii=False))
+        print(json_text({"schema_version": SCHEMA_VERSION, **document()}, indent=indent))
     elif output is Output.yaml:
         import yaml
 
@@ -102,12 +104,28 @@ def emit(
         print_tables(tables())
 
 
+def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
+    r"""JSON in which every unprintable character is an escape.
+
+    >>> print(json_text({"group": "é\x9b2J"}))
+    {"group": "é\u009b2J"}
+    """
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def print_csv(table: Table, *, headed: bool = False) -> None:
     """One line of names (unless it was printed before), one line a row (RFC 4180, with line feeds)."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if not headed:
         writer.writerow(column.name for column in table.columns)
-    writer.writerows(table.rows)
+    # A program gets every cell as it is; a terminal must not obey it.
+    rows: Iterable[Sequence[Cell]] = table.rows
+    if sys.stdout.isatty():
+        rows = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    writer.writerows(rows)
 
 
 def print_tables(tables: Sequence[Table]) -> None:
@@ -121,7 +139,7 @@ def print_tables(tables: Sequence[Table]) -> None:
     console = Console(highlight=False)
     for table in tables:
         if table.heading:
-            console.print(table.heading, markup=False, style="bold")
+            console.print(printable(table.heading), markup=False, style="bold")
         if table.rows or not table.heading:
             console.print(rich_table(table))
 
@@ -135,7 +153,7 @@ def plain_lines(table: Table) -> Iterable[str]:
     x         -
     """
     if table.heading:
-        yield table.heading
+        yield printable(table.heading)
         if not table.rows:
             return
     rows = [[_text(cell) for cell in row] for row in table.rows]
@@ -168,13 +186,11 @@ def rich_table(table: Table) -> Any:
 
 def say(text: str) -> None:
     """A word to the person at the terminal, on standard error: warnings, file names, what happens next."""
-    print(text, file=sys.stderr)
+    print(printable(text, keep="\n"), file=sys.stderr)
 
 
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    if isinstance(cell, int) or cell.isprintable():
-        return str(cell)
     # What a client calls itself may hold anything; a terminal must not obey it.
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cell)
+    return printable(str(cell))

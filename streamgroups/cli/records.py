@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from streamgroups.cli.output import Output
+from streamgroups.cli.output import Output, json_text
 from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc
 
@@ -86,7 +86,7 @@ class RecordPrinter:
 
     def _one(self, record: Printable) -> None:
         if self._output is Output.json:
-            print(json.dumps(self.document(record), ensure_ascii=False))
+            print(json_text(self.document(record)))
         elif self._output is Output.yaml:
             import yaml
 

@@ -12,6 +12,7 @@ from enum import Enum
 
 from streamgroups.errors import GroupRefused
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import printable
 
 
 class MembershipMode(Enum):
@@ -53,7 +54,7 @@ class LiveMember:
     subscription_known: bool = True
 
     def __str__(self) -> str:
-        return f"{self.client_id} ({self.host})"
+        return printable(f"{self.client_id} ({self.host})")
 
 
 @dataclass(frozen=True, slots=True)

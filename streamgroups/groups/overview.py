@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.errors import GroupRefused
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import printable
 
 #: The states in which nobody is in a group, so that a tool may move it: what ``kafka-consumer-groups.sh`` goes by too.
 INACTIVE_STATES = frozenset({"Empty", "Dead"})
@@ -59,7 +60,7 @@ class GroupMember:
     partitions: frozenset[TopicPartition]
 
     def __str__(self) -> str:
-        return f"{self.client_id} ({self.host})"
+        return printable(f"{self.client_id} ({self.host})")
 
 
 @dataclass(frozen=True, slots=True)

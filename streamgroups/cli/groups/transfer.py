@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from streamgroups.cli.output import Output, OutputOption, say
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
 from streamgroups.groups.resets import parse_scope
+from streamgroups.printable import printable
 from streamgroups.times import utc
 
 
@@ -69,7 +71,7 @@ def export(
     as_json = (format_ or by_name) is FileFormat.json
     text = to_json(filed, made_at=now, why="an export") if as_json else to_csv(filed)
     if file is None:
-        print(text, end="")
+        print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:
         write_new(file, text)
         say(f"{sum(map(len, filed.values()))} offsets were written to {file}")

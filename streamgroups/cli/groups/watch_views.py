@@ -11,6 +11,7 @@ from streamgroups.cli.output import Cell, Column, Table, rich_table
 from streamgroups.cli.words import duration
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import WatchedGroup, WatchedPartition
+from streamgroups.printable import printable
 from streamgroups.times import utc
 
 _SPARKS = 20
@@ -85,7 +86,7 @@ def screen(look: Look, width: int, height: int) -> Any:
     watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(look) else ((), ())
     parts = [
         head,
-        *([Text(look.trouble, style="bold red")] if look.trouble else []),
+        *([Text(printable(look.trouble), style="bold red")] if look.trouble else []),
         rich_table(_table((*_GROUPS, *watermark), [_group_cells(g) for g in groups])),
         _left_out(len(look.groups) - len(groups), "groups"),
         rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),

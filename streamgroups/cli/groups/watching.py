@@ -15,7 +15,7 @@ import typer
 from streamgroups.cli.connecting import Cluster, Connect, with_cluster
 from streamgroups.cli.groups.scope import GroupsArgument
 from streamgroups.cli.groups.watch_views import Look, csv_rows, document, plain_table, screen
-from streamgroups.cli.output import SCHEMA_VERSION, Output, OutputOption, plain_lines, print_csv, say
+from streamgroups.cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
 from streamgroups.cli.words import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring import Monitor
@@ -88,9 +88,7 @@ def _print_one(look: Look, output: Output, *, headed: bool) -> None:
     if look.trouble:
         say(f"Warning: {look.trouble}")
     elif output is Output.json:
-        import json
-
-        print(json.dumps({"schema_version": SCHEMA_VERSION, **document(look)}, ensure_ascii=False))
+        print(json_text({"schema_version": SCHEMA_VERSION, **document(look)}))
     elif output is Output.yaml:
         import yaml
 
