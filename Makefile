@@ -56,7 +56,7 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k 'native or unit_tests' \
-	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_records_that_are_refused.py test_hostile_records.py) \
+	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_records_that_are_refused.py test_hostile_records.py test_hostile_library.py) \
 	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
 
 fuzz: $(VENV)/installed  ## every parser of what others write, with spoiled input; MINUTES=60, SEED=7 to see a failure again
