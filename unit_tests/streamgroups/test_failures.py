@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, StreamGroupsError, UnknownTopic
 from streamgroups.failures import failure_in, failure_of
+from streamgroups.printable import printable
 
 EVENTS = [
     json.loads(line)
@@ -55,7 +56,7 @@ def test_every_error_of_ours_is_known(error: type[StreamGroupsError], text: str)
     raised = error(text, remedy="Do something.")
     found = failure_in(said(raised))
     assert (found.error, found.code) == (error, error.code)
-    assert found.what == failure_of(raised).what == f"{error.__name__}: {text} Do something."
+    assert found.what == failure_of(raised).what == f"{error.__name__}: {printable(text)} Do something."
 
 
 def test_what_an_error_led_to_counts_and_not_the_error() -> None:
