@@ -109,5 +109,5 @@ def test_an_error_that_was_derived_from_ours() -> None:
         pass
 
     assert failure_of(Elsewhere("x\ny")).error is BrokerUnreachable
-    assert failure_of(DataLoss("x\ny")).what == "DataLoss: x"
+    assert failure_of(DataLoss("x\ny")).what == r"DataLoss: x\x0ay"
     assert failure_of(UnknownTopic("")).code == "unknown_topic"
