@@ -6,7 +6,7 @@ import pytest
 
 from streamgroups.errors import GroupRefused
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster
-from streamgroups.groups.board import board_of, resets_of
+from streamgroups.groups.board import Order, board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.orders import OrderBook
 
@@ -35,6 +35,21 @@ def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_
         book.give("airline", where, topics)
     assert cluster.committed(resets_of("airline"), where) == {}
     assert cluster.committed(board_of("airline"), where) == {}
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4_095, True), (4_096, False)])
+def test_G8_the_largest_step_that_a_broker_stores(book: OrderBook, size: int, fits: bool) -> None:
+    """librdkafka commits the NUL that ends a text, and the broker counts it."""
+    names = [f"t{i:02}".ljust(200, "-") for i in range(19)]
+    left = size - len(Order("0" * 32, 0, dict.fromkeys([*names, ""], 1)).encode())
+    topics = dict.fromkeys([*names, "x" * left], 1)
+    assert len(Order("0" * 32, 0, topics).encode()) == size
+    where = {TopicPartition(topic, 0): 0 for topic in topics}
+    if fits:
+        book.give("airline", where, topics)
+        return
+    with pytest.raises(GroupRefused, match="20 topics are too many"):
+        book.give("airline", where, topics)
 
 
 def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: OrderBook) -> None:
