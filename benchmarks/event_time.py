@@ -70,7 +70,7 @@ def event_time(bench: Bench) -> Iterator[Row]:
 
     def speed(name: str, time: _From) -> float:
         transform = partial(_counted, name == OURS, time.column_of(name))
-        run = stream_read(bench, name, topic, spec.records, transform, **time.options_of(name))
+        run = stream_read(bench, name, topic, spec.records, transform, has_state=True, **time.options_of(name))
         if run.observed.get("n") != spec.records:
             raise WrongCount(f"{run.observed.get('n')} were counted where {spec.records} should")
         return run.records / run.trigger_s

@@ -25,7 +25,8 @@ def queries(bench: Bench) -> Iterator[Row]:
     topic = bench.topic(spec)
 
     def speed(name: str, transform: Transform, expected: int) -> float:
-        run = stream_read(bench, name, topic, spec.records, transform)
+        has_state = transform is _counted_by_window
+        run = stream_read(bench, name, topic, spec.records, transform, has_state=has_state)
         if run.observed.get("n") != expected:
             raise WrongCount(f"{run.observed.get('n')} came out where {expected} should")
         return run.records / run.trigger_s

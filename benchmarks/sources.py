@@ -82,14 +82,32 @@ def batch_read(bench: Bench, name: str, topic: str, expected: int, options: Mapp
 
 
 def stream_read(
-    bench: Bench, name: str, topic: str, expected: int, transform: Transform = lambda df: df, **options: str
+    bench: Bench,
+    name: str,
+    topic: str,
+    expected: int,
+    transform: Transform = lambda df: df,
+    *,
+    has_state: bool = False,
+    **options: str,
 ) -> StreamRun:
     """Reads a topic from its beginning by a streaming query that ends when it has (``availableNow``).
+
+    Args:
+        bench: where.
+        name: of `SOURCES`.
+        topic: what.
+        expected: how many records there are.
+        transform: what is done with them.
+        has_state: whether that keeps state.
+        options: beside the usual ones.
 
     Raises:
         WrongCount: it read another number of records.
     """
     checkpoint = bench.directory / uuid.uuid4().hex
+    if has_state and name == OURS:
+        options["membership"] = "exclusive"
     frame = transform(stream_frame(bench, name, topic, **options))
     started_s = time.perf_counter()
     query = (

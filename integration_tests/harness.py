@@ -229,6 +229,11 @@ def sharing(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, 
     }
 
 
+def alone(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, str]:
+    """The same for a member that keeps state, and so has its group to itself."""
+    return sharing(bootstrap, group, topic, protocol) | {"membership": "exclusive"}
+
+
 @dataclass
 class Query:
     """A streaming query whose output and history a test reads.

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import sharing, wait_until
+from integration_tests.harness import alone, wait_until
 
 HOUR = range(60)
 #: Far enough behind the hour that all its windows are over.
@@ -51,7 +51,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
 ) -> None:
     topic = new_topic(3, retention_ms="-1")
     ours, sparks = f"{group}-ours", f"{group}-sparks"
-    flights = {name: departures(spark, sharing(bootstrap, name, topic, "consumer")) for name in (ours, sparks)}
+    flights = {name: departures(spark, alone(bootstrap, name, topic, "consumer")) for name in (ours, sparks)}
     by_partition = sg.with_event_time(flights[ours], "timestamp", watermark="0s", partition_idle_timeout="2s")
     by_maximum = flights[sparks].withWatermark("timestamp", "0 seconds")
 
@@ -93,7 +93,7 @@ def test_W11_the_source_tells_the_time_of_a_header(
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     depart(bootstrap, topic, {0: HOUR, 1: HOUR[:31]}, stamped=False)
-    options = sharing(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
+    options = alone(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
     timed = sg.with_event_time(departures(spark, options), "eventTime", watermark="0s")
     with closing(windows(timed, "eventTime")) as closed:
         wait_until_read(bootstrap, topic, 2, group)

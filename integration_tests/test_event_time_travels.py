@@ -20,7 +20,7 @@ from integration_tests.event_times import (
     wait_until_read,
     windows,
 )
-from integration_tests.harness import sharing, wait_until, wait_until_empty
+from integration_tests.harness import alone, wait_until, wait_until_empty
 
 
 def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
@@ -29,8 +29,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
     topic = new_topic(2, retention_ms="-1")
     # Settings of the source, of which the call takes one back.
     options = {
-        **sharing(bootstrap, group, topic, "consumer"),
-        "membership": "exclusive",
+        **alone(bootstrap, group, topic, "consumer"),
         "delay": "0s",
         "partitionIdleTimeout": "1s",
     }
@@ -63,10 +62,10 @@ def test_W10_a_join_is_as_quick_as_the_fast_stream(
 ) -> None:
     flown, planned = new_topic(1, retention_ms="-1"), new_topic(1, retention_ms="-1")
     fast = sg.with_event_time(
-        departures(spark, sharing(bootstrap, f"{group}-flown", flown, "consumer")), "timestamp", watermark="0s"
+        departures(spark, alone(bootstrap, f"{group}-flown", flown, "consumer")), "timestamp", watermark="0s"
     )
     slow = sg.with_event_time(
-        departures(spark, sharing(bootstrap, f"{group}-planned", planned, "consumer")),
+        departures(spark, alone(bootstrap, f"{group}-planned", planned, "consumer")),
         "timestamp",
         import_from=f"{group}-flown",
     )

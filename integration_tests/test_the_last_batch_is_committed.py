@@ -1,4 +1,4 @@
-"""S2: a query that knows its checkpoint commits its last batch when it stops, if that batch is done and only then."""
+"""S2: a query that stops commits its last batch, if that batch is done and only then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import committed, produce, wait_until, wait_until_empty
+from integration_tests.harness import Broker, committed, described, produce, wait_until, wait_until_empty
 
 
 @pytest.fixture
@@ -24,15 +24,23 @@ def options(bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path:
         "group.id": group,
         "subscribe": topic,
         "startingPosition": "TRIM_HORIZON",
-        "checkpointLocation": str(tmp_path / "checkpoint"),
     }
 
 
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "check point"
+
+
 def start(
-    spark: SparkSession, options: dict[str, str], write: Callable[[DataFrame, int], None], **trigger: Any
+    spark: SparkSession,
+    options: dict[str, str],
+    checkpoint: Path,
+    write: Callable[[DataFrame, int], None],
+    **trigger: Any,
 ) -> StreamingQuery:
     reader = spark.readStream.format("streamgroups").options(**options).load()
-    writer = reader.writeStream.foreachBatch(write).option("checkpointLocation", options["checkpointLocation"])
+    writer = reader.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger).start()
 
 
@@ -46,30 +54,52 @@ def left_at(bootstrap: str, admin: AdminClient, options: dict[str, str]) -> dict
     return committed(bootstrap, options["group.id"], options["subscribe"])
 
 
-def test_once(spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]) -> None:
+def test_once(
+    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
+) -> None:
     for done in (10, 15):
-        assert start(spark, options, count, once=True).awaitTermination(60)
+        assert start(spark, options, checkpoint, count, once=True).awaitTermination(60)
         assert left_at(bootstrap, admin, options) == {0: done, 1: done}
         produce(bootstrap, options["subscribe"], 10, partitions=2)
 
 
-def test_stopped_between_two_triggers(
-    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]
+def test_what_is_available_now_leaves_no_lag(
+    spark: SparkSession, kafka: Broker, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
-    query = start(spark, options, count, processingTime="1 hour")
-    commits = Path(options["checkpointLocation"]) / "commits" / "0"
-    wait_until(commits.exists, "the first batch is done")
+    assert start(spark, options, checkpoint, count, availableNow=True).awaitTermination(60)
+    wait_until_empty(admin, options["group.id"])
+    assert [row["LAG"] for row in described(kafka, options["group.id"])] == ["0", "0"]
+
+
+def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
+    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
+) -> None:
+    """Both are queries of one session, on one group; the other one begins when the first has left."""
+    query = start(spark, options, checkpoint, count, processingTime="1 hour")
+    wait_until((checkpoint / "commits" / "0").exists, "the first batch is done")
     query.stop()
     assert left_at(bootstrap, admin, options) == {0: 10, 1: 10}
+    produce(bootstrap, options["subscribe"], 4, partitions=2)
+    read: list[tuple[int, int]] = []
+
+    def keep(batch: DataFrame, _batch_id: int) -> None:
+        read.extend((row.partition, row.offset) for row in batch.collect())
+
+    assert start(spark, options, checkpoint.with_name("other"), keep, availableNow=True).awaitTermination(60)
+    assert sorted(read) == [(p, offset) for p in (0, 1) for offset in (10, 11)]
 
 
 def test_a_batch_that_failed_is_not_committed(
-    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]
+    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
-    def fail(batch: DataFrame, _batch_id: int) -> None:
-        batch.count()
-        raise RuntimeError("the sink is full")
+    """And the one before it is."""
 
+    def fail(batch: DataFrame, batch_id: int) -> None:
+        batch.count()
+        if batch_id == 1:
+            raise RuntimeError("the sink is full")
+
+    limited = options | {"maxOffsetsPerTrigger": "8"}
     with pytest.raises(StreamingQueryException, match="the sink is full"):
-        start(spark, options, fail, once=True).awaitTermination(60)
-    assert left_at(bootstrap, admin, options) == {0: 0, 1: 0}
+        start(spark, limited, checkpoint, fail, availableNow=True).awaitTermination(60)
+    assert left_at(bootstrap, admin, options) == {0: 4, 1: 4}

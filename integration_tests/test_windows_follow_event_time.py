@@ -1,4 +1,4 @@
-"""W3, W5, W7, G12: windows on our watermark give what an undisturbed run gives, through kill -9 and rebalances; idle, they close."""
+"""W3, W5, W7, G12: windows on our watermark give what an undisturbed run gives, through kill -9; idle, they close."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-import streamgroups as sg
 from integration_tests import windows_query
-from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import Broker, described, sharing, wait_until, wait_until_empty
+from integration_tests.event_times import depart
+from integration_tests.harness import alone, wait_until, wait_until_empty
 
 HOUR = range(60)
 EACH_WINDOW = dict.fromkeys(range(0, 60, 5), 10)
@@ -26,7 +24,7 @@ EACH_WINDOW = dict.fromkeys(range(0, 60, 5), 10)
 
 def config(directory: Path, options: dict[str, str], **windows: str) -> dict[str, Any]:
     return {
-        "options": options | {"membership": "exclusive"},
+        "options": options,
         "output": str(directory / "output"),
         "checkpoint": str(directory / "checkpoint"),
         "event_time": {"watermark": "0s"},
@@ -39,7 +37,7 @@ def test_W5_W7_all_idle(
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     depart(bootstrap, topic, {0: [0, 1, 6], 1: [2]})
-    query = windows_query.start(spark, config(tmp_path, sharing(bootstrap, group, topic, "classic"), idle_timeout="2s"))
+    query = windows_query.start(spark, config(tmp_path, alone(bootstrap, group, topic, "classic"), idle_timeout="2s"))
     try:
         output = tmp_path / "output"
         wait_until(lambda: len(windows_query.rows(output)) >= 2, "both windows close")
@@ -62,7 +60,7 @@ def test_kill_in_the_middle_of_a_window(
     tmp_path: Path,
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
-    asked = config(tmp_path, sharing(bootstrap, group, topic, "classic"), allowed_lateness="2m")
+    asked = config(tmp_path, alone(bootstrap, group, topic, "classic"), allowed_lateness="2m")
     log = tmp_path / "log"
 
     def wait_for_window(minute: int, why_dead: Callable[[], object]) -> None:
@@ -91,29 +89,3 @@ def test_kill_in_the_middle_of_a_window(
     finally:
         again.stop()
     assert sorted(windows_query.rows(tmp_path / "output")) == [[minute, "on time", 10] for minute in EACH_WINDOW]
-
-
-def test_a_partition_changes_hands_in_the_middle_of_a_window(
-    spark: SparkSession, kafka: Broker, bootstrap: str, new_topic: Callable[..., str], group: str
-) -> None:
-    topic = new_topic(2, retention_ms="-1")
-
-    def query(name: str) -> Any:
-        options = sharing(bootstrap, group, topic, "consumer") | {"kafka.client.id": name}
-        return windows(sg.with_event_time(departures(spark, options), "timestamp", watermark="0s"))
-
-    depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
-    with closing(query("alice")) as alice:
-        wait_until_read(bootstrap, topic, 2, group)
-        wait_until_closed(alice, 25)
-        with closing(query("bob")) as bob:
-            wait_until(
-                lambda: {row["CLIENT-ID"] for row in described(kafka, group)} == {"alice", "bob"},
-                "each has a partition",
-            )
-            depart(bootstrap, topic, {p: [*HOUR[33 - p :], 120] for p in (0, 1)})
-            wait_until_closed(alice, 55)
-            wait_until_closed(bob, 55)
-            told = Counter(alice.flights) + Counter(bob.flights)
-    assert told == EACH_WINDOW, "what one has of a window, the other has not"
-    assert set(bob.flights) == set(range(30, 60, 5)), "he has what came after the partition"

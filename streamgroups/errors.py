@@ -23,6 +23,7 @@ cause of a failed query)::
     ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    ├── QueryUnknown            the process that started a query gives no facts about it         (retriable)
     ├── QueryGivenUp            a supervised query failed for good, or too often
     ├── InvalidCursor           a cursor was altered, or made with another key or by another process
     ├── CursorExpired           a cursor was returned more than five minutes ago
@@ -190,6 +191,13 @@ class OffsetFormat(StreamGroupsError):
     """An offset read from a checkpoint was not written by this library, or by a newer version of it."""
 
     code = "offset_format"
+
+
+class QueryUnknown(StreamGroupsError):
+    """The process that started a query gives no facts about it: whether it keeps state, and where its checkpoint is."""
+
+    code = "query_unknown"
+    retriable = True
 
 
 class QueryGivenUp(StreamGroupsError):

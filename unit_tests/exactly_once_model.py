@@ -198,7 +198,7 @@ class Process:
         """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.batch_seen``."""
         facts = self.spark.facts(to_commit=to_commit)
         assert facts is not None
-        batch_seen.check_source(facts, has_state=self.world.settings.mode is MembershipMode.EXCLUSIVE)
+        batch_seen.check_source(facts)
         return SeenBatch((facts,), len(self.spark.checkpoint.offsets) - 1)
 
     @property

@@ -55,14 +55,9 @@ class Checkpoint:
     offsets: list[str] = field(default_factory=list)
     commits: int = 0
 
-    def begun(self, offset: Mapping[str, Any]) -> int | None:
-        """See :meth:`streamgroups_spark.micro_batches.CommitLog.begun`."""
-        newest = len(self.offsets) - 1
-        return newest if newest >= self.commits and json.loads(self.offsets[newest]) == offset else None
-
-    def is_done(self, batch_id: int) -> bool:
-        """See :meth:`streamgroups_spark.micro_batches.CommitLog.is_done`."""
-        return batch_id < self.commits
+    def has_finished(self, offset: Mapping[str, Any]) -> bool:
+        """See :meth:`streamgroups_spark.micro_batches.CommitLog.has_finished`."""
+        return bool(self.commits) and json.loads(self.offsets[self.commits - 1]) == offset
 
 
 class World:

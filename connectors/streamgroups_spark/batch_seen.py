@@ -8,15 +8,13 @@ Source: Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from streamgroups.batches.offset_json import decode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
-from streamgroups.groups.joining import MembershipMode
 from streamgroups.ledgers.quiet import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.waiting import comes_true
@@ -96,13 +94,13 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to
             return SeenBatch((), -1)
         ends, before = log.ends(batch_id), _ends_before(log, batch_id)
         has_state = log.has_state()
-    reads = [(end, old) for end, old in zip_longest(ends, before) if end is not None and group_in(end) is None]
+    reads = [(end, before.get(name)) for name, end in ends.items() if end is not None and group_in(end) is None]
     for end, _ in reads:
         _refuse_other(end, batch_id)
     moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
     sources = tuple(_facts(session, BatchQuestion(end, to_commit), batch_id) for end in moved)
     for source in sources:
-        check_source(source, has_state=has_state)
+        check_source(source)
     with _reading(checkpoint):
         # Without state there is no output without input.
         quiet = None if moved or not has_state else log.identity(batch_id)
@@ -121,12 +119,12 @@ def _reading(checkpoint: str) -> Iterator[None]:
         ) from e
 
 
-def _ends_before(log: CommitLog, batch_id: int) -> list[Any]:
+def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
     """Where the batch before ended; nothing of what is no longer there, so that all sources count as moved."""
     try:
-        return log.ends(batch_id - 1) if batch_id else []
+        return log.ends(batch_id - 1) if batch_id else {}
     except FileNotFoundError:
-        return []
+        return {}
 
 
 def _refuse_other(end: object, batch_id: int) -> None:
@@ -163,12 +161,11 @@ def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
     return found[0]
 
 
-def check_source(source: BatchFacts, *, has_state: bool) -> None:
+def check_source(source: BatchFacts) -> None:
     """Rejects a batch of a source that cannot be written exactly once.
 
     Args:
         source: what the source says of the batch.
-        has_state: whether the query keeps state.
 
     Raises:
         InvalidOption: if the query cannot be exactly once, naming the way out.
@@ -178,12 +175,6 @@ def check_source(source: BatchFacts, *, has_state: bool) -> None:
         raise InvalidOption(
             f"The source of group '{source.group_id}' uses 'assign' and so is no member: nothing keeps an old run from writing.",
             remedy="Use 'subscribe'. " + _AT_LEAST_ONCE,
-        )
-    if has_state and source.mode is MembershipMode.SHARED:
-        raise InvalidOption(
-            f"The query keeps state, and its source shares group '{source.group_id}': "
-            "state does not move with a partition, so its output would be wrong after a rebalance.",
-            remedy="Set membership=exclusive on the source. " + _AT_LEAST_ONCE,
         )
     if missing := _gone(source):
         raise FencedBatch(

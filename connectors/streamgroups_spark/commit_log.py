@@ -1,10 +1,11 @@
-"""What Spark notes of a query in its checkpoint: which batch has begun, and whether it is done.
+"""What Spark records of a query in its checkpoint: which batch has begun, and whether it is done.
 
-Spark tells a Python source that a batch is done only by asking for the next one, and stops it without a word about the last.
+Spark tells a Python source that a batch is done only by the request for the next one, and stops it without a word about the last.
 But before a batch runs its offsets are in ``offsets/<batch id>``, and once its output is written there is a
-``commits/<batch id>``. Used by ``micro_batches`` when the user has said where the checkpoint is (Spark does not pass it on).
+``commits/<batch id>``. Used by ``micro_batches`` when a query stops, and by sinks (``batch_seen``).
 Source: Spark's ``OffsetSeqLog`` and ``CommitLog``; a file of offsets holds a version, a line of metadata, and a line for each
-source of the query. ``metadata`` holds the id that Spark gives each checkpoint.
+source of the query: in version 1 its offset, in version 2 (Spark 4.2, for sources that have names) its name and its offset. ``metadata`` holds the id
+that Spark gives each checkpoint.
 
 Only ever read, and believed only when it fits: whatever cannot be read, or is not of this query, is no proof of anything.
 """
@@ -20,42 +21,40 @@ from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
+from streamgroups.errors import OffsetFormat, StreamGroupsError
 from streamgroups.ledgers.quiet import QuietBatch
 
 logger = logging.getLogger(__name__)
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
+#: As Spark and Hadoop write a path of the driver's machine.
+_LOCAL = re.compile(r"file:(?://)?(?=/)")
+#: Instead of the offset of a source that has none.
+_VOID = "-"
 
 
 class CommitLog:
     """The checkpoint of one query.
 
     Args:
-        location: the option ``checkpointLocation``: a path, or a URI of a file system that Arrow can read.
+        location: a path, or a URI of a file system that Arrow can read.
     """
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._told = False
 
-    def begun(self, offset: Mapping[str, Any]) -> int | None:
-        """The id of the batch that has begun and ends at ``offset``; ``None``, with one warning, if there is none."""
-        why_not = f"its newest batch does not end at {json.dumps(offset)}, or is done already"
+    def has_finished(self, offset: Mapping[str, Any]) -> bool:
+        """Whether the newest batch that is done ends at ``offset``; ``False``, with a warning, if the checkpoint does not say."""
         try:
-            newest = self.newest()
-            if newest is not None and holds(self._offsets(newest), offset) and not self.is_done(newest):
-                return newest
-        except (OSError, ValueError) as e:
-            why_not = str(e)
-        if not self._told:
-            self._told = True
+            newest = self._newest("commits")
+            return newest is not None and offset in self.ends(newest).values()
+        except (OSError, ValueError, StreamGroupsError) as e:
             logger.warning(
-                "The last batch of a query that is stopped will be left to the group: checkpointLocation '%s' is not this "
-                "query's checkpoint, or cannot be read: %s",
+                "The last batch of a query that stops is not committed, and will be read again: its checkpoint '%s' cannot be read: %s",
                 self._location,
-                why_not,
+                e,
             )
-        return None
+            return False
 
     def newest(self) -> int | None:
         """The id of the batch that began last; ``None`` if none has.
@@ -63,18 +62,17 @@ class CommitLog:
         Raises:
             OSError: if the checkpoint cannot be read.
         """
-        files, path = self._open()
-        ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/offsets")))
-        return ids[-1] if ids else None
+        return self._newest("offsets")
 
-    def ends(self, batch_id: int) -> list[Any]:
-        """Where each source of the query ends in a batch, as Spark has logged it; ``None`` for one that has no offset.
+    def ends(self, batch_id: int) -> dict[str, Any]:
+        """Where each source of the query ends in a batch, as Spark has logged it: see :func:`ends_in`.
 
         Raises:
             OSError: if the checkpoint cannot be read.
             ValueError: if it holds something else.
+            OffsetFormat: if a newer version of Spark has written it.
         """
-        return [None if line == "-" else json.loads(line) for line in self._offsets(batch_id).splitlines()[2:]]
+        return ends_in(self._offsets(batch_id))
 
     def identity(self, batch_id: int) -> QuietBatch:
         """What tells a batch from all others, whether it reads or not.
@@ -105,27 +103,66 @@ class CommitLog:
         except (OSError, ValueError):
             return False
 
+    def _newest(self, log: str) -> int | None:
+        files, path = self._open()
+        ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/{log}")))
+        return ids[-1] if ids else None
+
     def _offsets(self, batch_id: int) -> str:
         files, path = self._open()
         with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
             return str(log.read().decode())
 
     def _open(self) -> tuple[FileSystem, str]:
-        if not _SCHEME.match(self._location):
-            return LocalFileSystem(), os.path.abspath(self._location)
-        files, path = FileSystem.from_uri(self._location)
+        location = _LOCAL.sub("", self._location)
+        if not _SCHEME.match(location):
+            return LocalFileSystem(), os.path.abspath(location)
+        files, path = FileSystem.from_uri(location)
         return files, str(path).rstrip("/")
 
 
-def holds(log: str, offset: Mapping[str, Any]) -> bool:
-    """Whether a file of Spark's offset log holds the offset, of any of the query's sources.
+def ends_in(log: str) -> dict[str, Any]:
+    """Where each source ends, by a file of Spark's offset log.
 
-    >>> holds('v1\\n{"batchWatermarkMs":0}\\n{"n": 3, "ranges": {}}', {"ranges": {}, "n": 3})
-    True
-    >>> holds('v1\\n{"batchWatermarkMs":0}\\n-\\n{"n": 2, "ranges": {}}', {"ranges": {}, "n": 3})
-    False
+    Args:
+        log: its content.
+
+    Returns:
+        The offset of each source by its name, which is its number where it has none; ``None`` for a source without an offset.
+
+    Raises:
+        ValueError: if the content is something else.
+        OffsetFormat: if a newer version of Spark has written it.
+
+    >>> ends_in('v1\\n{"batchWatermarkMs":0}\\n-\\n{"n": 3}')
+    {'0': None, '1': {'n': 3}}
+    >>> ends_in('v2\\n{"batchWatermarkMs":0}\\nflights:{"n": 3}\\nweather:-')
+    {'flights': {'n': 3}, 'weather': None}
     """
-    return any(line.startswith("{") and json.loads(line) == offset for line in log.splitlines()[2:])
+    first, _metadata, *lines = log.split("\n")
+    version = re.fullmatch(r"v(\d+)", first)
+    if version is None:
+        raise ValueError(f"it begins with '{first[:20]}', not with a version")
+    if int(version[1]) not in (1, 2):
+        raise OffsetFormat(
+            f"Spark has written version {version[1]} of its offset log; versions 1 and 2 are known here.",
+            remedy="Install a streamgroups that knows this version of Spark, or run the query with the Spark that it was written by.",
+        )
+    if version[1] == "1":
+        return {str(i): _end(line) for i, line in enumerate(lines)}
+    return {name: _end(end) for name, end in (line.split(":", 1) for line in lines)}
+
+
+def _end(logged: str) -> Any:
+    # Offsets of other sources need not be JSON; ours are, and a part of one must not be taken for another source's.
+    if logged == _VOID:
+        return None
+    try:
+        return json.loads(logged)
+    except ValueError:
+        if logged.startswith("{"):
+            raise
+        return logged
 
 
 def _batch_ids(names: Iterable[str]) -> list[int]:

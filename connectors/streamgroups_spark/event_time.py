@@ -36,6 +36,7 @@ from streamgroups_spark.options import parse
 from streamgroups_spark.plans import analyzed, leaves, nodes, source_name
 from streamgroups_spark.registering import tell_of
 from streamgroups_spark.seen_times import telling
+from streamgroups_spark.shared_state import check_state
 from streamgroups_spark.time_facts import StreamTime
 from streamgroups_spark.time_source import delay_in_spark_ms, options_of
 
@@ -62,7 +63,7 @@ def with_event_time(
     What is not given is taken from the options of the source (SEMANTICS W11); ``"none"`` takes one of these back.
 
     Args:
-        df: made from one ``format("streamgroups")``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
+        df: made from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
             source's own column ``timestamp``, or its ``eventTime``.
         column: the event time, a timestamp. Rows where it is null say nothing of time.
         watermark: how far behind the latest record of a partition time is: ``"10s"``; negative: ahead of it. Option ``delay``.
@@ -91,11 +92,12 @@ def with_event_time(
         "onViolation": on_violation,
     }
     source = _source(df)
+    parsed = parse(source, streaming=True)
+    check_state(parsed, {"sg.with_event_time"})
     check_column(df.schema, column)
     _check_plan(df)
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
     settings = checked_settings(options)
-    parsed = parse(source, streaming=True)
     group_id = str(parsed.group_id)
     known = {**streams(), group_id: settings}
     check_imports(known)

@@ -7,17 +7,15 @@ shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroups.errors import InvalidOption, UnknownTopic
-from streamgroups.groups.joining import MembershipMode
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.kafka_sink import transactional_id_of
@@ -25,25 +23,13 @@ from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
 from streamgroups_spark.options import SourceOptions, parse
 from streamgroups_spark.output_partitions import with_partitions
-from streamgroups_spark.plans import analyzed, is_data_source, leaves, source_name
+from streamgroups_spark.plans import analyzed, read_streams, source_name
 from streamgroups_spark.registering import SESSION
 from streamgroups_spark.running_query import cluster_of
+from streamgroups_spark.shared_state import check_state
 from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.time_source import TimeDataSource
-
-#: Nodes of Spark's plans that keep state from batch to batch.
-_STATEFUL = (
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "FlatMapGroupsWithState",
-    "FlatMapGroupsInPandasWithState",
-    "GlobalLimit",
-    "TransformWithState",
-    "TransformWithStateInPySpark",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,9 +84,9 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
 
 def _checked_sources(df: DataFrame) -> list[SourceOptions]:
     """The options of the query's sources, if it can be exactly once."""
-    plan = analyzed(df)
     sources = []
-    for name, given in _streaming_sources(plan):
+    for stream in read_streams(analyzed(df)):
+        name = source_name(stream.leaf)
         if name == TimeDataSource.name():
             # It reads nothing, and goes where the others' time goes.
             continue
@@ -109,38 +95,10 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
                 f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
             )
-        sources.append(parse(given, streaming=True))
-    _refuse_state(sources, sorted(_stateful(plan)))
+        source = parse(dict(stream.leaf.extraOptions()), streaming=True)
+        check_state(source, stream.operators)
+        sources.append(source)
     return sources
-
-
-def _refuse_state(sources: Sequence[SourceOptions], stateful: Sequence[str]) -> None:
-    if not stateful:
-        return
-    for source in sources:
-        if source.mode is not MembershipMode.EXCLUSIVE:
-            raise InvalidOption(
-                f"The query keeps state ({', '.join(stateful)}) and shares its group: state does not move with a partition.",
-                remedy="Set membership=exclusive on its source.",
-            )
-
-
-def _streaming_sources(plan: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    for leaf in leaves(plan):
-        if leaf.isStreaming():
-            yield source_name(leaf), dict(leaf.extraOptions()) if is_data_source(leaf) else {}
-
-
-def _stateful(plan: Any) -> Iterator[str]:
-    """The nodes that keep state. A limit, an aggregate or a join of what is not streaming keeps none."""
-    name = plan.nodeName()
-    children = [plan.children().apply(i) for i in range(plan.children().size())]
-    if name in _STATEFUL and plan.isStreaming():
-        yield name
-    if name == "Join" and all(child.isStreaming() for child in children):
-        yield name
-    for child in children:
-        yield from _stateful(child)
 
 
 # ---- Kafka -----------------------------------------------------------------------------------------------------------

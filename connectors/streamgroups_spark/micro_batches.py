@@ -9,7 +9,7 @@ The life of a query::
     latestOffset(start) ─▶ the batch that ended at `start` is done: commit it ─▶ admit ─▶ plan
     partitions(start, end) ─▶ the ranges of the plan, packed into tasks
     ... after a restart: partitions(start, end) of the unfinished batch comes first, or latestOffset(start) of a finished one
-    stop ─▶ commit what is done (the last batch too, if Spark's commit log says so), leave the group
+    stop ─▶ commit what is done, the last batch too if it is in Spark's commit log; leave the group
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MicroBatches:
         join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
             and a killed one counts until its session times out.
         whole_timeout_ms: how long an exclusive query waits until it has all partitions.
-        commit_log: where to look whether the last batch is done; ``None`` if nobody has said where it is.
+        commit_log: where to look whether the last batch is done; ``None`` if the query's checkpoint is not known.
         orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
         left: what earlier runs have left to the group; ``None`` for a query that is no member.
         start: how to begin what Spark need not wait for.
@@ -88,8 +88,8 @@ class MicroBatches:
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
         )
-        #: The batch in flight by our number and by Spark's id.
-        self._begun: tuple[int, int] | None = None
+        #: Where the batch ends that Spark has run last, while it is not known to be done.
+        self._begun: dict[str, Any] | None = None
         self._member: Member | None = None
         self._batch = BatchOffset(0)
         #: What Spark runs: the end of it, as Spark has logged it, and what is read.
@@ -134,6 +134,7 @@ class MicroBatches:
         if self._times is not None:
             self._times.finished(member.membership, start.number)
         member.finish(start.number)
+        self._begun = None
         if not self._resumed:
             self._resume(self._resume_finished, start)
         self._await_share(member)
@@ -198,20 +199,15 @@ class MicroBatches:
             if self._left is not None:
                 done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
                 self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
-        if self._commit_log is not None:
-            batch_id = self._commit_log.begun(end_json)
-            self._begun = None if batch_id is None else (end.number, batch_id)
+        self._begun = end_json
         return pack(self._batch.ranges, self._packing, self._unread.sizes(self._batch.ranges))
 
     def is_done(self, number: int) -> bool:
-        """Whether Spark's commit log says that a batch is done. Asked on any thread; ``False`` if nobody has said where it is."""
+        """Whether Spark has finished a batch. Called on any thread; ``False`` if that is not known."""
         begun = self._begun
-        return (
-            begun is not None
-            and begun[0] == number
-            and self._commit_log is not None
-            and self._commit_log.is_done(begun[1])
-        )
+        if begun is None or self._commit_log is None or decode(begun).number != number:
+            return False
+        return self._commit_log.has_finished(begun)
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets that were last seen, for Spark's progress report."""
@@ -225,12 +221,13 @@ class MicroBatches:
         if self._member is None:
             return
         begun, self._begun = self._begun, None
-        if begun is not None and self._commit_log is not None and self._commit_log.is_done(begun[1]):
+        if begun is not None and self._commit_log is not None and self._commit_log.has_finished(begun):
+            number = decode(begun).number
             # A member that has failed cannot commit, and the query knows why already.
             with suppress(StreamGroupsError):
                 if self._times is not None:
-                    self._times.finished(self._member.membership, begun[0])
-                self._member.finish(begun[0])
+                    self._times.finished(self._member.membership, number)
+                self._member.finish(number)
         self._member.close()
         if self._orders is not None:
             self._orders.close()

@@ -27,7 +27,7 @@ from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", "checkpointLocation", *TIME_OPTIONS)
+_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *TIME_OPTIONS)
 #: A member that is polled every 50 ms and joins within a second cannot sensibly have less.
 _MIN_LEASE_MS = 1_000
 #: Spark ignores these in batch reads with a warning; so do we.
@@ -75,7 +75,6 @@ class SourceOptions:
         attempts: how often offsets are asked for.
         retry_interval_ms: how long to wait in between.
         history_dir: where the member writes its history; ``None`` for nowhere.
-        checkpoint_location: the option ``checkpointLocation``; ``None`` if nobody has said.
         ignored: options that were given and have no effect: for one log line.
     """
 
@@ -98,8 +97,12 @@ class SourceOptions:
     attempts: int
     retry_interval_ms: int
     history_dir: str | None
-    checkpoint_location: str | None
     ignored: tuple[str, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether partitions may go to other members of the group while the query runs. With ``assign`` they do not."""
+        return self.mode is MembershipMode.SHARED and not isinstance(self.subscription, Partitions)
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -162,7 +165,6 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
         history_dir=known.get("historyDir"),
-        checkpoint_location=known.get("checkpointLocation"),
         ignored=(*_ignored(known, group_id, streaming=streaming), *(KAFKA + name for name in client.ignored)),
     )
 

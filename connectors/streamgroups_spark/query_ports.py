@@ -39,14 +39,10 @@ class NewMember(Protocol):
 
 
 class CommitLog(Protocol):
-    """What Spark notes of the query's batches (``streamgroups_spark.commit_log``)."""
+    """Spark's record of the query's batches (``streamgroups_spark.commit_log``)."""
 
-    def begun(self, offset: Mapping[str, Any]) -> int | None:
-        """The id of the batch that has begun and ends at ``offset``, if that can be known."""
-        ...
-
-    def is_done(self, batch_id: int) -> bool:
-        """Whether the output of a batch is written."""
+    def has_finished(self, offset: Mapping[str, Any]) -> bool:
+        """Whether the batch that ends at ``offset`` is done, if that can be known."""
         ...
 
 

@@ -5,10 +5,15 @@ Called by users, once per session, as ``sg.register(spark)``.
 
 from __future__ import annotations
 
+import atexit
+import threading
 import uuid
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamgroups_spark.active_queries import ActiveQueries
+from streamgroups_spark.rendezvous import Answering
 from streamgroups_spark.seen_times import SeenStore, Tell, new_tell
 from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.source import StreamGroupsDataSource
@@ -20,6 +25,9 @@ SESSION = uuid.uuid4().hex[:12]
 SEEN = SeenStore()
 #: One for each Spark application of this process, one after the other.
 _tells: dict[str, Tell] = {}
+_lock = threading.Lock()
+_queries: ActiveQueries | None = None
+_answering: Answering | None = None
 
 
 def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
@@ -47,6 +55,22 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     told = {"parallelism": cores, "session": SESSION, "tell": tell_of(spark)}
     spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
     spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
+    _answer_sources(spark)
+
+
+def _answer_sources(spark: SparkSession) -> None:
+    """From now on sources of the session's application can request facts about their queries."""
+    global _answering, _queries
+    with _lock:
+        # A process has one application at a time, and the newest session is of the one that runs.
+        _queries = ActiveQueries(spark)
+        if _answering is None:
+            _answering = Answering(SESSION, _answer)
+            atexit.register(_answering.close)
+
+
+def _answer(request: Any) -> Any:
+    return None if _queries is None else _queries.answer(request)
 
 
 def tell_of(spark: SparkSession) -> Tell:

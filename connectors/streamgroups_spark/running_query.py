@@ -6,6 +6,7 @@ member and ``micro_batches``; and what a sink of the query is told of the batch 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from streamgroups.batches.packing import Packing
+from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.seen import Seen
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.history import no_history
@@ -45,9 +47,13 @@ from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
 from streamgroups_spark.moving import Moving
 from streamgroups_spark.options import SourceOptions
+from streamgroups_spark.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.query_time import QueryTime
 from streamgroups_spark.rendezvous import Answering, ask
+from streamgroups_spark.shared_state import check_state
 from streamgroups_spark.time_facts import SeenQuestion, StreamTime, TimeQuestion, TimeTold, TimeWanted
+
+logger = logging.getLogger(__name__)
 
 #: librdkafka's default for ``max.poll.interval.ms``.
 _REBALANCE_TIMEOUT_MS = 300_000
@@ -67,6 +73,10 @@ class RunningQuery:
         options: the user's.
         packing: how to make tasks.
         session: where sinks look for who can tell them of their batch.
+
+    Raises:
+        InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9).
+        QueryUnknown: if it shares the stream, and the process that started it does not say whether it keeps state.
     """
 
     def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
@@ -76,6 +86,8 @@ class RunningQuery:
         self.name = options.client.get("client.id") or (
             f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         )
+        facts = self._query_facts()
+        self._sees_done = facts is not None and facts.checkpoint is not None
         record: Recorder = (
             HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
             if options.history_dir
@@ -102,7 +114,7 @@ class RunningQuery:
             _now_ms,
             record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=CommitLog(options.checkpoint_location) if options.checkpoint_location else None,
+            commit_log=None if facts is None or facts.checkpoint is None else CommitLog(facts.checkpoint),
             orders=orders,
             left=left,
             start=_in_background,
@@ -116,6 +128,31 @@ class RunningQuery:
         """Under which name the source's tasks tell the event times that they read, and of which column; ``None`` if nobody asks them."""
         stream = self._stream
         return None if stream is None or stream.read_column is None else (stream.told_by, stream.read_column)
+
+    def _query_facts(self) -> QueryFacts | None:
+        """The facts about the query, once its state is checked; ``None`` where they are not to be had and can be done without."""
+        request = QueryRequest(frozenset((os.getpid(), os.getppid())), self._group_id)
+        facts: QueryFacts | None = None
+        try:
+            facts = next(iter(ask(self._session, request, needs_all=self._options.is_shared)), None)
+        except StreamGroupsError as e:
+            if self._options.is_shared:
+                raise
+            logger.warning("The facts about the query of group '%s' cannot be had: %s", self._group_id, e)
+        if facts is not None:
+            check_state(self._options, facts.operators)
+        elif self._options.is_shared:
+            raise QueryUnknown(
+                f"The process that started the query of group '{self._group_id}' does not say whether the query keeps state, "
+                "which it may not if it shares the group.",
+                remedy="Call sg.register(spark) in that process, and start the query again; or set membership=exclusive on its source.",
+            )
+        if facts is None or facts.checkpoint is None:
+            logger.warning(
+                "The checkpoint of the query of group '%s' is not known: the last batch of a query that is stopped will be read again.",
+                self._group_id,
+            )
+        return facts
 
     def _query_time(self, stream: StreamTime, board: KafkaBoard | None) -> QueryTime:
         def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
@@ -162,7 +199,7 @@ class RunningQuery:
             self._options.lease_timeout_ms,
             self._rebalance_timeout_ms,
             is_exclusive=self._options.mode is MembershipMode.EXCLUSIVE,
-            sees_done=self._options.checkpoint_location is not None,
+            sees_done=self._sees_done,
         )
 
     def _standing(self, *, to_commit: bool) -> Standing:

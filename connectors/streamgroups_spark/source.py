@@ -178,6 +178,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._group_id = options.group_id
         self._session, self._tell = session, tell
         self._query: RunningQuery | None = None
+        self._until_now = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers get the settings; the member stays on the driver."""
@@ -202,8 +203,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """See :meth:`MicroBatches.run_until_now`."""
-        self._running().run_until_now()
+        """See :meth:`MicroBatches.run_until_now`. Spark is still making the query's plan, so nothing is checked yet."""
+        self._until_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """See :meth:`MicroBatches.latest_offset`."""
@@ -249,6 +250,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             _stop_on_sigterm()
             _tell_ignored(self._options)
             self._query = RunningQuery(self._options, self._packing, self._session)
+            if self._until_now:
+                self._query.micro_batches.run_until_now()
         return self._query.micro_batches
 
 

@@ -33,6 +33,7 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.shapes import policy_of, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups_spark.shared_state import check_state_of
 from streamgroups_spark.window_checks import NESTED, check_state, check_timestamp, check_windows
 from streamgroups_spark.window_columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.window_processor import WindowProcessor, time_mode
@@ -72,7 +73,7 @@ def windows(
     :func:`streamgroups.python_aggregate`.
 
     Args:
-        df: a streaming DataFrame. For windows by event time, ``on`` must be under a watermark.
+        df: a streaming DataFrame, whose sources have ``membership=exclusive``. For windows by event time, ``on`` must be under a watermark.
         window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
         aggregate: the columns that come out, and what they are: ``{"flights": "count(*)", "worst": "max(delay)"}``.
         on: the column with the event time, a timestamp. Not needed by processing time.
@@ -98,6 +99,7 @@ def windows(
     windowing = windowing_of(window, boundary, allowed_lateness, idle_timeout)
     policy = policy_of(on_violation, windowing, until)
     check_windows(df, windowing, on, by, aggregate, buckets)
+    check_state_of(df, "sg.windows")
     if until is not None:
         check_timestamp(df, until)
     if policy is OnViolation.KEEP and _sparks_own_will_do(windowing, aggregate, dead_letters):

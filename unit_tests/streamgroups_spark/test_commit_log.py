@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from streamgroups.errors import OffsetFormat
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.query_ports import CommitLog as CommitLogPort
 from unit_tests.spark_model import Checkpoint
@@ -93,47 +94,76 @@ def checkpoint(tmp_path: Path) -> Path:
     return location
 
 
+def finish(checkpoint: Path, batch_id: int) -> None:
+    (checkpoint / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
 def test_a_batch_begins_and_is_done(checkpoint: Path) -> None:
     log = CommitLog(str(checkpoint))
-    assert log.begun(BEGUN) == 10
+    assert log.newest() == 10
     assert not log.is_done(10)
-    (checkpoint / "commits" / "10").touch()
+    assert not log.has_finished(BEGUN)
+    finish(checkpoint, 10)
     assert log.is_done(10)
+    assert log.has_finished(BEGUN)
+    assert not log.has_finished(BEGUN | {"n": 2}), "what a newer batch is behind of is not its end"
 
 
-def test_a_location_may_be_relative_or_a_uri(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert CommitLog(checkpoint.as_uri()).begun(BEGUN) == 10
+def test_S2_a_batch_without_data_follows(checkpoint: Path) -> None:
+    """Spark runs it for state that time has closed: it ends where the one before ended, done or not."""
+    finish(checkpoint, 10)
+    (checkpoint / "offsets" / "11").write_text(METADATA.replace('Ms":0', 'Ms":7') + LINE)
+    log = CommitLog(str(checkpoint))
+    assert log.has_finished(BEGUN)
+    finish(checkpoint, 11)
+    assert log.has_finished(BEGUN)
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_location_may_be_relative_or_a_uri(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """Spark resolves a path to ``file:/...``, with whatever is in it as it is."""
+    assert CommitLog(f"{scheme}{checkpoint}").newest() == 10
     monkeypatch.chdir(checkpoint.parent)
-    assert CommitLog(f"./{checkpoint.name}/").begun(BEGUN) == 10
+    assert CommitLog(f"./{checkpoint.name}/").newest() == 10
 
 
 def test_a_query_may_have_other_sources(checkpoint: Path) -> None:
-    (checkpoint / "offsets" / "10").write_text(METADATA + '-\n17\n{"logOffset":3}\n' + LINE)
-    assert CommitLog(str(checkpoint)).begun(BEGUN) == 10
+    finish(checkpoint, 10)
+    (checkpoint / "offsets" / "10").write_text(METADATA + '-\n17\nrow 5\n{"logOffset":3}\n' + LINE)
+    log = CommitLog(str(checkpoint))
+    assert log.ends(10) == {"0": None, "1": 17, "2": "row 5", "3": {"logOffset": 3}, "4": BEGUN}
+    assert log.has_finished(BEGUN)
 
 
-@pytest.mark.parametrize("change", ["nowhere", "another", "done", "scheme", "garbage", "nothing"])
-def test_what_does_not_fit_proves_nothing_and_is_told_once(
-    checkpoint: Path, change: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    location = str(checkpoint)
+@pytest.mark.parametrize("change", ["nowhere", "another", "scheme", "garbage", "part", "newer", "nothing"])
+def test_what_does_not_fit_proves_nothing(checkpoint: Path, change: str, caplog: pytest.LogCaptureFixture) -> None:
+    location, offsets = str(checkpoint), checkpoint / "offsets" / "10"
+    finish(checkpoint, 10)
     if change == "nowhere":
         location += "-not"
     elif change == "another":
-        (checkpoint / "offsets" / "10").write_text(METADATA + LINE.replace("9", "8"))
-    elif change == "done":
-        (checkpoint / "commits" / "10").touch()
+        offsets.write_text(METADATA + LINE.replace("9", "8"))
     elif change == "scheme":
         location = f"nowhere://{checkpoint}"
     elif change == "garbage":
-        (checkpoint / "offsets" / "10").write_bytes(b"v1\n{}\n{\xff")
+        offsets.write_bytes(b"v1\n{}\n{\xff")
+    elif change == "part":
+        offsets.write_text(METADATA + LINE[:20])
+    elif change == "newer":
+        offsets.write_text((METADATA + LINE).replace("v1", "v3"))
     elif change == "nothing":
-        for path in (checkpoint / "offsets").iterdir():
+        for path in (checkpoint / "commits").iterdir():
             path.unlink()
     log = CommitLog(location)
     with caplog.at_level(logging.WARNING):
-        assert [log.begun(BEGUN) for _ in range(3)] == [None] * 3
-    (told,) = caplog.messages
-    assert f"checkpointLocation '{location}'" in told
+        assert not log.has_finished(BEGUN)
     if change in ("nowhere", "scheme"):
         assert not log.is_done(10)
+    assert (f"checkpoint '{location}' cannot be read" in caplog.text) == (change not in ("another", "nothing"))
+
+
+def test_A7_a_newer_version_is_named_and_tried_no_more(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "10").write_text((METADATA + LINE).replace("v1", "v3"))
+    with pytest.raises(OffsetFormat, match="version 3 of its offset log; versions 1 and 2 are known") as rejected:
+        CommitLog(str(checkpoint)).ends(10)
+    assert not rejected.value.retriable

@@ -1,0 +1,35 @@
+"""What a source has to know of its query, which Spark does not pass to it.
+
+A source runs in a Python process of its own. Before its first batch it requests these facts from the user's own process (``rendezvous``), where
+``active_queries`` answers. Source: SEMANTICS S2, S9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """Which query has the source that runs in this process? The answer is :class:`QueryFacts`.
+
+    Args:
+        process_ids: of the source's process, and of its parent: ``PYSPARK_PYTHON`` may be a script that starts Python.
+        group_id: the group that the source reads for.
+    """
+
+    process_ids: frozenset[int]
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """A query, as its source sees it.
+
+    Args:
+        checkpoint: where its checkpoint is, as Spark has resolved it; ``None`` if several queries could be meant.
+        operators: what keeps state of the source's stream.
+    """
+
+    checkpoint: str | None
+    operators: frozenset[str]

@@ -1,0 +1,149 @@
+"""S9: state over a shared stream is rejected before the first batch, whatever keeps it and wherever it goes; nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+import streamgroups as sg
+from integration_tests.event_times import departures
+from integration_tests.harness import alone, committed, end_offsets, produce, sharing, wait_until
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.plans import analyzed, read_streams
+
+#: No broker is there: what is rejected has not come so far.
+NOWHERE = "127.0.0.1:9"
+
+
+class Counting(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N803
+        yield pd.DataFrame({"n": [sum(map(len, rows))]})
+
+
+def _with_pandas(df: DataFrame) -> DataFrame:
+    def count(_key: Any, rows: Iterator[pd.DataFrame], _state: Any) -> Iterator[pd.DataFrame]:
+        yield pd.DataFrame({"n": [sum(map(len, rows))]})
+
+    return df.groupBy("key").applyInPandasWithState(count, "n long", "n long", "append", "NoTimeout")
+
+
+def _in_sql(df: DataFrame) -> DataFrame:
+    return df.sparkSession.sql(
+        "WITH seen AS (SELECT key FROM {flights}) SELECT key, count(*) FROM seen GROUP BY key", flights=df
+    )
+
+
+def _joined(df: DataFrame) -> DataFrame:
+    return df.withWatermark("timestamp", "1 second").alias("l").join(df.alias("r"), F.expr("l.key = r.key"))
+
+
+#: What keeps state, by its name in Spark's plan, and the output mode that it takes.
+STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "Aggregate": (lambda df: df.groupBy("key").count(), "complete"),
+    "Aggregate in SQL": (_in_sql, "complete"),
+    "Deduplicate": (lambda df: df.dropDuplicates(["key"]), "append"),
+    "DeduplicateWithinWatermark": (
+        lambda df: df.withWatermark("timestamp", "1 second").dropDuplicatesWithinWatermark(["key"]),
+        "append",
+    ),
+    "GlobalLimit": (lambda df: df.limit(3), "append"),
+    "Join": (_joined, "append"),
+    "FlatMapGroupsInPandasWithState": (_with_pandas, "append"),
+    "TransformWithStateInPySpark": (
+        lambda df: df.groupBy("key").transformWithStateInPandas(Counting(), "n long", "append", "none"),
+        "append",
+    ),
+}
+#: The queries that are started, with what writes them. All others are known by the same plan.
+STARTED: Mapping[str, Callable[[Any, Path], Any]] = {
+    "Aggregate in SQL": lambda writer, _: writer.format("console").trigger(availableNow=True),
+    "Join": lambda writer, _: writer.foreachBatch(lambda rows, _id: rows.count()),
+    "TransformWithStateInPySpark": lambda writer, directory: writer.format("json").option("path", str(directory)),
+}
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_what_keeps_state_is_known_by_its_plan(spark: SparkSession, group: str, name: str) -> None:
+    keep_state, _ = STATE[name]
+    kept = keep_state(departures(spark, sharing(NOWHERE, group, "flights", "classic")))
+    streams = read_streams(analyzed(kept))
+    assert name.split()[0] in {operator for stream in streams for operator in stream.operators}
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_what_keeps_state_is_rejected(
+    rocksdb: None, spark: SparkSession, group: str, tmp_path: Path, name: str
+) -> None:
+    keep_state, mode = STATE[name]
+    kept = keep_state(departures(spark, sharing(NOWHERE, group, "flights", "classic")))
+    writer = STARTED[name](kept.writeStream.outputMode(mode), tmp_path / "output")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    says = rf"keeps state \({name.split()[0]}\) of a stream that it shares.*'{group}'.*membership=exclusive"
+    with pytest.raises(StreamingQueryException, match=says):
+        query.awaitTermination(60)
+    assert not list((tmp_path / "checkpoint" / "offsets").glob("*")), "it is rejected before its first batch"
+
+
+def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, group: str) -> None:
+    flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
+    with pytest.raises(InvalidOption, match=r"keeps state \(sg\.with_event_time\).*membership=exclusive"):
+        sg.with_event_time(flights, "timestamp")
+    with pytest.raises(InvalidOption, match=r"keeps state \(sg\.windows\).*membership=exclusive"):
+        sg.windows(
+            flights.withWatermark("timestamp", "1 second"),
+            on="timestamp",
+            window=sg.tumbling("5m"),
+            aggregate={"n": "count(*)"},
+        )
+
+
+def test_each_stream_and_each_query_counts_for_itself(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    produce(bootstrap, topic, 20, partitions=2)
+    shared = departures(spark, sharing(bootstrap, group, topic, "classic"))
+    own = departures(spark, alone(bootstrap, f"{group}-own", topic, "classic"))
+    airlines = spark.range(20).select(F.col("id").cast("string").alias("name")).groupBy("name").count()
+    joined = shared.join(airlines, F.expr("cast(value as string) = name")).select("value")
+    both = joined.union(own.dropDuplicates(["value"]).select("value"))
+    with ExitStack() as running:
+        # One DataFrame, and so the same options, in two queries at once.
+        queries = []
+        for i, frame in enumerate((both, shared.dropDuplicates(["value"]))):
+            writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / str(i)))
+            queries.append(writer.start())
+            running.callback(queries[-1].stop)
+        with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
+            queries[1].awaitTermination(60)
+        ends = end_offsets(bootstrap, topic, 2)
+        for reading in (group, f"{group}-own"):
+            wait_until(lambda reading=reading: committed(bootstrap, reading, topic) == ends, f"{reading} has read all")
+        assert queries[0].isActive
+
+
+def test_what_cannot_be_known_is_not_taken_for_stateless(
+    spark: SparkSession, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark keeps the process of a source elsewhere, its group says which queries may be meant; where nothing answers, none may be shared."""
+    flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
+    monkeypatch.setattr("streamgroups_spark.active_queries.ActiveQueries._process_ids", lambda *_: [])
+    query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
+        query.awaitTermination(60)
+    monkeypatch.setattr("streamgroups_spark.active_queries.ActiveQueries.answer", lambda *_: None)
+    query = flights.writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match=r"does not say whether the query keeps state.*sg\.register"):
+        query.awaitTermination(60)

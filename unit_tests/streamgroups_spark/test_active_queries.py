@@ -1,0 +1,172 @@
+"""S2, S9: which query a source belongs to, and what of it keeps state; with plans as small as they can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from py4j.protocol import Py4JError
+
+from streamgroups_spark.active_queries import ActiveQueries
+from streamgroups_spark.plans import read_streams
+from streamgroups_spark.query_facts import QueryFacts, QueryRequest
+
+
+class Seq(list[Any]):
+    """A sequence of Scala's."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, i: int) -> Any:
+        return self[i]
+
+
+@dataclass
+class Node:
+    """A node of a plan; without children a stream, unless it is a table."""
+
+    name: str
+    below: Seq = field(default_factory=Seq)
+    source: Any = None
+    group_id: str = ""
+    cte: int = 0
+    is_table: bool = False
+
+    def nodeName(self) -> str:
+        return self.name
+
+    def children(self) -> Seq:
+        return self.below
+
+    def isStreaming(self) -> bool:
+        return not self.is_table
+
+    def stream(self) -> Any:
+        source = MagicMock()
+        source.equals = lambda other: other is self.source
+        return source
+
+    def relation(self) -> Any:
+        relation = MagicMock()
+        relation.options = lambda: {"group.id": self.group_id}
+        return relation
+
+    def id(self) -> int:
+        return self.cte
+
+    cteId = id  # noqa: N815
+
+
+def over(name: str, *below: Node, cte: int = 0) -> Node:
+    return Node(name, Seq(below), cte=cte)
+
+
+def scan(source: Any = None, group_id: str = "board") -> Node:
+    return Node("StreamingDataSourceV2ScanRelation", source=source, group_id=group_id)
+
+
+TABLE = Node("Relation", is_table=True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "operators"),
+    [
+        (over("Project", over("Filter", scan())), [set()]),
+        (over("Project", over("Aggregate", over("Filter", scan()))), [{"Aggregate"}]),
+        (over("GlobalLimit", over("Deduplicate", scan())), [{"GlobalLimit", "Deduplicate"}]),
+        (over("Join", scan(), over("Aggregate", TABLE)), [set()]),
+        (over("Aggregate", TABLE), []),
+        (over("Join", scan(), over("Project", scan())), [{"Join"}, {"Join"}]),
+        (over("Union", over("Aggregate", scan()), scan()), [{"Aggregate"}, set()]),
+        (
+            over(
+                "WithCTE",
+                over("CTERelationDef", scan(), cte=7),
+                over("Aggregate", Node("CTERelationRef", cte=7)),
+            ),
+            [set(), {"Aggregate"}],
+        ),
+    ],
+)
+def test_S9_what_keeps_state_of_a_stream(plan: Node, operators: list[set[str]]) -> None:
+    assert [set(stream.operators) for stream in read_streams(plan)] == operators
+
+
+class Jvm:
+    """Queries with the fields of Spark's that are read."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, Any] = {}
+        self.fields: dict[tuple[int, str], Any] = {}
+        self.spark = MagicMock()
+        self.spark._jsparkSession.sharedState().activeStreamingQueries().elements = self._elements
+        self.spark._jvm.org.apache.commons.lang3.reflect.FieldUtils.readField = self._read
+
+    def _elements(self) -> Any:
+        waiting = list(self.queries.values())
+        return MagicMock(hasMoreElements=lambda: bool(waiting), nextElement=lambda: waiting.pop(0))
+
+    def _read(self, of: Any, name: str, force: bool) -> Any:
+        assert force
+        if (id(of), name) not in self.fields:
+            raise Py4JError(f"there is no field {name}")
+        return self.fields[id(of), name]
+
+    def source(self, process_id: int | None) -> Any:
+        source, runner, factory = MagicMock(), MagicMock(), MagicMock()
+        if process_id is not None:
+            workers = MagicMock()
+            processes = iter([process_id])
+            workers.values().iterator().hasNext.side_effect = lambda: processes.__length_hint__() > 0
+            workers.values().iterator().next.side_effect = lambda: MagicMock(pid=lambda: next(processes))
+            self.fields |= {(id(source), "runner"): runner, (id(factory), "simpleWorkers"): workers}
+            self.fields[id(runner), "pythonWorkerFactory"] = MagicMock(get=lambda: factory)
+        return source
+
+    def start(self, name: str, plan: Node | None, *sources: Any) -> None:
+        query = self.queries[name] = MagicMock()
+        query.sources.return_value = Seq(sources)
+        query.resolvedCheckpointRoot.return_value = f"file:/checkpoints/{name}"
+        self.fields[id(query), "logicalPlan"] = plan
+
+    def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | None:
+        return ActiveQueries(self.spark).answer(QueryRequest(frozenset((process_id, 1)), group_id))
+
+
+def facts(name: str | None, *operators: str) -> QueryFacts:
+    return QueryFacts(None if name is None else f"file:/checkpoints/{name}", frozenset(operators))
+
+
+@pytest.fixture
+def jvm() -> Jvm:
+    return Jvm()
+
+
+def test_S9_the_process_tells_queries_of_one_group_apart(jvm: Jvm) -> None:
+    plain, counted = jvm.source(11), jvm.source(12)
+    jvm.start("plain", over("Project", scan(plain)), plain)
+    jvm.start("counted", over("Aggregate", scan(counted)), counted)
+    assert jvm.answer(12) == facts("counted", "Aggregate")
+
+
+def test_S9_the_process_tells_streams_of_one_query_apart(jvm: Jvm) -> None:
+    plain, counted = jvm.source(11), jvm.source(12)
+    jvm.start("both", over("Union", scan(plain), over("Aggregate", scan(counted))), plain, counted)
+    assert jvm.answer(11) == facts("both")
+
+
+def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm) -> None:
+    jvm.start("other", over("Aggregate", scan(group_id="other")), jvm.source(None))
+    jvm.start("plain", over("Project", scan()), jvm.source(None))
+    assert jvm.answer(11) == facts("plain")
+    jvm.start("counted", over("Aggregate", scan()), jvm.source(None))
+    assert jvm.answer(11) == facts(None, "Aggregate"), "one too many is rejected rather than one too few"
+
+
+def test_S9_a_query_that_still_makes_its_plan_and_other_questions(jvm: Jvm) -> None:
+    jvm.start("new", None, jvm.source(None))
+    assert jvm.answer(11) is None
+    assert ActiveQueries(jvm.spark).answer("hello") is None
