@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: As Spark and Hadoop write a path of the driver's machine.
 _LOCAL = re.compile(r"file:(?://)?(?=/)")
+#: Hadoop has a name of its own for S3.
+_S3 = re.compile(r"^s3[an]:")
 #: Instead of the offset of a source that has none.
 _VOID = "-"
 
@@ -81,10 +83,27 @@ class CommitLog:
             OSError: if the checkpoint cannot be read.
             ValueError: if it holds something else.
         """
+        query_id = self.query_id()
+        if query_id is None:
+            raise ValueError("it has no metadata")
+        return QuietBatch.logged(query_id, batch_id, self._offsets(batch_id))
+
+    def query_id(self) -> str | None:
+        """The id that Spark gives each checkpoint when a query is started on it, and keeps; ``None`` for a new checkpoint.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+        """
         files, path = self._open()
-        with files.open_input_stream(f"{path}/metadata") as metadata:
-            query = json.loads(metadata.read().decode())
-        return QuietBatch.logged(str(query["id"]), batch_id, self._offsets(batch_id))
+        try:
+            with files.open_input_stream(f"{path}/metadata") as metadata:
+                query = json.loads(metadata.read().decode())
+        except FileNotFoundError:
+            return None
+        if not isinstance(query, dict) or not isinstance(query.get("id"), str):
+            raise ValueError("its metadata holds no id")
+        return str(query["id"])
 
     def has_state(self) -> bool:
         """Whether the query keeps state.
@@ -114,11 +133,24 @@ class CommitLog:
             return str(log.read().decode())
 
     def _open(self) -> tuple[FileSystem, str]:
-        location = _LOCAL.sub("", self._location)
-        if not _SCHEME.match(location):
-            return LocalFileSystem(), os.path.abspath(location)
-        files, path = FileSystem.from_uri(location)
-        return files, str(path).rstrip("/")
+        return open_location(self._location)
+
+
+def open_location(location: str) -> tuple[FileSystem, str]:
+    """The file system of a checkpoint, and the path in it.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+
+    Raises:
+        OSError: if the file system cannot be reached.
+        ValueError: if Arrow knows no such file system.
+    """
+    location = _LOCAL.sub("", location)
+    if not _SCHEME.match(location):
+        return LocalFileSystem(), os.path.abspath(location)
+    files, path = FileSystem.from_uri(_S3.sub("s3:", location))
+    return files, str(path).rstrip("/")
 
 
 def ends_in(log: str) -> dict[str, Any]:

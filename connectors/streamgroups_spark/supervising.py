@@ -38,6 +38,7 @@ from streamgroups.supervision import (
     decide,
 )
 from streamgroups_kafka.clock import SteadyClock
+from streamgroups_spark.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,9 @@ class _Supervisor:
             event = self._watch(run)
         except Exception as e:
             event, cause = EngineGone() if _jvm_is_gone() else run.failed(e, self._clock()), e
+        if cause is not None and run.query is not None and NOT_EMPTY in str(cause):
+            # The next run has a checkpoint that Spark takes, if the one that was killed had come to no batch.
+            clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
         if cause is not None and self._asked_to_stop.is_set():
             logger.warning("%s failed while it was stopped: %s", self._name, _failure(cause).what)
             event = AskedToStop()

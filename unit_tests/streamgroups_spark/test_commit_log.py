@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from streamgroups.batches.offset_json import decode
 from streamgroups.errors import OffsetFormat
-from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.commit_log import CommitLog, ends_in
 from streamgroups_spark.query_ports import CommitLog as CommitLogPort
 from unit_tests.spark_model import Checkpoint
 
@@ -69,14 +70,16 @@ def logged(request: pytest.FixtureRequest, tmp_path: Path) -> Logged:
 def test_a_batch_is_known_from_its_beginning_to_its_end(logged: Logged) -> None:
     """The contract of ``query_ports.CommitLog``: the small Spark of the unit tests keeps it as the files of a real one do."""
     first, second = BEGUN, BEGUN | {"n": 4}
-    assert logged.log.begun(first) is None
+    finished = logged.log.has_finished
+    assert not finished(first)
     logged.begin(first)
-    assert (logged.log.begun(first), logged.log.begun(second), logged.log.is_done(0)) == (0, None, False)
+    assert not finished(first)
     logged.finish()
-    assert (logged.log.begun(first), logged.log.is_done(0)) == (None, True)
+    assert (finished(first), finished(second)) == (True, False)
     logged.begin(second)
-    assert (logged.log.begun(second), logged.log.begun(first)) == (1, None)
-    assert [logged.log.is_done(n) for n in (0, 1, 2)] == [True, False, False]
+    assert (finished(first), finished(second)) == (True, False)
+    logged.finish()
+    assert (finished(first), finished(second)) == (False, True)
 
 
 @pytest.fixture
@@ -160,6 +163,18 @@ def test_what_does_not_fit_proves_nothing(checkpoint: Path, change: str, caplog:
     if change in ("nowhere", "scheme"):
         assert not log.is_done(10)
     assert (f"checkpoint '{location}' cannot be read" in caplog.text) == (change not in ("another", "nothing"))
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.mark.parametrize(
+    ("version", "names"), [("v1", ("0", "1")), ("v2", ("0", "1")), ("v2-named", ("flights", "weather"))]
+)
+def test_A7_what_spark_4_2_writes_is_read(version: str, names: tuple[str, str]) -> None:
+    """Files of Spark 4.2.1: the second batch of a query of two streams, of which the second had nothing more to read."""
+    ends = ends_in((GOLDEN / f"spark_offsets_4.2_{version}").read_text())
+    assert {name: decode(end).number for name, end in ends.items()} == dict(zip(names, (2, 1), strict=True))
 
 
 def test_A7_a_newer_version_is_named_and_tried_no_more(checkpoint: Path) -> None:

@@ -1,0 +1,49 @@
+"""S2, A7: a checkpoint that Spark has on S3 is read there, and cleared there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+import pytest
+
+from integration_tests.object_store import BUCKET, StoreProcess
+from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.unstarted_checkpoint import clear_unstarted
+
+#: As Spark resolves it; Arrow knows no such scheme.
+CHECKPOINT = f"s3a://{BUCKET}/board"
+END = '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 5]}}, "resting": {}}'
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreProcess]:
+    with StoreProcess() as found:
+        for name, value in found.storage_options.items():
+            if name.startswith("AWS_"):
+                monkeypatch.setenv(name, value)
+        yield found
+
+
+def put(store: StoreProcess, name: str, content: str) -> None:
+    urlopen(Request(f"{store.url}/{BUCKET}/board/{name}", content.encode(), method="PUT")).close()
+
+
+def test_S2_the_last_batch_is_done(store: StoreProcess) -> None:
+    put(store, "metadata", '{"id":"5f2c"}')
+    put(store, "offsets/0", "v1\n{}\n" + END)
+    log = CommitLog(CHECKPOINT)
+    end = log.ends(0)["0"]
+    assert not log.has_finished(end)
+    put(store, "commits/0", "v1\n{}")
+    assert log.has_finished(end)
+    assert log.query_id() == "5f2c"
+
+
+def test_A7_what_a_kill_before_the_first_batch_has_left(store: StoreProcess) -> None:
+    put(store, "metadata", '{"id":"5f2c"}')
+    left_over = "offsets/.0.7f8e0b0e-5a3f-4c55-9d7c-0c9a9a3a6b1d.tmp"
+    put(store, left_over, "v1\n")
+    assert clear_unstarted(CHECKPOINT) == (f"{BUCKET}/board/{left_over}",)
+    assert clear_unstarted(CHECKPOINT) == ()
+    assert CommitLog(CHECKPOINT).query_id() == "5f2c"
