@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from integration_tests.harness import committed, committed_metadata, produce, read_committed
-from streamgroups.errors import InvalidOption, UnknownTopic
+from integration_tests.harness import committed, committed_metadata, produce, read_committed, wait_until
+from integration_tests.transaction_process import config_of
+from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
 from streamgroups.groups.joining import WRITTEN
 from streamgroups_kafka.partitioning import partitions_of_keys
+from streamgroups_kafka.transactions import Transactions
+from streamgroups_spark.kafka_sink import transactional_id_of
 
 N = 400
 
@@ -39,7 +43,7 @@ class Query:
         self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
         self.checkpoint = str(checkpoint)
 
-    def source(self, **options: str) -> DataFrame:
+    def options(self, **options: str) -> dict[str, str]:
         usual = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
@@ -49,7 +53,10 @@ class Query:
             # Under the other protocol the broker decides it.
             **({} if "kafka.group.protocol" in options else {"kafka.session.timeout.ms": "6000"}),
         }
-        return self.spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
+        return {**usual, **options}
+
+    def source(self, **options: str) -> DataFrame:
+        return self.spark.readStream.format("streamgroups").options(**self.options(**options)).load()
 
     def to(self, topic: str | None, **options: str) -> sg.KafkaSink:
         named = {} if topic is None else {"topic": topic}
@@ -151,6 +158,80 @@ def test_X4_a_new_checkpoint_and_a_lost_one_repeat_nothing(query: Query, new_top
         query.checkpoint = f"{query.checkpoint}-again"
         run(query.exactly_once(first, board))
     assert values(query.bootstrap, board) == ALL + Counter({str(n): 2 for n in range(N, N + 10)})
+
+
+@pytest.fixture
+def named_sources(spark: SparkSession) -> Iterator[None]:
+    """Sources have names, which Spark keeps in version 2 of its offset log."""
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
+def test_A7_a_source_with_a_name(named_sources: None, query: Query, new_topic: Callable[..., str]) -> None:
+    """A batch is known again by the offsets of its source, whose line begins with the name; so is the last one of a query that stops."""
+    board = new_topic(2)
+    reader = query.spark.readStream.name("flights_of_today").format("streamgroups")
+    options = query.options()
+    run(query.exactly_once(reader.options(**options).load().select("key", "value"), board))
+    offsets = (Path(query.checkpoint) / "offsets" / "0").read_text().splitlines()
+    assert (offsets[0], offsets[2].partition(":")[0]) == ("v2", "flights_of_today")
+    forget_last_commit_of(Path(query.checkpoint))
+    produce(query.bootstrap, query.topic, 10, partitions=4, first=N)
+    again = query.spark.readStream.name("flights_of_today").format("streamgroups").options(**options).load()
+    run(query.exactly_once(again.select("key", "value"), board))
+    assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
+
+
+def leave_unstarted(checkpoint: Path) -> None:
+    """What kill -9 leaves while Spark writes the offsets of the first batch."""
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text(f'{{"id":"{uuid.uuid4()}"}}')
+    for name in (f".0.{uuid.uuid4()}.tmp", f"..0.{uuid.uuid4()}.tmp.crc"):
+        (checkpoint / "offsets" / name).write_bytes(b"v1")
+
+
+def test_A7_a_kill_before_the_first_batch(query: Query, new_topic: Callable[..., str]) -> None:
+    board, records = new_topic(2), query.source().select("key", "value")
+    leave_unstarted(Path(query.checkpoint))
+    with pytest.raises(StreamingQueryException, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
+        run(query.plain(records, board))
+    run(query.exactly_once(records, board))
+    assert values(query.bootstrap, board) == ALL
+
+
+def test_A7_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> None:
+    leave_unstarted(Path(query.checkpoint))
+    writer = query.source().writeStream.format("noop").option("checkpointLocation", query.checkpoint)
+    outcome = sg.supervise(lambda: writer.trigger(availableNow=True).start())
+    assert outcome.restarts == 1
+    assert committed(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
+
+
+def test_X3_a_query_that_has_its_group_to_itself_shuts_out_its_older_runs(
+    query: Query, new_topic: Callable[..., str]
+) -> None:
+    """Whatever checkpoint each had. But a query that is going to be rejected does not disturb the one that has the group."""
+    board, client = new_topic(1), config_of(query.bootstrap)
+    alone = query.source(membership="exclusive").select("key", "value")
+    holder = Consumer({"bootstrap.servers": query.bootstrap, "group.id": query.group})
+    with closing(holder), closing(Transactions(client, transactional_id_of(query.group))) as older:
+        holder.subscribe([query.topic])
+        wait_until(lambda: holder.poll(0.1) or holder.assignment(), "the group has a member")
+        begun = older.begin()
+        query.exactly_once(alone, board)
+        older.abort(begun)
+        begun = older.begin()
+        holder.close()
+        query.exactly_once(alone, board)
+        with pytest.raises(FencedMember):
+            older.begin()
 
 
 def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(

@@ -108,6 +108,19 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to
     return SeenBatch(sources, batch_id, quiet, tuple(sorted(partitions)))
 
 
+def query_id_of(checkpoint: str) -> str | None:
+    """The id that Spark has given a checkpoint; ``None`` if no query has been started on it.
+
+    Args:
+        checkpoint: the query's checkpoint.
+
+    Raises:
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    with _reading(checkpoint):
+        return CommitLog(checkpoint).query_id()
+
+
 @contextmanager
 def _reading(checkpoint: str) -> Iterator[None]:
     try:

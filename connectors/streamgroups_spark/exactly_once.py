@@ -7,6 +7,7 @@ shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4,
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.groups.joining import MembershipMode
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.transactions import Transactions
+from streamgroups_spark.batch_seen import query_id_of
 from streamgroups_spark.kafka_sink import transactional_id_of
 from streamgroups_spark.kept_ledgers import keep
 from streamgroups_spark.ledger_sink import AnySink, LedgerDataSource
@@ -30,6 +33,7 @@ from streamgroups_spark.shared_state import check_state
 from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.time_source import TimeDataSource
+from streamgroups_spark.unstarted_checkpoint import clear_unstarted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,6 +78,7 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
             "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
         )
     sources = _checked_sources(df)
+    clear_unstarted(checkpoint)
     if isinstance(sink, KafkaSink):
         return _to_kafka(df, sources, sink, checkpoint)
     return _to_ledger(df, sources, sink, checkpoint)
@@ -106,21 +111,38 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
 
 def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
     # One of its groups keeps the note on batches that read nothing; any will do, as long as it is always the same.
-    noting = min(str(source.group_id) for source in sources)
+    alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
+    noting = min(alone or [str(source.group_id) for source in sources])
     given = {"group.id": noting, **sink.options, "checkpointLocation": checkpoint}
     options = parse_sink(given)
+    if alone and options.transactional_id is None:
+        # No other query has the group. So a run shuts out all before it, whatever checkpoint each has.
+        given["kafka.transactional.id"] = transactional_id_of(noting)
+        options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True)
         _refuse_another_cluster(sources, cluster)
         df = _disjoint(df, options, cluster)
-        # What a killed run has left open is aborted now: the source would wait for it to time out.
-        transactional_id = options.transactional_id or transactional_id_of(checkpoint)
-        with closing(
-            Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
-        ) as transactions:
-            transactions.abort(transactions.begin())
+        if not alone or not cluster.describe(noting).members:
+            _shut_out_killed_run(options, noting, checkpoint)
     return df.writeStream.format("streamgroups").options(**given)
+
+
+def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
+    """Aborts now what a killed run has left open, which the source would wait for to time out; and checks that this user may write.
+
+    Not while the group has its member: a query that will be rejected does not disturb it. A checkpoint without an id is new, or has been lost. Then there is
+    no run to shut out by its epoch, only by its generation, and an id of its own is for the check.
+    """
+    transactional_id = options.transactional_id
+    if transactional_id is None:
+        query_id = query_id_of(checkpoint) or f"new-{uuid.uuid4()}"
+        transactional_id = transactional_id_of(group_id, query_id)
+    with closing(
+        Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
+    ) as transactions:
+        transactions.abort(transactions.begin())
 
 
 def _refuse_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:

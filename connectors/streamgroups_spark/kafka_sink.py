@@ -15,7 +15,6 @@ Whether a batch that Spark runs again was committed before, its source knows fro
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,7 +25,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, StreamGroupsError, TransactionFailed
+from streamgroups.errors import (
+    FencedBatch,
+    FencedMember,
+    InvalidOption,
+    SinkUnreachable,
+    StreamGroupsError,
+    TransactionFailed,
+)
 from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN, MembershipMode
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -36,7 +42,7 @@ from streamgroups_kafka.output import OutputSettings, Written, write_records, wr
 from streamgroups_kafka.transaction_session import OpenTransaction
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
-from streamgroups_spark.batch_seen import SeenBatch, batch_seen
+from streamgroups_spark.batch_seen import SeenBatch, batch_seen, query_id_of
 from streamgroups_spark.quiet_notes import QuietNote
 from streamgroups_spark.rendezvous import ask
 from streamgroups_spark.shipping import Shipped
@@ -212,11 +218,19 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
     def _transactions(self) -> Transactions:
         options = self._options
-        return Transactions(
-            options.client,
-            options.transactional_id or transactional_id_of(self._checkpoint),
-            timeout_ms=options.transaction_timeout_ms,
-        )
+        return Transactions(options.client, self._transactional_id(), timeout_ms=options.transaction_timeout_ms)
+
+    def _transactional_id(self) -> str:
+        if self._options.transactional_id is not None:
+            return self._options.transactional_id
+        # Members of a group on several hosts may have checkpoints of the same path. Their ids differ, and are kept over restarts.
+        query_id = query_id_of(self._checkpoint)
+        if query_id is None:
+            raise SinkUnreachable(
+                f"The checkpoint '{self._checkpoint}' has no metadata any more.",
+                remedy="Restore it, or start the query with a new checkpoint: it continues where the group stands.",
+            )
+        return transactional_id_of(self._options.group_id, query_id)
 
 
 def _seems_to_be_there(note: QuietNote) -> bool:
@@ -232,13 +246,17 @@ def _seems_to_be_there(note: QuietNote) -> bool:
         return False
 
 
-def transactional_id_of(checkpoint: str) -> str:
+def transactional_id_of(group_id: str | None, query_id: str | None = None) -> str:
     """The transactional id of a query that has not been given one: the same after each restart, and no other query's.
 
-    >>> transactional_id_of("/checkpoints/board")
-    'streamgroups-54841cef2d6cd5f9'
+    Args:
+        group_id: the group that the query reads for; ``None`` if it is not known.
+        query_id: of the query's checkpoint; ``None`` for a query that has its group to itself, whatever its checkpoint is.
+
+    >>> transactional_id_of("board"), transactional_id_of("board", "5f2c")
+    ('streamgroups-board', 'streamgroups-board-5f2c')
     """
-    return f"streamgroups-{hashlib.sha256(checkpoint.rstrip('/').encode()).hexdigest()[:16]}"
+    return "-".join(part for part in ("streamgroups", group_id, query_id) if part is not None)
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:

@@ -60,7 +60,7 @@ class SinkOptions:
         checkpoint_location: the query's checkpoint; ``None`` if nobody has said.
         group_id: the group whose board notes which batch was written last that had read nothing; ``None``: such a batch is refused if it has
             output.
-        transactional_id: the option ``kafka.transactional.id``; ``None`` to make one of group and checkpoint.
+        transactional_id: the option ``kafka.transactional.id``; ``None`` to make one of the group and the checkpoint's id.
         transaction_timeout_ms: after how long the broker aborts a transaction.
         ignored: options that were given and have no effect: for one log line.
     """

@@ -1,0 +1,50 @@
+"""A7: no two queries have one transactional id, and each has the same after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamgroups.errors import SinkUnreachable
+from streamgroups_spark.kafka_sink import KafkaStreamWriter
+from streamgroups_spark.sink_options import parse_sink
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
+
+
+@pytest.fixture
+def id_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The transactional id of a query on a host, with a checkpoint that has the same path on each."""
+
+    def id_on(host: str, **options: str) -> str:
+        directory = tmp_path / host / "checkpoint"
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            # Spark writes it when a query is started on the checkpoint for the first time.
+            (directory / "metadata").write_text(json.dumps({"id": f"id-made-on-{host}"}))
+        monkeypatch.chdir(directory.parent)
+        return KafkaStreamWriter(parse_sink(OPTIONS | options), "session", 1)._transactional_id()
+
+    return id_on
+
+
+def test_two_hosts_with_a_checkpoint_of_the_same_path(id_on: Callable[..., str]) -> None:
+    of_group = {"group.id": "airline"}
+    assert id_on("one", **of_group) == "streamgroups-airline-id-made-on-one"
+    assert id_on("two", **of_group) != id_on("one", **of_group)
+    assert id_on("one", **of_group) == id_on("one", **of_group)
+    assert id_on("one") == "streamgroups-id-made-on-one"
+
+
+def test_one_that_is_given_counts(id_on: Callable[..., str]) -> None:
+    assert id_on("one", **{"kafka.transactional.id": "mine"}) == "mine"
+
+
+def test_a_checkpoint_that_is_lost_while_the_query_runs(id_on: Callable[..., str], tmp_path: Path) -> None:
+    id_on("one")
+    (tmp_path / "one" / "checkpoint" / "metadata").unlink()
+    with pytest.raises(SinkUnreachable, match="has no metadata any more"):
+        id_on("one")
