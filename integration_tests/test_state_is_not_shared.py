@@ -129,8 +129,10 @@ def test_each_stream_and_each_query_counts_for_itself(
         with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
             queries[1].awaitTermination(60)
         ends = end_offsets(bootstrap, topic, 2)
-        for reading in (group, f"{group}-own"):
-            wait_until(lambda reading=reading: committed(bootstrap, reading, topic) == ends, f"{reading} has read all")
+        groups = (group, f"{group}-own")
+        wait_until(
+            lambda: all(committed(bootstrap, reading, topic) == ends for reading in groups), f"{groups} have read all"
+        )
         assert queries[0].isActive
 
 

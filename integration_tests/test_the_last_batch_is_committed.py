@@ -89,6 +89,18 @@ def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
     assert sorted(read) == [(p, offset) for p in (0, 1) for offset in (10, 11)]
 
 
+def test_a_query_without_a_checkpoint_of_its_own(
+    spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]
+) -> None:
+    """Spark makes one for it, and removes it at once when the query stops."""
+    reader = spark.readStream.format("streamgroups").options(**options).load()
+    query = reader.writeStream.foreachBatch(count).trigger(processingTime="1 hour").start()
+    done = Path(query._jsq.streamingQuery().resolvedCheckpointRoot().removeprefix("file:")) / "commits" / "0"
+    wait_until(done.exists, "the first batch is done")
+    query.stop()
+    assert left_at(bootstrap, admin, options) == {0: 10, 1: 10}
+
+
 def test_a_batch_that_failed_is_not_committed(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:

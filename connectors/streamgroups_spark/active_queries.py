@@ -7,6 +7,7 @@ read by reflection. Source: Spark's ``SharedState.activeStreamingQueries``, ``Mi
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.plans import ReadStream, read_streams
-from streamgroups_spark.query_facts import QueryFacts, QueryRequest
+from streamgroups_spark.query_facts import FinishedRequest, QueryFacts, QueryRequest
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +35,36 @@ class ActiveQueries:
         # Each name on the way to a class is a round trip to the JVM, which no query is to wait for.
         jvm: Any = spark._jvm
         self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
+        #: Queries and sources by what their processes are called in requests: Spark forgets a query before its sources have ended.
+        self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
 
-    def answer(self, request: Any) -> QueryFacts | None:
-        """The facts that a source requests; ``None`` if no query here can be meant.
+    def answer(self, request: Any) -> QueryFacts | bool | None:
+        """What a source requests; ``None`` if no query here can be meant."""
+        if isinstance(request, QueryRequest):
+            return self._facts(request)
+        if isinstance(request, FinishedRequest):
+            return self._has_finished(request)
+        return None
+
+    def _has_finished(self, request: FinishedRequest) -> bool | None:
+        query, source = self._answered.get(request.process_ids, (None, None))
+        if query is None:
+            return None
+        committed = query.committedOffsets().get(source)
+        return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
+
+    def _facts(self, request: QueryRequest) -> QueryFacts | None:
+        """The facts about a source's query.
 
         Where the process of a source cannot be found, every query that reads for its group may be meant, and state of any of them counts: better to
         reject one query too many than one too few.
         """
-        if not isinstance(request, QueryRequest):
-            return None
         queries = list(self._active())
+        self._answered = {ids: known for ids, known in self._answered.items() if known[0].isActive()}
         for query in queries:
             for source in _elements(query.sources()):
                 if request.process_ids & set(self._process_ids(source)):
+                    self._answered[request.process_ids] = query, source
                     return _facts([query], [s for s in self._streams(query) if s.leaf.stream().equals(source)])
         reading = {query: list(_of_group(self._streams(query), request.group_id)) for query in queries}
         meant = [query for query, streams in reading.items() if streams]

@@ -121,7 +121,7 @@ def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, 
         options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
-        cluster = KafkaCluster(options.client, read_committed=True)
+        cluster = KafkaCluster(options.client, read_committed=True, ask_subscriptions=False)
         _refuse_another_cluster(sources, cluster)
         df = _disjoint(df, options, cluster)
         if not alone or not cluster.describe(noting).members:

@@ -1,12 +1,14 @@
 """What a source has to know of its query, which Spark does not pass to it.
 
 A source runs in a Python process of its own. Before its first batch it requests these facts from the user's own process (``rendezvous``), where
-``active_queries`` answers. Source: SEMANTICS S2, S9.
+``active_queries`` answers; and when it stops, whether its last batch is done (``last_batch``). Source: SEMANTICS S2, S9.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,19 @@ class QueryRequest:
 
     process_ids: frozenset[int]
     group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """Is the batch done that ends here? The answer is true or false. A source sends it when it stops, and when a batch takes too long.
+
+    Args:
+        process_ids: as in the :class:`QueryRequest` of the source.
+        end: the offset as Spark has logged it for the source.
+    """
+
+    process_ids: frozenset[int]
+    end: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

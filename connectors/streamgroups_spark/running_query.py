@@ -41,7 +41,7 @@ from streamgroups_spark.batch_facts import (
     LedgerQuestion,
     facts_of,
 )
-from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.last_batch import LastBatch
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
 from streamgroups_spark.micro_batches import MicroBatches
@@ -82,6 +82,7 @@ class RunningQuery:
     def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._group_id, self._session = options, options.group_id, session
+        self._process_ids = frozenset((os.getpid(), os.getppid()))
         #: Of the member, as lists show it.
         self.name = options.client.get("client.id") or (
             f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
@@ -114,7 +115,7 @@ class RunningQuery:
             _now_ms,
             record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=None if facts is None or facts.checkpoint is None else CommitLog(facts.checkpoint),
+            commit_log=LastBatch(session, self._process_ids, None if facts is None else facts.checkpoint),
             orders=orders,
             left=left,
             start=_in_background,
@@ -131,7 +132,7 @@ class RunningQuery:
 
     def _query_facts(self) -> QueryFacts | None:
         """The facts about the query, once its state is checked; ``None`` where they are not to be had and can be done without."""
-        request = QueryRequest(frozenset((os.getpid(), os.getppid())), self._group_id)
+        request = QueryRequest(self._process_ids, self._group_id)
         facts: QueryFacts | None = None
         try:
             facts = next(iter(ask(self._session, request, needs_all=self._options.is_shared)), None)
@@ -146,11 +147,6 @@ class RunningQuery:
                 f"The process that started the query of group '{self._group_id}' does not say whether the query keeps state, "
                 "which it may not if it shares the group.",
                 remedy="Call sg.register(spark) in that process, and start the query again; or set membership=exclusive on its source.",
-            )
-        if facts is None or facts.checkpoint is None:
-            logger.warning(
-                "The checkpoint of the query of group '%s' is not known: the last batch of a query that is stopped will be read again.",
-                self._group_id,
             )
         return facts
 

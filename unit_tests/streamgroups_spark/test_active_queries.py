@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 
 from streamgroups_spark.active_queries import ActiveQueries
 from streamgroups_spark.plans import read_streams
-from streamgroups_spark.query_facts import QueryFacts, QueryRequest
+from streamgroups_spark.query_facts import FinishedRequest, QueryFacts, QueryRequest
 
 
 class Seq(list[Any]):
@@ -132,8 +132,13 @@ class Jvm:
         query.resolvedCheckpointRoot.return_value = f"file:/checkpoints/{name}"
         self.fields[id(query), "logicalPlan"] = plan
 
-    def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | None:
+    def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | bool | None:
         return ActiveQueries(self.spark).answer(QueryRequest(frozenset((process_id, 1)), group_id))
+
+    def commit(self, name: str, source: Any, end: str) -> None:
+        offset = MagicMock(isDefined=lambda: True, get=lambda: MagicMock(json=lambda: end))
+        nothing = MagicMock(isDefined=lambda: False)
+        self.queries[name].committedOffsets().get = lambda of: offset if of is source else nothing
 
 
 def facts(name: str | None, *operators: str) -> QueryFacts:
@@ -170,3 +175,36 @@ def test_S9_a_query_that_still_makes_its_plan_and_other_questions(jvm: Jvm) -> N
     jvm.start("new", None, jvm.source(None))
     assert jvm.answer(11) is None
     assert ActiveQueries(jvm.spark).answer("hello") is None
+
+
+def test_S2_the_last_batch_is_known_when_spark_has_forgotten_the_query(jvm: Jvm) -> None:
+    one, other = jvm.source(11), jvm.source(12)
+    jvm.start("both", over("Union", scan(one), scan(other)), one, other)
+    active, ids = ActiveQueries(jvm.spark), frozenset((11, 1))
+    assert active.answer(QueryRequest(ids, "board")) == facts("both")
+    jvm.commit("both", one, '{"n":3,"ranges":{}}')
+    jvm.queries.clear()
+    finished = FinishedRequest(ids, {"ranges": {}, "n": 3})
+    assert active.answer(FinishedRequest(frozenset((12, 1)), finished.end)) is None, "it has requested nothing before"
+    assert active.answer(finished) is True
+
+
+@pytest.mark.parametrize("committed", ['{"n":2,"ranges":{}}', None])
+def test_S2_the_last_batch_is_not_done(jvm: Jvm, committed: str | None) -> None:
+    source = jvm.source(11)
+    jvm.start("plain", scan(source), source)
+    active, ids = ActiveQueries(jvm.spark), frozenset((11, 1))
+    active.answer(QueryRequest(ids, "board"))
+    jvm.commit("plain", source if committed else None, committed or "")
+    assert active.answer(FinishedRequest(ids, {"n": 3, "ranges": {}})) is False
+
+
+def test_S2_a_killed_source_is_forgotten_with_its_query(jvm: Jvm) -> None:
+    killed, source = jvm.source(11), jvm.source(12)
+    jvm.start("killed", scan(killed), killed)
+    active = ActiveQueries(jvm.spark)
+    active.answer(QueryRequest(frozenset((11, 1)), "board"))
+    jvm.queries.pop("killed").isActive.return_value = False
+    jvm.start("plain", scan(source), source)
+    active.answer(QueryRequest(frozenset((12, 1)), "board"))
+    assert [*active._answered] == [frozenset((12, 1))]

@@ -78,6 +78,7 @@ class World:
         monkeypatch.setattr(transaction_session, "_LONGEST_WAIT_S", 0.0)
         monkeypatch.setattr(quiet_notes, "KafkaBoard", self.notes)
         monkeypatch.setattr(kafka_sink, "batch_seen", lambda *_, **__: self.seen)
+        monkeypatch.setattr(kafka_sink, "query_id_of", lambda _: "5f2c")
         monkeypatch.setattr(kafka_sink, "ask", lambda _, question: self.written.append(question))
         monkeypatch.setattr(kafka_sink, "task_begins", lambda: None)
         monkeypatch.setattr(kafka_sink, "TaskContext", SimpleNamespace(get=self._task))

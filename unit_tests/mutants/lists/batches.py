@@ -197,7 +197,7 @@ MUTANTS = (
         "M1",
         "queries",
         _SPARK + "micro_batches.py",
-        " and self._commit_log is not None and self._commit_log.is_done(begun[1]):",
+        " and self._commit_log is not None and self._commit_log.has_finished(begun):",
         ":",
         "stop() commits a batch whose output is not written: loss",
     ),

@@ -1,0 +1,58 @@
+"""S2: who says whether the last batch of a query that stops is done."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups_spark.last_batch import LastBatch
+from streamgroups_spark.query_facts import FinishedRequest
+from streamgroups_spark.rendezvous import Answering
+
+END: Mapping[str, Any] = {"version": 1, "n": 3}
+IDS = frozenset((11, 1))
+
+
+@pytest.fixture
+def session() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """By which the batch is done."""
+    for log, content in (("offsets", 'v1\n{}\n{"n":3,"version":1}'), ("commits", "v1\n{}")):
+        (tmp_path / log).mkdir()
+        (tmp_path / log / "0").write_text(content)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_the_process_that_started_the_query_has_the_first_word(session: str, checkpoint: str, done: bool) -> None:
+    with closing(Answering(session, lambda request: done if request == FinishedRequest(IDS, END) else None)):
+        assert LastBatch(session, IDS, checkpoint).has_finished(END) is done
+
+
+def test_where_it_does_not_know_the_checkpoint_says_it(session: str, checkpoint: str) -> None:
+    def fail(_: object) -> None:
+        raise StreamGroupsError("The JVM is gone.")
+
+    assert LastBatch(session, IDS, checkpoint).has_finished(END)
+    with closing(Answering(session, lambda _: None)):
+        assert LastBatch(session, IDS, checkpoint).has_finished(END)
+        assert not LastBatch(session, IDS, checkpoint).has_finished({**END, "n": 4})
+    with closing(Answering(session, fail)):
+        assert LastBatch(session, IDS, checkpoint).has_finished(END)
+
+
+def test_where_nothing_says_it_the_batch_counts_as_not_done(session: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not LastBatch(session, IDS, None).has_finished(END)
+    assert "its checkpoint is not known" in caplog.text
