@@ -1,7 +1,8 @@
 """S1, G11, G12: members that join, leave and are killed at random, under continuous load.
 
 Runs for half a minute; ``STREAMGROUPS_CHAOS_S=300`` makes it five. The seed is always the same, or that of ``STREAMGROUPS_SEED``; with
-``STREAMGROUPS_SEED=random`` it comes from the clock, and is printed.
+``STREAMGROUPS_SEED=random`` it comes from the clock, and is printed. More than five minutes need ``-o faulthandler_timeout=...``, which ends
+the run otherwise.
 """
 
 from __future__ import annotations
