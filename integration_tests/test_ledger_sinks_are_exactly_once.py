@@ -247,10 +247,34 @@ def test_a_server_that_is_down_and_back(
         assert sorted(n for (n,) in db.execute("SELECT number FROM board").fetchall()) == list(range(N + 10))
 
 
-def test_two_sinks_of_one_group_are_refused(board: Board, tmp_path: Path) -> None:
+def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Board, tmp_path: Path) -> None:
+    other = sg.DeltaSink(uri=str(tmp_path / "other"))
+    writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
+    query = writer.trigger(processingTime="1 second").start()
+    try:
+        with pytest.raises(InvalidOption, match=rf"Group '{board.group}' has a ledger in .* already"):
+            sg.exactly_once(board.numbers(), sink=other, checkpoint=str(tmp_path / "c"))
+    finally:
+        query.stop()
+
+
+def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_back: ReadBack, tmp_path: Path) -> None:
+    """Nothing of an earlier query of the group matters: neither its sink, nor that it had one."""
     board.run()
-    with pytest.raises(InvalidOption, match=rf"Group '{board.group}' has a ledger in .* already"):
-        sg.exactly_once(board.numbers(), sink=sg.DeltaSink(uri=str(tmp_path / "other")), checkpoint=str(tmp_path / "c"))
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    plain = board.numbers().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "plain"))
+    query = plain.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+    assert sum(committed(board.bootstrap, board.group, board.topic).values()) == N + 10
+    assert read_back() == list(range(N)), "the plain query has no ledger, and moved none"
+    other = str(tmp_path / "other")
+    board.sink, board.checkpoint = sg.DeltaSink(uri=other), tmp_path / "edited"
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N + 10)
+    board.run()
+    assert sorted(DeltaTable(other).to_pyarrow_table().column("number").to_pylist()) == list(range(N + 10, N + 20))
 
 
 def test_secrets_reach_no_plan(board: Board, capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.plans import ReadStream, read_streams
 from streamgroups_spark.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.time_facts import StreamTime
+from streamgroups_spark.time_source import stream_time
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +67,24 @@ class ActiveQueries:
             for source in _elements(query.sources()):
                 if request.process_ids & set(self._process_ids(source)):
                     self._answered[request.process_ids] = query, source
-                    return _facts([query], [s for s in self._streams(query) if s.leaf.stream().equals(source)])
-        reading = {query: list(_of_group(self._streams(query), request.group_id)) for query in queries}
-        meant = [query for query, streams in reading.items() if streams]
+                    streams = self._streams(query)
+                    own = [s for s in streams if s.leaf.stream().equals(source)]
+                    return _facts([query], own, streams, request.group_id)
+        reading = {query: self._streams(query) for query in queries}
+        meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
-        return _facts(meant, [stream for query in meant for stream in reading[query]]) if meant else None
+        all_streams = [stream for query in meant for stream in reading[query]]
+        return _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id) if meant else None
+
+    def checkpoints(self) -> frozenset[str]:
+        """The checkpoints of the running queries, as Spark has resolved them."""
+        return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
+
+    def resolved(self, checkpoint: str) -> str:
+        """A checkpoint as Spark resolves it: on the file system that the application uses by default, and absolute."""
+        path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
+        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        return str(files.makeQualified(path).toString())
 
     def _active(self) -> Iterator[Any]:
         queries = self._spark._jsparkSession.sharedState().activeStreamingQueries().elements()
@@ -94,10 +109,23 @@ class ActiveQueries:
         return self._fields.readField(of, name, True)
 
 
-def _facts(queries: Iterable[Any], streams: Iterable[ReadStream]) -> QueryFacts:
+def _facts(
+    queries: Iterable[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
+) -> QueryFacts:
     checkpoints = {str(query.resolvedCheckpointRoot()) for query in queries}
-    operators = frozenset[str]().union(*(stream.operators for stream in streams))
-    return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators)
+    operators = frozenset[str]().union(*(stream.operators for stream in own))
+    times = (_time_of(stream) for stream in all_streams)
+    time = next((time for time in times if time is not None and time.group_id == group_id), None)
+    return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators, time)
+
+
+def _time_of(stream: ReadStream) -> StreamTime | None:
+    """The event time that a stream of punctuations asserts; ``None`` for any other stream."""
+    options = stream.leaf.relation().options()
+    if options.get("told_by") is None:
+        return None
+    names = ("groups", "time", "told_by", "read_column")
+    return stream_time({name: str(options.get(name)) for name in names if options.get(name) is not None})
 
 
 def _of_group(streams: Iterable[ReadStream], group_id: str) -> Iterator[ReadStream]:

@@ -43,13 +43,15 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuestion:
-    """Which sink keeps the ledger of a group? Asked by the source, answered by the user's own process (``kept_ledgers``).
+    """Which sink keeps the ledger of a query? Requested by its source, answered by the user's own process (``kept_ledgers``).
 
     Args:
         group_id: the group that the source reads for.
+        checkpoint: the query's, as Spark has resolved it; ``None`` if it is not known.
     """
 
     group_id: str
+    checkpoint: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,15 @@ from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_se
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.groups.subscription import Subscription, Topics
 from streamgroups_spark import header_time
-from streamgroups_spark.kept_times import keep, streams
 from streamgroups_spark.options import parse
 from streamgroups_spark.plans import analyzed, leaves, nodes, source_name
 from streamgroups_spark.registering import tell_of
 from streamgroups_spark.seen_times import telling
 from streamgroups_spark.shared_state import check_state
-from streamgroups_spark.time_facts import StreamTime
 from streamgroups_spark.time_source import delay_in_spark_ms, options_of
 
+#: The rules of each stream of this process, by its group: for streams that import their time from another.
+_streams: dict[str, TimeSettings] = {}
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 #: Columns of the source that are times.
@@ -99,13 +99,15 @@ def with_event_time(
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
     settings = checked_settings(options)
     group_id = str(parsed.group_id)
-    known = {**streams(), group_id: settings}
-    check_imports(known)
-    stream = StreamTime(group_id, settings, uuid.uuid4().hex[:12], _read_column(df, column))
-    if stream.read_column is None:
-        df = _told(df, column, stream.told_by, parsed.subscription)
-    keep(stream)
-    return _punctuated(df, column, options_of(way_of(group_id, known), options), delay_in_spark_ms(settings))
+    known = {**_streams, group_id: settings}
+    check_imports(group_id, known)
+    told_by, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
+    if read_column is None:
+        df = _told(df, column, told_by, parsed.subscription)
+    _streams[group_id] = settings
+    way = way_of(group_id, known)
+    asserted = options_of(way, options, told_by=told_by, read_column=read_column)
+    return _punctuated(df, column, asserted, delay_in_spark_ms(settings))
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------

@@ -181,9 +181,9 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
 
 def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
     group_ids = tuple(sorted({str(source.group_id) for source in sources}))
-    for group_id in group_ids:
-        keep(group_id, sink)
     name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
     told = {"format_name": name, "session": SESSION, "sink": sink, "group_ids": group_ids}
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
-    return df.writeStream.format(name).option("checkpointLocation", checkpoint)
+    writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
+    keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
+    return writer

@@ -84,7 +84,7 @@ class LedgerBatch:
         return {(tp.topic, tp.partition): n for tp, n in (self.quiet.positions if self.quiet else reached).items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchLedger:
     """The ledger of a sink of one's own; made by :func:`ledger`.
 
@@ -137,8 +137,9 @@ def ledger(group_id: str, *, checkpoint: str, positions: Positions) -> BatchLedg
 
         flights.writeStream.foreachBatch(write).option("checkpointLocation", "/data/board").start()
     """
-    keep(group_id, _PositionsSink(positions))
-    return BatchLedger(group_id, checkpoint)
+    batches = BatchLedger(group_id, checkpoint)
+    keep(_PositionsSink(positions), [group_id], checkpoint=checkpoint, writer=batches)
+    return batches
 
 
 @dataclass(frozen=True, slots=True)

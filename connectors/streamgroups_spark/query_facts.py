@@ -1,7 +1,7 @@
 """What a source has to know of its query, which Spark does not pass to it.
 
 A source runs in a Python process of its own. Before its first batch it requests these facts from the user's own process (``rendezvous``), where
-``active_queries`` answers; and when it stops, whether its last batch is done (``last_batch``). Source: SEMANTICS S2, S9.
+``active_queries`` answers; and when it stops, whether its last batch is done (``last_batch``). Source: SEMANTICS S2, S9, W2.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from streamgroups_spark.time_facts import StreamTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class QueryFacts:
     Args:
         checkpoint: where its checkpoint is, as Spark has resolved it; ``None`` if several queries could be meant.
         operators: what keeps state of the source's stream.
+        time: the rules of the stream's event time; ``None`` if it has none.
     """
 
     checkpoint: str | None
     operators: frozenset[str]
+    time: StreamTime | None = None

@@ -17,6 +17,7 @@ from streamgroups_spark.rendezvous import Answering
 from streamgroups_spark.seen_times import SeenStore, Tell, new_tell
 from streamgroups_spark.shipping import shipped_class
 from streamgroups_spark.source import StreamGroupsDataSource
+from streamgroups_spark.time_facts import SeenQuestion
 from streamgroups_spark.time_source import TimeDataSource
 
 #: One for each driver: a query that another driver has left behind must not take part.
@@ -70,7 +71,19 @@ def _answer_sources(spark: SparkSession) -> None:
 
 
 def _answer(request: Any) -> Any:
+    if isinstance(request, SeenQuestion):
+        return SEEN.take(request.told_by, request.ranges)
     return None if _queries is None else _queries.answer(request)
+
+
+def active_checkpoints() -> frozenset[str]:
+    """The checkpoints of the queries that run in this process now, as Spark has resolved them."""
+    return frozenset() if _queries is None else _queries.checkpoints()
+
+
+def resolved_checkpoint(checkpoint: str) -> str:
+    """A checkpoint as Spark resolves it; without a session that is registered it is as it was given."""
+    return checkpoint if _queries is None else _queries.resolved(checkpoint)
 
 
 def tell_of(spark: SparkSession) -> Tell:

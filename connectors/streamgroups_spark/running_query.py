@@ -51,7 +51,7 @@ from streamgroups_spark.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.query_time import QueryTime
 from streamgroups_spark.rendezvous import Answering, ask
 from streamgroups_spark.shared_state import check_state
-from streamgroups_spark.time_facts import SeenQuestion, StreamTime, TimeQuestion, TimeTold, TimeWanted
+from streamgroups_spark.time_facts import SeenQuestion, StreamTime, TimeQuestion, TimeTold
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ class RunningQuery:
             record = orders.listen(record)
             left = LeftRanges(board, self._group_id)
         self._record = record
-        self._stream: StreamTime | None = next(iter(ask(session, TimeWanted(self._group_id))), None)
+        self._checkpoint = None if facts is None else facts.checkpoint
+        self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, board)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
@@ -169,7 +170,7 @@ class RunningQuery:
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
     ) -> Member:
         options, subscription = self._options, self._options.subscription
-        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id), needs_all=True)), None)
+        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id, self._checkpoint), needs_all=True)), None)
         settings = MemberSettings(
             group_id=self._group_id,
             name=self.name,

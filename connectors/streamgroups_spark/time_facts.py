@@ -1,8 +1,8 @@
 """What the processes of a session ask each other about event time (``rendezvous``).
 
-Before its source starts, a query asks the user's own process how its time is made (:class:`TimeWanted`), and after each batch what the tasks
-have seen of it (:class:`SeenQuestion`); ``kept_times`` answers. The time source asks the query's other source how far time has come
-(:class:`TimeQuestion`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
+Before its first batch, a source learns the rules of its time with the facts about its query (``query_facts``). After each batch it requests from the user's
+own process what the tasks have seen (:class:`SeenQuestion`); ``registering`` answers. The time source requests from the query's other source how far time
+has come (:class:`TimeQuestion`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
 """
 
 from __future__ import annotations
@@ -30,17 +30,6 @@ class StreamTime:
     settings: TimeSettings
     told_by: str
     read_column: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TimeWanted:
-    """How is the time of this group's stream made? The answer is a :class:`StreamTime`.
-
-    Args:
-        group_id: the group that the source reads for.
-    """
-
-    group_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from streamgroups_spark.rendezvous import ask
 from streamgroups_spark.shipping import Shipped
-from streamgroups_spark.time_facts import TimeQuestion
+from streamgroups_spark.time_facts import StreamTime, TimeQuestion
 
 #: Spark takes a record *at* its watermark for late, we do not: what Spark is told is so much earlier.
 SPARK_LATE_MS = 1
@@ -32,17 +32,32 @@ _ASK_EVERY_S = 0.04
 _KIND = "streamgroups-time"
 
 
-def options_of(group_ids: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The options of the time source.
+def options_of(
+    group_ids: Sequence[str], given: Mapping[str, str], *, told_by: str, read_column: str | None
+) -> dict[str, str]:
+    """The options of the time source. They are in the query's plan, so the plan alone says how its time is made.
 
     Args:
         group_ids: the group whose time it asserts, the one it is imported from, and so on.
         given: the options of its time.
+        told_by: see :class:`StreamTime`.
+        read_column: see :class:`StreamTime`.
 
-    >>> options_of(["trades"], {"delay": "5s"})
-    {'groups': '["trades"]', 'time': '{"delay": "5s"}'}
+    >>> options_of(["trades"], {"delay": "5s"}, told_by="5f2c", read_column="timestamp")
+    {'groups': '["trades"]', 'time': '{"delay": "5s"}', 'told_by': '5f2c', 'read_column': 'timestamp'}
     """
-    return {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given))}
+    options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "told_by": told_by}
+    return options if read_column is None else {**options, "read_column": read_column}
+
+
+def stream_time(options: Mapping[str, str]) -> StreamTime:
+    """How the time of a stream is made, by the options of its time source.
+
+    >>> stream_time(options_of(["trades"], {"delay": "5s"}, told_by="5f2c", read_column=None)).settings.generation.delay_ms
+    5000
+    """
+    settings = time_settings({}, json.loads(options["time"]))
+    return StreamTime(json.loads(options["groups"])[0], settings, options["told_by"], options.get("read_column"))
 
 
 def delay_in_spark_ms(settings: TimeSettings) -> int:

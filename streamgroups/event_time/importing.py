@@ -15,41 +15,42 @@ from streamgroups.event_time.source_time import SourceTime, advance_to
 from streamgroups.event_time.watermark import latest
 
 
-def check_imports(streams: Mapping[str, TimeSettings]) -> None:
-    """Sees that time reaches every stream of a query.
+def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
+    """Checks that time reaches a stream. Streams that it does not import from are not looked at: they may be of other queries.
 
     Args:
+        stream: its name.
         streams: how the time of each is made, by its name.
 
     Raises:
-        InvalidOption: if a stream imports from one that there is not, or from itself, or if no stream on the way generates time.
+        InvalidOption: if a stream on the way imports from one that there is not, or from itself, or if none of them generates time.
 
     >>> from streamgroups.event_time.generation import Generation
     >>> prices, trades = TimeSettings(import_from="trades"), TimeSettings(Generation())
-    >>> check_imports({"prices": prices, "trades": trades})
-    >>> check_imports({"prices": prices, "orders": trades})
+    >>> check_imports("prices", {"prices": prices, "trades": trades})
+    >>> check_imports("prices", {"prices": prices, "orders": trades})
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'importFrom' of stream 'prices' is 'trades', which is no stream of this query. \
 Streams are orders, prices.
     """
-    for stream, settings in streams.items():
-        if settings.import_from is not None and settings.import_from not in streams:
+    way = way_of(stream, streams)
+    for name in way:
+        source = streams[name].import_from
+        if source == name:
             raise InvalidOption(
-                f"Option 'importFrom' of stream '{stream}' is '{settings.import_from}', which is no stream of this query.",
-                remedy=f"Streams are {', '.join(sorted(streams))}.",
-            )
-    for stream, settings in streams.items():
-        if settings.import_from == stream:
-            raise InvalidOption(
-                f"Option 'importFrom' of stream '{stream}' names the stream itself.",
+                f"Option 'importFrom' of stream '{name}' names the stream itself.",
                 remedy="Name another stream, or give 'every' or 'delay' to generate time.",
             )
-        way = way_of(stream, streams)
-        if all(streams[name].generation is None for name in way):
+        if source is not None and source not in streams:
             raise InvalidOption(
-                f"No time reaches stream '{stream}': it imports along {' <- '.join(way)}, and none of these generates any.",
-                remedy="Give one of them 'every' or 'delay'.",
+                f"Option 'importFrom' of stream '{name}' is '{source}', which is no stream of this query.",
+                remedy=f"Streams are {', '.join(sorted(streams))}.",
             )
+    if all(streams[name].generation is None for name in way):
+        raise InvalidOption(
+            f"No time reaches stream '{stream}': it imports along {' <- '.join(way)}, and none of these generates any.",
+            remedy="Give one of them 'every' or 'delay'.",
+        )
 
 
 def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeSettings]) -> dict[str, SourceTime]:
@@ -72,12 +73,12 @@ def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeS
 
 
 def way_of(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:
-    """A stream, the one it imports from, and so on; a circle is walked once.
+    """A stream, the one it imports from, and so on, as far as there is one; a circle is walked once.
 
     >>> way_of("prices", {"prices": TimeSettings(import_from="trades"), "trades": TimeSettings(import_from="prices")})
     ['prices', 'trades']
     """
     way = [stream]
-    while (source := streams[way[-1]].import_from) is not None and source not in way:
+    while (source := streams[way[-1]].import_from) in streams and source is not None and source not in way:
         way.append(source)
     return way

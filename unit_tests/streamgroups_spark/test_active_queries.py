@@ -9,9 +9,13 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError
 
+from streamgroups.event_time.generation import Generation
+from streamgroups.event_time.settings import TimeSettings
 from streamgroups_spark.active_queries import ActiveQueries
 from streamgroups_spark.plans import read_streams
 from streamgroups_spark.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.time_facts import StreamTime
+from streamgroups_spark.time_source import options_of
 
 
 class Seq(list[Any]):
@@ -31,7 +35,7 @@ class Node:
     name: str
     below: Seq = field(default_factory=Seq)
     source: Any = None
-    group_id: str = ""
+    options: dict[str, str] = field(default_factory=dict)
     cte: int = 0
     is_table: bool = False
 
@@ -51,7 +55,7 @@ class Node:
 
     def relation(self) -> Any:
         relation = MagicMock()
-        relation.options = lambda: {"group.id": self.group_id}
+        relation.options = lambda: self.options
         return relation
 
     def id(self) -> int:
@@ -65,7 +69,7 @@ def over(name: str, *below: Node, cte: int = 0) -> Node:
 
 
 def scan(source: Any = None, group_id: str = "board") -> Node:
-    return Node("StreamingDataSourceV2ScanRelation", source=source, group_id=group_id)
+    return Node("StreamingDataSourceV2ScanRelation", source=source, options={"group.id": group_id})
 
 
 TABLE = Node("Relation", is_table=True)
@@ -208,3 +212,28 @@ def test_S2_a_killed_source_is_forgotten_with_its_query(jvm: Jvm) -> None:
     jvm.start("plain", scan(source), source)
     active.answer(QueryRequest(frozenset((12, 1)), "board"))
     assert [*active._answered] == [frozenset((12, 1))]
+
+
+@pytest.mark.parametrize(
+    ("process_id", "time"),
+    [
+        (12, StreamTime("board", TimeSettings(Generation(delay_ms=5_000)), "5f2c", "timestamp")),
+        # Another query of the group, without event time.
+        (11, None),
+    ],
+)
+def test_W2_the_rules_of_event_time_are_in_the_plan(jvm: Jvm, process_id: int, time: StreamTime | None) -> None:
+    options = options_of(["board", "trades"], {"delay": "5s"}, told_by="5f2c", read_column="timestamp")
+    times = Node("StreamingDataSourceV2ScanRelation", source=object(), options=options)
+    plain, timed = jvm.source(11), jvm.source(12)
+    jvm.start("plain", over("Project", scan(plain)), plain)
+    jvm.start("timed", over("Union", scan(timed), over("Project", times)), timed)
+    found = jvm.answer(process_id)
+    assert found is not None
+    assert found.time == time
+
+
+def test_where_checkpoints_are(jvm: Jvm) -> None:
+    jvm.start("one", None)
+    jvm.start("two", None)
+    assert ActiveQueries(jvm.spark).checkpoints() == {"file:/checkpoints/one", "file:/checkpoints/two"}

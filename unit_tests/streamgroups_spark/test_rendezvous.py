@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from streamgroups.errors import FencedMember, InvalidOption, StreamGroupsError
-from streamgroups_spark import kept_ledgers, rendezvous
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_spark import rendezvous
 from streamgroups_spark.rendezvous import Answering, ask, directory_of
 
 
@@ -170,11 +170,6 @@ def test_a_listener_that_breaks_off_gives_no_answer(session: str) -> None:
         with pytest.raises(StreamGroupsError, match="broke the connection off"):
             ask(session, 1, needs_all=True)
         broken.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_ledger_that_does_not_pickle_is_rejected_at_once() -> None:
-    with pytest.raises(InvalidOption, match="ledger of group 'billing' does not pickle"):
-        kept_ledgers.keep("billing", threading.Lock())
 
 
 def test_one_who_does_not_answer_is_as_good_as_gone(session: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,8 @@ def session(*streams: Stream) -> Iterator[str]:
 
 
 def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
-    source = type("Source", (TimeDataSource,), {"session": session})(options_of(group_ids, settings or {"delay": "0s"}))
+    options = options_of(group_ids, settings or {"delay": "0s"}, told_by="t", read_column=None)
+    source = type("Source", (TimeDataSource,), {"session": session})(options)
     made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
     return made

@@ -63,13 +63,19 @@ def test_w10_a_join_is_as_quick_as_its_fastest_input() -> None:
 )
 def test_w10_imports_that_bring_no_time_are_refused(streams: dict[str, TimeSettings], named: str) -> None:
     with pytest.raises(InvalidOption) as refused:
-        check_imports(streams)
+        check_imports("a", streams)
     assert named in str(refused.value)
+
+
+def test_w10_a_stream_of_another_query_does_not_matter() -> None:
+    """It may be of a query that has ended, and of rules that were edited since."""
+    check_imports("c", {"a": following("b"), "c": OWN})
 
 
 def test_w10_time_comes_along_the_way() -> None:
     streams = {"prices": following("rates"), "rates": following("trades", own=True), "trades": OWN, "orders": OWN}
-    check_imports(streams)
+    for stream in streams:
+        check_imports(stream, streams)
     states = {
         "prices": SourceTime(),
         "rates": SourceTime(At(5)),
@@ -88,7 +94,8 @@ def test_w10_time_comes_along_the_way() -> None:
 
 def test_w10_streams_that_import_each_other_share_the_time() -> None:
     streams = {"a": following("b", own=True), "b": following("a")}
-    check_imports(streams)
+    for stream in streams:
+        check_imports(stream, streams)
     assert times(follow_imports({"a": SourceTime(At(5)), "b": SourceTime()}, streams)) == {"a": At(5), "b": At(5)}
 
 
