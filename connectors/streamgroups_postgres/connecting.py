@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import psycopg
@@ -35,6 +35,10 @@ _DEFAULTS = {
     "keepalives_count": ("4", ""),
     "tcp_user_timeout": ("30000", ""),
 }
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+#: What an error may show of a connection string.
+_SHOWN = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "passfile", "client_encoding", *_DEFAULTS})
+_SHOWN_PATHS = ("sslcert", "sslkey", "sslrootcert", "sslcrl")
 #: How long a lock is waited for, and how long a transaction may do nothing before the server ends it: a driver that hangs must not
 #: keep others from its partitions.
 LOCK_TIMEOUT_MS = 60_000
@@ -56,6 +60,17 @@ def check_conninfo(conninfo: str) -> None:
             "Option 'conninfo' is empty, or none that libpq understands.",
             remedy="Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or percent-encode what is special.",
         )
+    # libpq takes the rest of a password with such a character for the host or the port, and prints that.
+    hosts = str(settings.get("host") or "").split(",")
+    ports = str(settings.get("port") or "").split(",")
+    if any("@" in host[1:] for host in hosts) or not all(port.isdecimal() for port in ports if port):
+        raise InvalidOption(
+            "Option 'conninfo': its host or its port is none.",
+            remedy="Percent-encode what is special in a password: '@' is %40, '/' is %2F, ':' is %3A. Or write 'host=... password=...'.",
+        )
+    sslmode = settings.get("sslmode")
+    if sslmode is not None and sslmode not in _SSL_MODES:
+        raise InvalidOption("Option 'conninfo': its sslmode is none.", remedy=f"Use {', '.join(_SSL_MODES)}.")
 
 
 @contextmanager
@@ -86,7 +101,8 @@ def connect(conninfo: str, doing: str) -> psycopg.Connection:
         # Prepared statements do not go with poolers, and nothing here runs five times.
         connection = psycopg.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
     except psycopg.Error as e:
-        raise connection_error(str(e), doing) from e
+        # Not from psycopg's own: what libpq says can hold a value of the connection string.
+        raise connection_error(_without_values(str(e), settings), doing) from None
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection
 
@@ -129,7 +145,8 @@ def telling(doing: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as e:
-        raise translated(e, doing) from e
+        # Not from psycopg's own, which shows the row that failed.
+        raise translated(e, doing) from None
 
 
 _FROM_THE_SERVER = "Look into the server's log; then try again."
@@ -180,6 +197,14 @@ def describe(error: psycopg.Error) -> str:
     # Unique, foreign key and exclusion constraints tell the key.
     if error.sqlstate in {"23505", "23503", "23P01"} and error.diag.message_detail:
         text += f" ({error.diag.message_detail.rstrip('.')})"
+    return text
+
+
+def _without_values(text: str, settings: Mapping[str, object]) -> str:
+    """The text without what may be secret in a connection string."""
+    for name, value in settings.items():
+        if value and not (name in _SHOWN or name.startswith(_SHOWN_PATHS)):
+            text = text.replace(str(value), "***")
     return text
 
 

@@ -29,7 +29,7 @@ from streamgroups_postgres.connecting import (
 from streamgroups_postgres.merging import merge
 from streamgroups_postgres.names import TableName, lock_key
 from streamgroups_postgres.stages import PostgresStaged
-from streamgroups_postgres.target import where_to_make
+from streamgroups_postgres.target import TRUSTED_OWNER, check_owner, where_to_make
 
 #: The ledger's columns, by the names of their types in ``pg_type``.
 _COLUMNS = {
@@ -120,7 +120,7 @@ class PostgresLedger:
                     f"{found.what} It is not known whether the batch was written.",
                     remedy="Judge the batch again: the ledger knows.",
                 )
-            raise found from e
+            raise found from None
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection]:
@@ -203,16 +203,22 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
     """Whether there is a ledger.
 
     Raises:
-        SinkRefused: if there is something else.
+        SinkRefused: if there is something else, or a ledger of a role that this user has no reason to trust.
         NotAuthorized: if this user may not use it.
     """
     row = connection.execute(_FIND, {"name": table.quoted}).fetchone()
     if row is None:
         return False
-    columns, is_unique, may_use = row
+    columns, is_unique, may_use, owner, is_trusted, interferes = row
     if not all(columns.get(name) == type_ for name, type_ in _COLUMNS.items()) or not is_unique:
         raise SinkRefused(
             f"Table {table} is no ledger.", remedy="Name another in 'ledger_table'; it is made if it is not there."
+        )
+    check_owner(table, f"The ledger {table}", owner, "ledger_table", is_trusted=is_trusted)
+    if interferes:
+        raise SinkRefused(
+            f"The ledger {table} has {interferes}, which can change what it remembers.",
+            remedy="Drop them, or name another table in 'ledger_table'; it is made if it is not there.",
         )
     if not may_use:
         raise NotAuthorized(
@@ -225,7 +231,8 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
 def _make(connection: psycopg.Connection, table: TableName) -> None:
     made = TableName(where_to_make(connection, table.schema, f"the ledger {table}"), table.name)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", str(made))])
-    if not _is_there(connection, made):
+    # Looked up as the user named it: what another role has just put there is not ours.
+    if not _is_there(connection, table):
         connection.execute(sql.SQL(_CREATE).format(made.identifier))
 
 
@@ -256,7 +263,8 @@ _ADVANCE = """
     ON CONFLICT (group_id, topic, partition)
     DO UPDATE SET next_offset = EXCLUDED.next_offset, updated_at = EXCLUDED.updated_at
 """
-_FIND = """
+_FIND = (
+    """
     SELECT (SELECT jsonb_object_agg(a.attname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
            EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
@@ -265,6 +273,14 @@ _FIND = """
                         WHERE a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
                        = ARRAY['group_id', 'partition', 'topic']),
            has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
-               AND has_table_privilege(c.oid, 'UPDATE')
+               AND has_table_privilege(c.oid, 'UPDATE'),
+           pg_get_userbyid(c.relowner)::text, """
+    + TRUSTED_OWNER
+    + """,
+           concat_ws(' and ',
+               CASE WHEN EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal) THEN 'triggers' END,
+               CASE WHEN EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid) THEN 'rules' END,
+               CASE WHEN c.relrowsecurity THEN 'row-level security' END)
     FROM pg_class c WHERE c.oid = to_regclass(%(name)s)
 """
+)

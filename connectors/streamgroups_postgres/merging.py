@@ -35,7 +35,7 @@ def merge(connection: psycopg.Connection, staged: Sequence[PostgresStaged]) -> N
                 _merge(connection, stage, parts)
             except errors.UndefinedTable as e:
                 if stage.name.name in (e.diag.message_primary or ""):
-                    raise lost(stage, "it is not there any more") from e
+                    raise lost(stage, "it is not there any more") from None
                 raise
 
 

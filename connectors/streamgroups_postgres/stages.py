@@ -208,7 +208,8 @@ def copy_into(
                 if in_binary:
                     copying.write(TRAILER)
     except psycopg.Error as e:
-        raise _copy_error(e, stage) from e
+        # Not from psycopg's own, which shows the row that failed.
+        raise _copy_error(e, stage) from None
     return PostgresStaged(stage, attempt, n_rows)
 
 

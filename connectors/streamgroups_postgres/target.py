@@ -68,6 +68,8 @@ class Found:
         columns: all of them.
         unique: the columns of each unique index that ON CONFLICT can use.
         lacks: the rights on it that this user needs and does not have.
+        owner: the role that owns it.
+        is_trusted: whether this user has a reason to trust that role; see :func:`check_owner`.
     """
 
     table: TableName
@@ -75,15 +77,18 @@ class Found:
     columns: tuple[FoundColumn, ...]
     unique: tuple[frozenset[str], ...] = ()
     lacks: tuple[str, ...] = ()
+    owner: str = ""
+    is_trusted: bool = True
 
 
 def judge(found: Found, wanted: Wanted) -> None:
     """Refuses a table that does not fit.
 
     Raises:
-        SinkRefused: with every difference, and what to do about each.
+        SinkRefused: with every difference, and what to do about each; or if it may be another's trap.
         NotAuthorized: with the rights that are missing.
     """
+    check_owner(wanted.table, f"Table {found.table}", found.owner, "table", is_trusted=found.is_trusted)
     if found.lacks:
         raise NotAuthorized(
             f"This user may not write to table {found.table}: {', '.join(found.lacks)} not granted.",
@@ -132,7 +137,7 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
     row = connection.execute(_FIND_TABLE, {"name": wanted.table.quoted}).fetchone()
     if row is None:
         return None
-    oid, schema, name, is_table, rights = row
+    oid, schema, name, is_table, rights, owner, is_trusted = row
     columns = connection.execute(_FIND_COLUMNS, [oid]).fetchall()
     unique = connection.execute(_FIND_UNIQUE, [oid]).fetchall()
     needed = ["INSERT"]
@@ -145,6 +150,32 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
         tuple(FoundColumn(*column) for column in columns),
         tuple(frozenset(names) for (names,) in unique),
         tuple(right for right in needed if right not in rights),
+        owner,
+        is_trusted,
+    )
+
+
+def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_trusted: bool) -> None:
+    """Rejects a table that another role has put in the way: its triggers and defaults would run with this user's rights.
+
+    A table is trusted whose schema the user has named, or whose owner is this user, a role it is a member of, or a superuser.
+
+    Args:
+        wanted: as the user has named it.
+        what: begins the text of the error.
+        owner: the role that owns it.
+        option: in which it was named.
+        is_trusted: what the database says of the owner.
+
+    Raises:
+        SinkRefused: if there is no reason to trust it.
+    """
+    if wanted.schema is not None or is_trusted:
+        return
+    raise SinkRefused(
+        f"{what} was found on the search path and belongs to role '{owner}', which is not this user.",
+        remedy=f"If it is meant, name its schema: {option}='schema.{wanted.name}'. If not, drop it, and let nobody make tables there: "
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC.",
     )
 
 
@@ -212,16 +243,25 @@ _FIND_SCHEMA = """
     SELECT nspname::text, has_schema_privilege(oid, 'CREATE')
     FROM pg_namespace WHERE nspname = coalesce(%(schema)s, current_schema())
 """
-_FIND_TABLE = """
+#: Whether the owner of the relation ``c`` is this user, a role whose rights it has, or a superuser. A superuser has the rights of all roles.
+TRUSTED_OWNER = """(c.relowner = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+               OR (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner)
+               OR NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AND pg_has_role(c.relowner, 'USAGE'))"""
+_FIND_TABLE = (
+    """
     SELECT c.oid, n.nspname::text, c.relname::text, c.relkind IN ('r', 'p'),
            array_remove(ARRAY[
                CASE WHEN has_any_column_privilege(c.oid, 'INSERT') THEN 'INSERT' END,
                CASE WHEN has_any_column_privilege(c.oid, 'SELECT') THEN 'SELECT' END,
                CASE WHEN has_any_column_privilege(c.oid, 'UPDATE') THEN 'UPDATE' END,
-               CASE WHEN has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END], NULL)
+               CASE WHEN has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END], NULL),
+           pg_get_userbyid(c.relowner)::text, """
+    + TRUSTED_OWNER
+    + """
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(%(name)s)
 """
+)
 _FIND_COLUMNS = """
     SELECT a.attname::text,
            format_type(a.atttypid, a.atttypmod) || coalesce(

@@ -18,6 +18,7 @@ from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUn
 from streamgroups.ledgers.quiet import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.waiting import comes_true
+from streamgroups_kafka.jaas import redacted
 from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion
 from streamgroups_spark.commit_log import CommitLog
 from streamgroups_spark.rendezvous import ask
@@ -127,9 +128,9 @@ def _reading(checkpoint: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as e:
         raise SinkUnreachable(
-            f"The checkpoint '{checkpoint}' cannot be read: {e}.",
+            redacted(f"The checkpoint '{checkpoint}' cannot be read: {e}.", ()),
             remedy="'checkpointLocation' must be a path or a URI that the driver can read. " + _AT_LEAST_ONCE,
-        ) from e
+        ) from None
 
 
 def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:

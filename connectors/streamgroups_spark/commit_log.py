@@ -23,6 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from streamgroups.errors import OffsetFormat, StreamGroupsError
 from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups_kafka.jaas import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ class CommitLog:
         except (OSError, ValueError, StreamGroupsError) as e:
             logger.warning(
                 "The last batch of a query that stops is not committed, and will be read again: its checkpoint '%s' cannot be read: %s",
-                self._location,
-                e,
+                redacted(self._location, ()),
+                redacted(str(e), ()),
             )
             return False
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+
 import psycopg
 import pytest
 from psycopg import errors
 
 from streamgroups.errors import (
+    InvalidOption,
     LedgerConflict,
     NotAuthorized,
     RecordRefused,
@@ -14,7 +17,7 @@ from streamgroups.errors import (
     SinkUnreachable,
     StreamGroupsError,
 )
-from streamgroups_postgres.connecting import connection_error, translated
+from streamgroups_postgres.connecting import check_conninfo, connect, connection_error, telling, translated
 
 
 @pytest.mark.parametrize(
@@ -77,3 +80,47 @@ def test_what_the_server_says(raised: type[psycopg.Error], meant: type[StreamGro
     assert type(error) is meant
     assert error.what == "Writing to flights: it said so."
     assert error.remedy
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "postgresql://u:pw@SECRET@host/db",
+        "postgresql://u:SECRET/rest@host/db",
+        "host=one,two@SECRET user=u",
+        "host=h port=SECRET",
+        "host=h sslmode=SECRET",
+    ],
+)
+def test_a_password_that_is_not_encoded_is_rejected_and_not_shown(conninfo: str) -> None:
+    with pytest.raises(InvalidOption, match="Option 'conninfo'") as rejected:
+        check_conninfo(conninfo)
+    assert "SECRET" not in "".join(traceback.format_exception(rejected.value))
+    assert rejected.value.remedy
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "postgresql://u:p%40w@host:5432,other/db?sslmode=require",
+        "host=/run/pg user=u",
+        "host=@abstract",
+        "host=h port=1,2",
+    ],
+)
+def test_these_are_taken(conninfo: str) -> None:
+    check_conninfo(conninfo)
+
+
+def test_a_refused_connection_shows_no_value_of_the_connection_string() -> None:
+    secret = "-".join(["SEC", "RET"])
+    with pytest.raises(StreamGroupsError) as refused:
+        connect(f"host=127.0.0.1 port=1 user=u channel_binding={secret}", "Beginning a batch")
+    assert "Beginning a batch" in str(refused.value)
+    assert secret not in "".join(traceback.format_exception(refused.value))
+
+
+def test_what_psycopg_raised_is_not_shown() -> None:
+    with pytest.raises(SinkRefused) as refused, telling("Writing"):
+        raise errors.UndefinedTable("relation") from ValueError("Failing row contains (SECRET)")
+    assert "SECRET" not in "".join(traceback.format_exception(refused.value))
