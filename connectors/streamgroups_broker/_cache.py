@@ -3,7 +3,8 @@
 Used by ``streamgroups_broker.embedded``; the filling itself is ``streamgroups_broker._ivy``. The directory is
 ``(XDG_CACHE_HOME or ~/.cache)/streamgroups/kafka-<version>``. It appears in one rename, complete or not at all, and a file
 lock keeps two processes from filling it twice. ``manifest.json`` holds the size and SHA-256 of every jar as the resolver
-got them (Ivy has compared each with the checksum that the repository publishes).
+got them. Of the default release the jars are compared with the SHA-256 that this package ships (``kafka-<version>.json``); those of other
+releases are trusted on first use, on the word of the repository.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+
+logger = logging.getLogger(__name__)
 
 #: The Kafka release used unless another is asked for.
 DEFAULT_KAFKA_VERSION = "4.1.2"
@@ -134,6 +138,12 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
         return verified(directory, version)
     except _Unusable as why:
         damage = str(why)
+    if shipped_hashes(directory.name) is None:
+        logger.warning(
+            "The jars of %s are trusted as they come: streamgroups ships no SHA-256 of them, as it does for Kafka %s",
+            directory.name,
+            DEFAULT_KAFKA_VERSION,
+        )
     work = Path(tempfile.mkdtemp(prefix=f".kafka-{version}-", dir=directory.parent))
     try:
         try:
@@ -145,6 +155,7 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
                 f"The cache {directory} is damaged ({damage}) and could not be fetched again. {error.what}",
                 remedy=error.remedy,
             ) from error
+        _check_shipped(directory.name, {path.name: _sha256(path) for path in work.glob("*.jar")})
         write_manifest(work, version)
         if directory.exists():
             os.rename(directory, work.with_name(work.name + ".damaged"))
@@ -244,7 +255,42 @@ def verified(directory: Path, version: str) -> KafkaJars:
                 raise _Unusable(f"{name} does not match its SHA-256")
         except OSError as error:
             raise _Unusable(f"{name} is missing or unreadable: {error}") from error
+    try:
+        _check_shipped(directory.name, {name: it["sha256"] for name, it in files if name.endswith(".jar")})
+    except EmbeddedBrokerError as error:
+        raise _Unusable(error.what) from error
     return KafkaJars(version, directory, tuple(name for name in sorted(manifest["files"]) if name.endswith(".jar")))
+
+
+def shipped_hashes(name: str) -> dict[str, str] | None:
+    """The SHA-256 of each jar that belongs into a directory of the cache; ``None`` if this package does not know.
+
+    >>> shipped_hashes("kafka-4.1.2")["kafka_2.13-4.1.2.jar"][:8]
+    '965af2d9'
+    >>> shipped_hashes("kafka-9.9.9") is None
+    True
+    """
+    try:
+        known: dict[str, str] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return known
+
+
+def _check_shipped(name: str, found: Mapping[str, str]) -> None:
+    """Compares jars, by their names and SHA-256, with what this package ships.
+
+    Raises:
+        EmbeddedBrokerError: names those that are others.
+    """
+    known = shipped_hashes(name)
+    if known is None or known == found:
+        return
+    others = sorted(jar for jar in known.keys() | found.keys() if known.get(jar) != found.get(jar))
+    raise EmbeddedBrokerError(
+        f"The jars of {name} are not those that streamgroups knows: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}.",
+        remedy="Check the Maven repository, or the mirror that STREAMGROUPS_MAVEN_REPOSITORY names: it served other files.",
+    )
 
 
 def _sha256(path: Path) -> str:

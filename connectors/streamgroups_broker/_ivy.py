@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from streamgroups.errors import EmbeddedBrokerError
+from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, cache_root
 from streamgroups_broker._java import Java
 from streamgroups_broker._properties import as_file, node_properties
@@ -94,11 +94,19 @@ def _retrieve(directory: Path, document: str, java: Java) -> subprocess.Complete
 def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
     """Ivy's settings: one Maven repository, Ivy's own default or the user's mirror.
 
+    Raises:
+        InvalidOption: if anybody on the way to the mirror could change what it serves.
+
     >>> 'root="https://mirror.example/maven"' in ivy_settings("https://mirror.example/maven", Path("/tmp/c"))
     True
     >>> "root=" in ivy_settings(None, Path("/tmp/c"))
     False
     """
+    if mirror and not mirror.lower().startswith(("https://", "file:")):
+        raise InvalidOption(
+            f"{MIRROR_VARIABLE} is neither an https:// nor a file:// URL: jars could be changed on their way.",
+            remedy="Give the mirror a certificate, or copy the jars and name their directory with file://.",
+        )
     root = f" root={quoteattr(mirror)}" if mirror else ""
     return (
         f'<ivysettings><settings defaultResolver="maven"/><caches defaultCacheDir={quoteattr(str(ivy_cache))}/>'

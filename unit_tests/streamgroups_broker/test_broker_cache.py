@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups_broker import _cache
 from streamgroups_broker._cache import cache_root, check_version, class_archive, kafka_jars
+from streamgroups_broker._ivy import ivy_settings
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "streamgroups" / "kafka-4.1.2"
+    return tmp_path / "streamgroups" / "kafka-4.9.9"
 
 
 class Filler:
@@ -34,11 +36,11 @@ class Filler:
 
 def test_it_is_filled_once(cache: Path) -> None:
     fill = Filler()
-    first, second = kafka_jars("4.1.2", fill), kafka_jars("4.1.2", fill)
+    first, second = kafka_jars("4.9.9", fill), kafka_jars("4.9.9", fill)
     assert first == second
     assert fill.calls == 1
-    assert first.jars == ("kafka_2.13-4.1.2.jar", "partial.jar")
-    assert first.classpath.startswith(str(cache / "kafka_2.13-4.1.2.jar"))
+    assert first.jars == ("kafka_2.13-4.9.9.jar", "partial.jar")
+    assert first.classpath.startswith(str(cache / "kafka_2.13-4.9.9.jar"))
     assert first.bootstrap_checkpoint.read_bytes() == b"features"
 
 
@@ -46,38 +48,38 @@ def test_nothing_appears_when_filling_fails(cache: Path) -> None:
     fill = Filler()
     fill.offline = True
     with pytest.raises(EmbeddedBrokerError, match="Set a mirror"):
-        kafka_jars("4.1.2", fill)
-    assert [path.name for path in cache.parent.iterdir()] == ["kafka-4.1.2.lock"]
+        kafka_jars("4.9.9", fill)
+    assert [path.name for path in cache.parent.iterdir()] == ["kafka-4.9.9.lock"]
 
 
 @pytest.mark.parametrize("damage", [b"xroker", b"short", None])
 def test_a_damaged_jar_is_fetched_again(cache: Path, damage: bytes | None) -> None:
     fill = Filler()
-    kafka_jars("4.1.2", fill)
-    jar = cache / "kafka_2.13-4.1.2.jar"
+    kafka_jars("4.9.9", fill)
+    jar = cache / "kafka_2.13-4.9.9.jar"
     jar.unlink() if damage is None else jar.write_bytes(damage)
-    kafka_jars("4.1.2", fill)
+    kafka_jars("4.9.9", fill)
     assert fill.calls == 2
     assert jar.read_bytes() == b"broker"
-    assert sorted(path.name for path in cache.parent.iterdir()) == ["kafka-4.1.2", "kafka-4.1.2.lock"]
+    assert sorted(path.name for path in cache.parent.iterdir()) == ["kafka-4.9.9", "kafka-4.9.9.lock"]
 
 
 def test_a_damaged_jar_without_network_is_named(cache: Path) -> None:
     fill = Filler()
-    kafka_jars("4.1.2", fill)
-    (cache / "kafka_2.13-4.1.2.jar").write_bytes(b"xroker")
+    kafka_jars("4.9.9", fill)
+    (cache / "kafka_2.13-4.9.9.jar").write_bytes(b"xroker")
     fill.offline = True
     with pytest.raises(
-        EmbeddedBrokerError, match=r"kafka_2\.13-4\.1\.2\.jar does not match its SHA-256.*again.*mirror"
+        EmbeddedBrokerError, match=r"kafka_2\.13-4\.9\.9\.jar does not match its SHA-256.*again.*mirror"
     ):
-        kafka_jars("4.1.2", fill)
+        kafka_jars("4.9.9", fill)
 
 
 def test_an_unreadable_manifest_counts_as_damage(cache: Path) -> None:
     fill = Filler()
-    kafka_jars("4.1.2", fill)
+    kafka_jars("4.9.9", fill)
     (cache / "manifest.json").write_text("{")
-    kafka_jars("4.1.2", fill)
+    kafka_jars("4.9.9", fill)
     assert fill.calls == 2
 
 
@@ -87,17 +89,17 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     assert cache_root() == file / "streamgroups"
     with pytest.raises(EmbeddedBrokerError, match="XDG_CACHE_HOME"):
-        kafka_jars("4.1.2", Filler())
+        kafka_jars("4.9.9", Filler())
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "latest", "4.1", "../4.1.2"])
+@pytest.mark.parametrize("version", ["3.9.1", "latest", "4.1", "../4.9.9"])
 def test_versions_that_cannot_be_embedded(version: str) -> None:
     with pytest.raises(InvalidOption, match=r"4\.0\.0 or newer"):
         check_version(version)
 
 
 def test_the_class_archive_is_recorded_once_per_java(cache: Path) -> None:
-    jars = kafka_jars("4.1.2", Filler())
+    jars = kafka_jars("4.9.9", Filler())
     recorded: list[Path] = []
 
     def record(path: Path) -> None:
@@ -111,7 +113,7 @@ def test_the_class_archive_is_recorded_once_per_java(cache: Path) -> None:
 
 
 def test_a_java_that_records_no_archive_is_asked_once(cache: Path) -> None:
-    jars = kafka_jars("4.1.2", Filler())
+    jars = kafka_jars("4.9.9", Filler())
     asked: list[Path] = []
 
     def fail(path: Path) -> None:
@@ -121,3 +123,50 @@ def test_a_java_that_records_no_archive_is_asked_once(cache: Path) -> None:
     assert class_archive(jars, "17.0.15", fail) is None
     assert class_archive(jars, "17.0.15", fail) is None
     assert len(asked) == 1
+
+
+def test_other_jars_than_those_shipped_are_rejected(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"kafka_2.13-4.9.9.jar": "0" * 64, "missing.jar": "1" * 64}
+    monkeypatch.setattr(_cache, "shipped_hashes", lambda name: known if name == "kafka-4.9.9" else None)
+    with pytest.raises(
+        EmbeddedBrokerError,
+        match=r"kafka-4.9.9 are not those that streamgroups knows: kafka_2.13-4.9.9.jar, missing.jar, partial.jar.*STREAMGROUPS_MAVEN",
+    ):
+        kafka_jars("4.9.9", Filler())
+    assert not cache.exists()
+
+
+def test_a_cache_with_other_jars_than_those_shipped_is_fetched_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = Filler()
+    kafka_jars("4.9.9", fill)
+    known = {path.name: _cache._sha256(path) for path in cache.glob("*.jar")}
+    (cache / "partial.jar").write_bytes(b"x")
+    _cache.write_manifest(cache, "4.9.9")
+    monkeypatch.setattr(_cache, "shipped_hashes", lambda name: known)
+    kafka_jars("4.9.9", fill)
+    assert fill.calls == 2
+    assert (cache / "partial.jar").read_bytes() == b"p"
+
+
+def test_the_default_release_is_known_jar_by_jar() -> None:
+    known = _cache.shipped_hashes(f"kafka-{_cache.DEFAULT_KAFKA_VERSION}")
+    assert known is not None
+    assert {
+        f"{name}-{_cache.DEFAULT_KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")
+    } < known.keys()
+    assert all(len(bytes.fromhex(sha256)) == 32 for sha256 in known.values())
+
+
+def test_jars_of_other_releases_are_trusted_on_first_use_which_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    fill = Filler()
+    for _ in range(2):
+        kafka_jars("4.9.9", fill)
+    assert [r.levelname for r in caplog.records if "trusted as they come" in r.getMessage()] == ["WARNING"]
+
+
+@pytest.mark.parametrize("mirror", ["http://mirror/maven", "HTTP://mirror/maven", "mirror/maven"])
+def test_a_mirror_that_others_could_change_on_the_way_is_rejected(mirror: str) -> None:
+    with pytest.raises(InvalidOption, match="STREAMGROUPS_MAVEN_REPOSITORY is neither an https"):
+        ivy_settings(mirror, Path("/tmp/c"))
