@@ -122,6 +122,13 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
                 "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command gets its token from a token endpoint.",
                 remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
             )
+        missing = [name for name in ("client.id", "client.secret") if not properties.get(f"sasl.oauthbearer.{name}")]
+        if missing:
+            # A metadata service (KIP-1139) vouches for the machine instead; only librdkafka speaks to it.
+            raise InvalidOption(
+                f"Option 'kafka.sasl.oauthbearer.{missing[0]}' is missing: admin requests can only log in with client credentials.",
+                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or log in another way.",
+            )
         import urllib.parse
 
         self._url = properties["sasl.oauthbearer.token.endpoint.url"]
@@ -146,13 +153,13 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             try:
                 with urllib.request.urlopen(self._url, self._form, _TOKEN_TIMEOUT_S) as answer:
                     granted = json.load(answer)
-                self._token = granted["access_token"]
-            except (OSError, ValueError, KeyError, TypeError) as e:
+                self._token, expires_in_s = str(granted["access_token"]), float(granted.get("expires_in", 60))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
                 raise NotAuthorized(
                     f"The token endpoint gave no token: {type(e).__name__}.",
                     remedy="Check 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
                 ) from None
-            self._valid_until_s = time.monotonic() + float(granted.get("expires_in", 60)) - _TOKEN_MARGIN_S
+            self._valid_until_s = time.monotonic() + expires_in_s - _TOKEN_MARGIN_S
         return self._token
 
     def extensions(self) -> dict[str, str]:

@@ -112,6 +112,33 @@ class ClientConfig:
         """What readers see: ``read_uncommitted`` (the Java client's default, and so Spark's) or ``read_committed``."""
         return (self.get("isolation.level") or "read_uncommitted").lower()
 
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """What lets others read or change what is sent, as sentences for the log.
+
+        >>> ClientConfig((("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"))).risks
+        ('The password goes over the network in plain text: set kafka.security.protocol=SASL_SSL.',)
+        """
+        protocol, found = (self.get("security.protocol") or "plaintext").lower(), []
+        mechanism = (self.get("sasl.mechanism") or "GSSAPI").upper()
+        if protocol == "sasl_plaintext" and mechanism in ("PLAIN", "OAUTHBEARER"):
+            what = "password" if mechanism == "PLAIN" else "token"
+            found.append(f"The {what} goes over the network in plain text: set kafka.security.protocol=SASL_SSL.")
+        is_checked = (self.get("enable.ssl.certificate.verification") or "true").lower() == "true"
+        if protocol.endswith("ssl") and not is_checked:
+            found.append("The brokers' certificates are not checked (kafka.enable.ssl.certificate.verification=false).")
+        elif (
+            protocol.endswith("ssl")
+            and (self.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none"
+        ):
+            found.append(
+                "Any certificate counts as the broker's (kafka.ssl.endpoint.identification.algorithm is empty)."
+            )
+        endpoint = (self.get("sasl.oauthbearer.token.endpoint.url") or "").lower()
+        if endpoint.startswith("http:"):
+            found.append("The client's secret goes to the token endpoint in plain text: give it an https:// URL.")
+        return tuple(found)
+
     def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, str]:
         """For a consumer that is a member of a group and never fetches.
 

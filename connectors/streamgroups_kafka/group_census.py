@@ -13,7 +13,7 @@ from contextlib import closing
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.errors import GroupRefused, InvalidOption, NotAuthorized
 from streamgroups.groups.board import auxiliaries_of
 from streamgroups.groups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
 from streamgroups.groups.overview import INACTIVE_STATES
@@ -97,6 +97,14 @@ class GroupCensus:
             answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
         except KafkaException as e:
             what = f"The settings of stream '{stream}'"
-            raise to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact) from None
+            error = to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact)
+            if not isinstance(error, NotAuthorized):
+                raise error from None
+            logger.warning(
+                "Groups on '%s' that nobody uses any more are not deleted: this user may not read how long it keeps messages "
+                "(DescribeConfigs on the topic)",
+                stream,
+            )
+            return None
         retention_ms = int(answer["retention.ms"].value)
         return retention_ms if retention_ms >= 0 and "delete" in answer["cleanup.policy"].value else None

@@ -18,6 +18,9 @@ from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_li
 
 logger = logging.getLogger(__name__)
 
+#: Of one run, in bytes.
+MAX_BYTES = 256 << 20
+
 
 class HistoryFile(EventRecorder):
     """A :class:`~streamgroups.ports.Recorder` that appends to a file of its own in ``directory``. Safe to call from any thread.
@@ -39,7 +42,8 @@ class HistoryFile(EventRecorder):
         path = Path(directory) / f"{safe_name}-{run}.jsonl"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._left_bytes = MAX_BYTES
         except OSError as e:
             raise InvalidOption(
                 f"Option 'historyDir' is '{directory}', which cannot be written to: {e.strerror}.",
@@ -52,6 +56,11 @@ class HistoryFile(EventRecorder):
             return
         try:
             line = (to_line(event) + "\n").encode()
+            self._left_bytes -= len(line)
+            if self._left_bytes < 0:
+                self._broken = True
+                logger.warning("%s: the history in historyDir ends here, at %d bytes", self._member, MAX_BYTES)
+                return
             self._broken = os.write(self._fd, line) < len(line)
         except OSError as e:
             self._broken = True

@@ -220,6 +220,11 @@ class Translation:
                     f"Option 'kafka.{name}' is refused with this value; it can only be {' or '.join(allowed)}.",
                     remedy=remedy,
                 )
+        elif name == "sasl.kerberos.kinit.cmd" and not _is_java_kinit(name, value):
+            raise InvalidOption(
+                f"Option 'kafka.{name}' is refused: it runs a command in a shell.",
+                remedy="Leave it out, and get the ticket with kinit before the start, or with a keytab of its own service (k5start).",
+            )
         elif name in _IGNORED or name.startswith(_IGNORED_PREFIXES) or _is_java_kinit(name, value):
             self.ignored.append(name)
         elif RENAMED.get(name, name) in COMMON | FETCHING | MEMBERSHIP:

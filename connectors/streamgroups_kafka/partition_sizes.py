@@ -41,7 +41,13 @@ def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -
             session.close()
     except StreamGroupsError as e:
         logger.info("Tasks are packed by numbers of records. %s", e)
-        return {}
+    except Exception as e:
+        # A nicety never ends a query.
+        logger.warning(
+            "Tasks are packed by numbers of records: asking for sizes failed (%s)",
+            config.redact(f"{type(e).__name__}: {e}"),
+        )
+    return {}
 
 
 async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -17,6 +17,7 @@ from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TIME_OPTIONS
 from streamgroups.groups.batch_lease import LeaseWord
+from streamgroups.groups.cursors.admission import check_group_name
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
@@ -201,6 +202,8 @@ def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: boo
             "Option 'group.id' is missing.",
             remedy="Name the group: queries with the same group.id share the topic's partitions.",
         )
+    if group_id:
+        check_group_name(group_id)
     return group_id
 
 

@@ -339,6 +339,8 @@ def _stop_on_sigterm() -> None:
 def _tell_ignored(options: SourceOptions) -> None:
     if options.ignored:
         logger.warning("Without effect here: %s", ", ".join(options.ignored))
+    for risk in options.client.risks:
+        logger.warning("%s", risk)
 
 
 def _read(

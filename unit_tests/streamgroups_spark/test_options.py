@@ -168,6 +168,8 @@ def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str,
         ),
         ({**BASE, "startingPosition": "AT_TIME", "startingTimestamp": "5"}, "exclude each other"),
         ({"group.id": "airline", "subscribe": "flights"}, "'kafka.bootstrap.servers' is missing"),
+        ({**BASE, "group.id": "airline.streamgroups"}, "a name that streamgroups keeps"),
+        ({**BASE, "group.id": "airline.streamgroups.resets"}, "a name that streamgroups keeps"),
     ],
 )
 def test_S4_contradictions_and_gaps_are_refused_by_name(options: dict[str, str], what: str) -> None:

@@ -239,14 +239,14 @@ def _suffix(n: int) -> str:
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Writes a file that must not be there yet.
+    """Writes a file that must not be there yet; others cannot read it.
 
     Raises:
         InvalidOption: if it is, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=_for_its_owner) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -255,6 +255,10 @@ def write_new(path: Path, text: str) -> Path:
             f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; name another file."
         ) from e
     return path
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 @contextmanager

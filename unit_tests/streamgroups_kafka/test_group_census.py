@@ -1,0 +1,60 @@
+"""Groups that nobody uses any more are deleted where the user may know of it, and else left alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.errors import UnknownTopic
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.board import Note, board_of
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka import group_census
+from streamgroups_kafka.client_config import ClientConfig
+
+
+class Session:
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Refusing:
+    """An admin client whose user may not read a topic's settings."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(KafkaError(self._code)))
+        return {resources[0]: answer}
+
+
+@pytest.fixture
+def census(monkeypatch: pytest.MonkeyPatch) -> group_census.GroupCensus:
+    clock, tp = FakeClock(1_000_000), TopicPartition("flights", 0)
+    cluster = FakeCluster(clock)
+    cluster.create_topic("flights", 1)
+    cluster.commit("billing", {tp: 3})
+    cluster.commit(board_of("billing"), {tp: 3}, Note("w", 999_000, 1_000_000).encode())
+    monkeypatch.setattr(group_census, "AdminSession", Session)
+    monkeypatch.setattr(group_census, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
+    return group_census.GroupCensus(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), clock, most=50)
+
+
+def test_without_the_right_to_read_settings_nothing_is_swept(
+    census: group_census.GroupCensus, caplog: pytest.LogCaptureFixture
+) -> None:
+    census._admin = Refusing(KafkaError.TOPIC_AUTHORIZATION_FAILED)  # type: ignore[assignment]
+    assert census.sweep("flights", "billing") == []
+    assert "DescribeConfigs on the topic" in caplog.text
+
+
+def test_other_refusals_are_told(census: group_census.GroupCensus) -> None:
+    census._admin = Refusing(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
+    with pytest.raises(UnknownTopic):
+        census.sweep("flights", "billing")

@@ -1,0 +1,31 @@
+"""A history is its owner's, and does not fill the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamgroups.groups.history import Kind
+from streamgroups_kafka import history
+from streamgroups_kafka.history import HistoryFile, read_history
+
+
+def test_others_cannot_read_it(tmp_path: Path) -> None:
+    HistoryFile(str(tmp_path), group_id="g", member="m")(Kind.JOINING)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [event.kind for event in read_history(tmp_path)] == [Kind.JOINING]
+
+
+def test_it_ends_at_its_limit_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(history, "MAX_BYTES", 1_000)
+    record = HistoryFile(str(tmp_path), group_id="g", member="m")
+    for _ in range(100):
+        record(Kind.JOINING)
+    (path,) = tmp_path.iterdir()
+    assert 0 < path.stat().st_size <= 1_000
+    assert read_history(tmp_path)
+    assert caplog.messages == ["m: the history in historyDir ends here, at 1000 bytes"]
