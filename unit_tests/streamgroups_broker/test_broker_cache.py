@@ -166,7 +166,7 @@ def test_jars_of_other_releases_are_trusted_on_first_use_which_is_logged(caplog:
     assert [r.levelname for r in caplog.records if "trusted as they come" in r.getMessage()] == ["WARNING"]
 
 
-@pytest.mark.parametrize("mirror", ["http://mirror/maven", "HTTP://mirror/maven", "mirror/maven"])
+@pytest.mark.parametrize("mirror", ["http://jars.example", "HTTP://jars.example", "jars.example"])
 def test_a_mirror_that_others_could_change_on_the_way_is_rejected(mirror: str) -> None:
     with pytest.raises(InvalidOption, match="STREAMGROUPS_MAVEN_REPOSITORY is neither an https"):
         ivy_settings(mirror, Path("/tmp/c"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -178,3 +179,11 @@ class TestQuietBatches:
         (Path(location) / "metadata").unlink()
         with pytest.raises(SinkUnreachable, match="cannot be read"):
             batch_seen(location, session)
+
+
+def test_a_login_in_the_checkpoint_s_location_is_not_told(session: str) -> None:
+    with pytest.raises(
+        SinkUnreachable, match=r"The checkpoint 'nosuch://\*\*\*@bucket/board' cannot be read"
+    ) as refused:
+        batch_seen("nosuch://key:hunter2@bucket/board", session)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value)).replace('"nosuch://key:hunter2', "")

@@ -182,3 +182,9 @@ def test_A7_a_newer_version_is_named_and_tried_no_more(checkpoint: Path) -> None
     with pytest.raises(OffsetFormat, match="version 3 of its offset log; versions 1 and 2 are known") as rejected:
         CommitLog(str(checkpoint)).ends(10)
     assert not rejected.value.retriable
+
+
+def test_a_login_in_the_location_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert CommitLog("nosuch://key:hunter2@bucket/board").has_finished(BEGUN) is False
+    assert "nosuch://***@bucket/board" in caplog.text
+    assert "hunter2" not in caplog.text
