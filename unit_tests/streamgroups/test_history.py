@@ -21,7 +21,7 @@ EVENTS = st.builds(
     kind=st.sampled_from(Kind),
     offsets=st.dictionaries(TOPIC_PARTITIONS, OFFSETS),
     ranges=range_lists(),
-    batch=st.none() | st.integers(0),
+    batch=st.none() | st.integers(0, 2**63 - 1),
     note=st.text(),
 )
 RELEASED = to_line(Event(17, "airline", "alice", "r", Kind.RELEASED, {TopicPartition("flights", 0): 5}, note="{}"))
