@@ -35,6 +35,8 @@ class PartitionFigures:
     beginning_offset: int | None = None
     end_offset: int | None = None
     lost_records: int | None = None
+    lag_exact: bool | None = None
+    open_records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class GroupFigures:
         return total([p.lag_records for p in self.partitions])
 
     @property
+    def open_records(self) -> int | None:
+        """How many records are behind the last stable offsets of all partitions; ``None`` if that is not known of any."""
+        known = [p.open_records for p in self.partitions if p.open_records is not None]
+        return sum(known) if known else None
+
+    @property
     def lag_ms(self) -> int | None:
         """The longest time lag; ``None`` if that of a partition with a position is not known."""
         lags_ms = [p.lag_ms for p in self.partitions if p.lag_records is not None]
@@ -67,7 +75,12 @@ class GroupFigures:
 
 
 _OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | None]]] = {
-    "lag_records": ("Unread records of a partition.", lambda p: p.lag_records),
+    "lag_records": ("Unread records of a partition, at most.", lambda p: p.lag_records),
+    "lag_exact": (
+        "1 if that is exact; 0 if it may count transaction markers, gaps or aborted records.",
+        lambda p: None if p.lag_exact is None else float(p.lag_exact),
+    ),
+    "open_records": ("Records behind the last stable offset, which are no lag.", lambda p: p.open_records),
     "lag_seconds": ("For how long its oldest unread record has been waiting.", lambda p: _seconds(p.lag_ms)),
     "committed_offset": ("The next offset the group will read.", lambda p: p.committed_offset),
     "processed_offset": ("The next offset the query will read.", lambda p: p.processed_offset),
@@ -102,6 +115,8 @@ def _watched_partition(partition: WatchedPartition, processed_offset: int | None
         lag.bounds.beginning_offset if isinstance(lag.bounds, Bounds) else None,
         lag.end_offset,
         lag.lost_records,
+        None if lag.records is None else lag.is_exact,
+        lag.open_records,
     )
 
 
@@ -139,6 +154,8 @@ def _told_partition(p: QueryPartition) -> PartitionFigures:
         committed_offset=p.committed_offset,
         processed_offset=p.processed_offset,
         end_offset=p.end_offset,
+        # Offsets in between may be anything.
+        lag_exact=None if p.records is None else p.records == 0,
     )
 
 
@@ -155,7 +172,8 @@ def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_
 
     members = gauge("members", "Live members.")
     state = gauge("state", "1 for the state the group is in, as Kafka calls it.", ["state"])
-    lag = gauge("lag_records", "Unread records, transaction markers and known gaps left out.")
+    lag = gauge("lag_records", "Unread records, at most.")
+    open_ = gauge("open_records", "Records behind the last stable offsets, which are no lag.")
     lag_s = gauge("lag_seconds", "For how long the oldest unread record has been waiting.")
     partitions = gauge("partitions", "Partitions by what their lag is doing.", ["lag_state"])
     for g in groups:
@@ -166,8 +184,9 @@ def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_
         for lag_state in LagState:
             partitions.add_metric([*g.labels, lag_state.value], counted[lag_state])
         _add(lag, g.labels, g.lag_records)
+        _add(open_, g.labels, g.open_records)
         _add(lag_s, g.labels, _seconds(g.lag_ms))
-    return iter((members, state, lag, lag_s, partitions))
+    return iter((members, state, lag, open_, lag_s, partitions))
 
 
 def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:

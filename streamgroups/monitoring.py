@@ -18,7 +18,7 @@ from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Samp
 from streamgroups.notes import warn_of_unreadable
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
-from streamgroups.survey import READS_UNASKED, GroupSnapshot, Memory, list_all, survey
+from streamgroups.survey import COUNT_BYTES, READS_UNASKED, GroupSnapshot, Memory, list_all, survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ class Monitor:
         window_ms: how far back verdicts look.
         reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
             the partitions moved.
+        count_bytes: how much one look may read to count records; lags that are not counted are upper bounds.
         event_times: whether to ask for event times, too: up to two more requests a look.
     """
 
@@ -103,12 +104,14 @@ class Monitor:
         *,
         window_ms: int = WINDOW_MS,
         reads: int = READS_UNASKED,
+        count_bytes: int = COUNT_BYTES,
         event_times: bool = False,
     ) -> None:
-        self._groups, self._topics, self._now_ms, self._reads = groups, topics, now_ms, reads
+        self._groups, self._topics, self._now_ms = groups, topics, now_ms
+        self._reads, self._count_bytes = reads, count_bytes
         self._event_times = event_times
         self._history = LagHistory(window_ms)
-        self._memory: Memory = {}
+        self._memory = Memory()
 
     def look(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
         """How these groups are now, or all (see :func:`~streamgroups.survey.list_all`).
@@ -120,7 +123,14 @@ class Monitor:
         if group_ids is None:
             listed = self._listed()
             group_ids = [group_id for group_id in listed if not is_auxiliary(group_id)]
-        snapshots = survey(self._groups, self._topics, group_ids, reads=self._reads, memory=self._memory)
+        snapshots = survey(
+            self._groups,
+            self._topics,
+            group_ids,
+            reads=self._reads,
+            count_bytes=self._count_bytes,
+            memory=self._memory,
+        )
         times = {}
         if self._event_times:
             times = self._times(snapshots, self._listed() if listed is None else listed)

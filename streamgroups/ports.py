@@ -15,7 +15,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.cursors.message import Message
 from streamgroups.groups.history import Kind
 from streamgroups.groups.joining import LiveGroup
-from streamgroups.groups.lag import FirstUnread, Trouble
+from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.groups.overview import GroupDescription, GroupListing
 from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
@@ -182,6 +182,13 @@ class TopicAdmin(Protocol):
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
         """The first record at or after an offset of each partition; those that could not be read in time are left out."""
+        ...
+
+    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+        """How many records lie in each of these ranges, at most one of each partition.
+
+        What could not be counted with ``limit_bytes`` from each broker is an upper bound; of what cannot be read there is no answer.
+        """
         ...
 
     def read(

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from streamgroups.groups.board import Note, board_of, is_auxiliary
-from streamgroups.groups.lag import FirstUnread, PartitionLag, Trouble, Unread, total
+from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, UnreadRecords, total
 from streamgroups.groups.overview import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
 from streamgroups.notes import read_entries
-from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
 logger = logging.getLogger(__name__)
 
+#: So much may be read to count records: enough for everything that is behind by no more than transaction markers, and for much more.
+COUNT_BYTES = 16 << 20
 #: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
 READS_UNASKED = 1_000
+
+
+#: Where in a partition: an offset, or a range of offsets.
+_Place = TypeVar("_Place", int, OffsetRange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,17 @@ class GroupSnapshot:
         """How many records are unread in all partitions."""
         return total([lag.records for lag in self.lags])
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether :attr:`records` is exactly the number of unread records."""
+        return all(lag.is_exact for lag in self.lags if lag.records is not None)
+
+    @property
+    def open_records(self) -> int | None:
+        """How many records are behind the last stable offsets of all partitions; ``None`` if that is not known of one with lag."""
+        known = [lag.open_records for lag in self.lags if lag.records or lag.open_records]
+        return None if None in known else total(known)
+
     def time_ms(self, now_ms: int) -> int | None:
         """For how long the record that has been waiting longest has been waiting; ``None`` if one was not looked up."""
         behind_ms = [lag.time_ms(now_ms) for lag in self.lags if lag.records is not None]
@@ -49,8 +66,17 @@ class GroupSnapshot:
         return max(known_ms, default=None) if len(known_ms) == len(behind_ms) else None
 
 
-#: First unread records that are known already, by partition and committed offset: a record does not change.
-Memory: TypeAlias = dict[tuple[TopicPartition, int], FirstUnread]
+@dataclass(slots=True)
+class Memory:
+    """What earlier surveys have read, and later ones need not read again.
+
+    Args:
+        first: first unread records, by partition and committed offset: a record does not change.
+        counted: exact numbers of records between two offsets: they change only with what is written behind them.
+    """
+
+    first: dict[tuple[TopicPartition, int], FirstUnread] = field(default_factory=dict)
+    counted: dict[OffsetRange, UnreadRecords] = field(default_factory=dict)
 
 
 def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = False) -> list[GroupListing]:
@@ -85,6 +111,7 @@ def survey(
     group_ids: Collection[str],
     *,
     reads: int = READS_UNASKED,
+    count_bytes: int = COUNT_BYTES,
     memory: Memory | None = None,
 ) -> list[GroupSnapshot]:
     """How each of these groups is.
@@ -94,6 +121,7 @@ def survey(
         topics: the cluster's topics.
         group_ids: whom to ask about.
         reads: how many first unread records may be read; if there are more, none is, and lags in time are unknown.
+        count_bytes: how much may be read to count records; lags that are not counted are upper bounds.
         memory: what earlier surveys have read, which is not read again; it is brought up to date.
 
     Returns:
@@ -120,7 +148,8 @@ def survey(
             if len(group_ids) == 1:
                 raise
             logger.warning("Group %r is left out: %s: %s", g, type(e).__name__, e)
-    return _with_first_unread(topics, snapshots, reads, {} if memory is None else memory)
+    memory = Memory() if memory is None else memory
+    return _with_first_unread(topics, _counted(topics, snapshots, count_bytes, memory), reads, memory)
 
 
 def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
@@ -138,6 +167,35 @@ def _lag(
     return PartitionLag(tp, None if committed is None else committed.next_offset, known, reading_until=reading_until)
 
 
+def _counted(
+    topics: TopicAdmin, snapshots: list[GroupSnapshot], count_bytes: int, memory: Memory
+) -> list[GroupSnapshot]:
+    wanted = {r for snapshot in snapshots for lag in snapshot.lags if (r := _unread_range(lag)) is not None}
+    found = {r: memory.counted[r] for r in wanted & memory.counted.keys()}
+    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()}) if count_bytes > 0 else []
+    for ranges in rounds:
+        counted = topics.count_unread(ranges.values(), count_bytes // len(rounds))
+        found |= {ranges[tp]: unread for tp, unread in counted.items()}
+    memory.counted = {r: unread for r, unread in found.items() if unread.is_exact}
+
+    def completed(lag: PartitionLag) -> PartitionLag:
+        unread = found.get(r) if (r := _unread_range(lag)) is not None else None
+        if unread is None:
+            return lag
+        nothing = NothingUnread() if unread.is_exact and not unread.records else None
+        # By name rather than with dataclasses.replace, which takes twice as long: there are tens of thousands.
+        return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, nothing, lag.reading_until, unread)
+
+    return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots] if found else snapshots
+
+
+def _unread_range(lag: PartitionLag) -> OffsetRange | None:
+    """The offsets between a group's position and the end; ``None`` if there are none, or they are not known."""
+    if lag.records and lag.reading_offset is not None and lag.end_offset is not None:
+        return OffsetRange(lag.topic_partition, lag.reading_offset, lag.end_offset)
+    return None
+
+
 def _with_first_unread(
     topics: TopicAdmin, snapshots: list[GroupSnapshot], reads: int, memory: Memory
 ) -> list[GroupSnapshot]:
@@ -148,14 +206,13 @@ def _with_first_unread(
         if lag.records and lag.reading_offset is not None
     }
     # That there was no record is true only until one is written.
-    found = {place: memory[place] for place in wanted if isinstance(memory.get(place), Unread)}
+    found = {place: memory.first[place] for place in wanted if isinstance(memory.first.get(place), Unread)}
     unread = wanted - found.keys()
     if len(unread) <= reads:
         for offsets in _rounds(unread):
             for tp, first in topics.first_records(offsets).items():
                 found[tp, offsets[tp]] = first
-    memory.clear()
-    memory.update(found)
+    memory.first = dict(found)
     if not found:
         return snapshots
 
@@ -163,15 +220,16 @@ def _with_first_unread(
         first = found.get((lag.topic_partition, lag.reading_offset)) if lag.reading_offset is not None else None
         if first is None:
             return lag
-        # By name rather than with dataclasses.replace, which takes twice as long: there are tens of thousands.
-        return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, first, lag.reading_until)
+        return PartitionLag(
+            lag.topic_partition, lag.committed_offset, lag.bounds, first, lag.reading_until, lag.counted
+        )
 
     return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots]
 
 
-def _rounds(wanted: Collection[tuple[TopicPartition, int]]) -> list[Mapping[TopicPartition, int]]:
+def _rounds(wanted: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
     """Mappings that together hold every pair: several groups may be at different offsets of one partition."""
-    rounds: list[dict[TopicPartition, int]] = []
+    rounds: list[dict[TopicPartition, _Place]] = []
     for tp, offset in sorted(wanted):
         home = next((r for r in rounds if tp not in r), None)
         if home is None:

@@ -14,8 +14,8 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
-from streamgroups.groups.lag import FirstUnread, Trouble
-from streamgroups.partitions import Bounds, PartitionDescription, TopicDescription, TopicPartition
+from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
+from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset, StoredRecord
 from streamgroups_kafka.admin_session import AdminSession
 from streamgroups_kafka.client_config import ClientConfig
@@ -38,6 +38,8 @@ class KafkaTopicAdmin:
     def __init__(self, session: AdminSession, config: ClientConfig) -> None:
         self._session = session
         self._config = config
+        #: Of the partitions whose bounds were asked for last.
+        self._known_leaders: dict[TopicPartition, int | None] = {}
         self._isolation = 1 if config.isolation_level == "read_committed" else 0
 
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
@@ -72,7 +74,7 @@ class KafkaTopicAdmin:
         return self._session.run("The offsets could not be listed", self._bounds, partitions) if partitions else {}
 
     async def _bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
-        leaders = await self._leaders({tp.topic for tp in partitions})
+        leaders = self._known_leaders = await self._leaders({tp.topic for tp in partitions})
         by_leader, found = _split(partitions, leaders)
         beginnings = await self._list(by_leader, lambda _: OffsetSpec.EARLIEST)
         ends = await self._list(by_leader, lambda _: OffsetSpec.LATEST)
@@ -108,6 +110,22 @@ class KafkaTopicAdmin:
         from streamgroups_kafka.first_records import first_records
 
         return first_records(self._config, offsets) if offsets else {}
+
+    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+        """See :meth:`streamgroups.ports.TopicAdmin.count_unread`."""
+        what = "The unread records could not be counted"
+        return self._session.run(what, self._count_unread, ranges, limit_bytes) if ranges else {}
+
+    async def _count_unread(
+        self, ranges: Collection[OffsetRange], limit_bytes: int
+    ) -> dict[TopicPartition, UnreadRecords]:
+        from streamgroups_kafka.lag_counting import count_unread
+
+        # Whoever counts has just asked for the bounds.
+        leaders = self._known_leaders
+        if not leaders.keys() >= {r.topic_partition for r in ranges}:
+            leaders = await self._leaders({r.topic_partition.topic for r in ranges})
+        return await count_unread(self._session, leaders, ranges, limit_bytes)
 
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 _STOP_WITHIN_S = 30
 
+#: What one look may read to count records exactly; as ``streamgroups metrics`` by default.
+_COUNT_BYTES = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -55,7 +58,8 @@ def connect(config: ClientConfig, *, window_ms: int) -> Connection:
         StreamGroupsError: if it does not answer in time, or refuses.
     """
     session = AdminSession(config)
-    monitor = Monitor(KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), _now_ms, window_ms=window_ms)
+    groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
+    monitor = Monitor(groups, topics, _now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES)
     return Connection(monitor.look, lambda: sum(session.requests.values()), session.close)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.counting import LOOK_MIB, CountLimitOption, count_bytes
 from streamgroups.cli.output import say
 from streamgroups.cli.words import parse_duration_ms
 from streamgroups.errors import InvalidOption
@@ -32,6 +33,7 @@ def metrics(
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="How far back verdicts look; they need half of it.")
     ] = "5m",
+    count_limit: CountLimitOption = LOOK_MIB,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and leave.")] = False,
 ) -> None:
     """Export members, state and lag of groups to Prometheus."""
@@ -46,7 +48,8 @@ def metrics(
 
         from streamgroups.exporting import GroupCollector, Looks
 
-        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms)
+        limit_bytes = count_bytes(count_limit)
+        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes)
         looks = Looks(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
         failure = looks.refresh()
         if failure is not None:

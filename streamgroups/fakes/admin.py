@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
-from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread
+from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread, UnreadRecords
 from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import Committed, StampedOffset, StoredRecord
@@ -142,6 +142,22 @@ class FakeAdmin:
         for tp, offset in offsets.items():
             records = self.cluster.read(OffsetRange(tp, offset, self._bounds(tp).end_offset))
             found[tp] = Unread(records[0].offset, records[0].timestamp_ms) if records else NothingUnread()
+        return found
+
+    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+        """See :meth:`streamgroups.ports.TopicAdmin.count_unread`. Each record takes a byte."""
+        found: dict[TopicPartition, UnreadRecords] = {}
+        committed = self.cluster.reading_committed()
+        for r in sorted(ranges, key=lambda r: (len(r), r)):
+            tp = r.topic_partition
+            stable = min(max(committed.end_offsets([tp])[tp], r.next_offset), r.end_offset)
+            records = len(committed.read(OffsetRange(tp, r.next_offset, stable)))
+            open_ = len(self.cluster.read(OffsetRange(tp, stable, r.end_offset)))
+            if records + open_ <= limit_bytes:
+                limit_bytes -= records + open_
+                found[tp] = UnreadRecords(records, open_)
+            else:
+                found[tp] = UnreadRecords(stable - r.next_offset, r.end_offset - stable, is_exact=False)
         return found
 
     def read(

@@ -2,9 +2,10 @@
 
 Called by the command line (``groups describe``, ``watch``, ``metrics``) with what the broker says. Source: SEMANTICS O3, G13.
 The distance between a committed offset and the end counts offsets, and not every offset is a record: transaction markers take
-one each, compaction leaves gaps. So the first record at or after the committed offset is read where that is affordable: it
-tells how long it has been waiting, and everything before it is known to be no record. No record at all: the group has read
-everything, however far its committed offset is from the end.
+one each, compaction leaves gaps, and nobody gets the records of an aborted transaction. So the records in between are counted where that is
+affordable (:class:`UnreadRecords`); elsewhere the distance is an upper bound, and says so. Records behind the last stable offset, of a
+transaction that is still open or written after one, are no lag: a reader of committed records cannot reach them. They are counted apart.
+The first unread record is read besides, for its timestamp.
 """
 
 from __future__ import annotations
@@ -32,6 +33,21 @@ class NothingUnread:
 FirstUnread: TypeAlias = Unread | NothingUnread
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadRecords:
+    """How many records lie between a committed offset and the end of a partition.
+
+    Args:
+        records: before the last stable offset, without aborted ones: what any reader gets.
+        open: behind it: of transactions that are still open, or written after one that is.
+        is_exact: whether it is exactly so many; otherwise these are upper bounds.
+    """
+
+    records: int
+    open: int = 0
+    is_exact: bool = True
+
+
 class Trouble(Enum):
     """What is wrong with a committed offset."""
 
@@ -55,6 +71,7 @@ class PartitionLag:
         bounds: where the partition begins and ends; or why that is not known.
         first_unread: the first record it has not read; ``None`` if that was not looked up.
         reading_until: the end of what its owner has in flight, by its note on the board; 0 if that is not known.
+        counted: the unread records; ``None`` if they were not counted.
 
     >>> tp = TopicPartition("flights", 0)
     >>> PartitionLag(tp, 10, Bounds(0, 15), None).records
@@ -65,6 +82,9 @@ class PartitionLag:
     0
     >>> PartitionLag(tp, 10, Bounds(0, 15), Unread(12, 1_000)).time_ms(now_ms=4_500)
     3500
+    >>> lag = PartitionLag(tp, 10, Bounds(0, 15), counted=UnreadRecords(1, open=2))
+    >>> lag.records, lag.open_records, lag.is_exact
+    (1, 2, True)
     """
 
     topic_partition: TopicPartition
@@ -72,6 +92,7 @@ class PartitionLag:
     bounds: Bounds | Trouble
     first_unread: FirstUnread | None = None
     reading_until: int = 0
+    counted: UnreadRecords | None = None
 
     #: Where the group would go on reading: at the committed offset, or at the oldest record if that is gone.
     reading_offset: int | None = field(init=False)
@@ -94,12 +115,25 @@ class PartitionLag:
             at = bounds.beginning_offset
         elif at > end:
             at = end
-        first = self.first_unread
+        first, counted = self.first_unread, self.counted
         if first is None:
-            return at, end - at
+            return at, end - at if counted is None else counted.records
         if isinstance(first, NothingUnread):
             return at, 0
-        return at, max(end - max(at, first.offset), 0)
+        behind = max(end - max(at, first.offset), 0)
+        return at, behind if counted is None else min(counted.records, behind)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether :attr:`records` is the number of unread records, rather than an upper bound."""
+        return not self.records or (self.counted is not None and self.counted.is_exact)
+
+    @property
+    def open_records(self) -> int | None:
+        """How many records are behind the last stable offset, at most; ``None`` if that is not known."""
+        if self.counted is not None:
+            return self.counted.open
+        return 0 if self.reading_offset is not None and self.reading_offset == self.end_offset else None
 
     def time_ms(self, now_ms: int) -> int | None:
         """For how long the first unread record has been waiting; ``None`` if nobody looked it up."""

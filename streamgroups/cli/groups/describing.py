@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.cli.connecting import Connect, with_cluster
+from streamgroups.cli.counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups.cli.words import duration
@@ -24,6 +25,7 @@ _PARTITIONS = (
     Column("committed_offset", right=True),
     Column("end_offset", right=True),
     Column("lag", right=True),
+    Column("open", right=True),
     Column("in_flight", right=True),
     Column("time_lag", right=True),
     Column("owner"),
@@ -50,11 +52,12 @@ def describe(
         bool | None,
         typer.Option(
             "--time-lag/--no-time-lag",
-            help="Read the first unread record of each partition, to tell lag in time, and records from markers and gaps. "
+            help="Read the first unread record of each partition, for lag in time. "
             f"Default: if there are at most {READS_UNASKED} to read.",
             show_default=False,
         ),
     ] = None,
+    count_limit: CountLimitOption = DESCRIBE_MIB,
     output: OutputOption = Output.table,
 ) -> None:
     """Show state, members, ownership and lag of groups."""
@@ -62,7 +65,7 @@ def describe(
     with connect() as cluster:
         ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
-        snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads)
+        snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
         now_ms = cluster.now_ms()
     found = [s for s in snapshots if exists(s)]
     if only_lag:
@@ -73,6 +76,10 @@ def describe(
         tables=lambda: [_table(s, now_ms, members) for s in found],
         flat=lambda: _flat(found, now_ms, members),
     )
+    if not members and any(not s.is_exact for s in found):
+        say(
+            "A lag marked <= is an upper bound: offsets that were not counted may be markers or gaps. --count-limit reads more."
+        )
     if (
         time_lag is None
         and not members
@@ -109,9 +116,10 @@ def _heading(s: GroupSnapshot, now_ms: int) -> str:
         *([f"coordinator {d.coordinator}"] if d.coordinator is not None else []),
     ]
     if s.records is not None:
-        words.append(f"lag {s.records}")
+        words.append(f"lag {bounded(s.records, is_exact=s.is_exact)}")
         behind = duration(s.time_ms(now_ms))
         words += [f"time lag {behind}"] if behind is not None and s.records else []
+        words += [f"{s.open_records} in open transactions"] if s.open_records else []
     return f"Group {d.group_id}: {', '.join(words)}"
 
 
@@ -132,10 +140,15 @@ def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool) -> Tab
         else:
             owners = s.description.owners
             rows += [
-                [s.description.group_id, *_cells(lag, owners.get(lag.topic_partition), now_ms, human=False)]
+                [
+                    s.description.group_id,
+                    *_cells(lag, owners.get(lag.topic_partition), now_ms, human=False),
+                    _exactness(lag),
+                ]
                 for lag in s.lags
             ]
-    columns = _MEMBERS if members else [Column("time_lag_ms") if c.name == "time_lag" else c for c in _PARTITIONS]
+    of_partitions = [Column("time_lag_ms") if c.name == "time_lag" else c for c in _PARTITIONS]
+    columns = _MEMBERS if members else [*of_partitions, Column("lag_exact")]
     return Table([Column("group"), *columns], rows)
 
 
@@ -146,13 +159,18 @@ def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: 
         lag.topic_partition.partition,
         lag.committed_offset,
         lag.bounds.end_offset if isinstance(lag.bounds, Bounds) else None,
-        lag.records,
+        bounded(lag.records, is_exact=lag.is_exact) if human else lag.records,
+        lag.open_records,
         lag.in_flight,
         duration(behind_ms) if human else behind_ms,
         owner.client_id if owner else None,
         owner.host if owner else None,
         note(lag),
     ]
+
+
+def _exactness(lag: PartitionLag) -> Cell:
+    return None if lag.records is None else str(lag.is_exact).lower()
 
 
 def note(lag: PartitionLag) -> str:
@@ -200,6 +218,8 @@ def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
         "assignor": d.assignor,
         "coordinator": d.coordinator,
         "lag": s.records,
+        "lag_exact": None if s.records is None else s.is_exact,
+        "open": s.open_records,
         "time_lag_ms": s.time_ms(now_ms),
         "members": [
             {
@@ -225,6 +245,8 @@ def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: in
         "beginning_offset": bounds.beginning_offset if bounds else None,
         "end_offset": bounds.end_offset if bounds else None,
         "lag": lag.records,
+        "lag_exact": None if lag.records is None else lag.is_exact,
+        "open": lag.open_records,
         "in_flight": lag.in_flight,
         "time_lag_ms": lag.time_ms(now_ms),
         "first_unread_offset": first.offset if first else None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroups.cli.counting import bounded
 from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
 from streamgroups.cli.output import Cell, Column, Table, rich_table
 from streamgroups.cli.words import duration
@@ -87,7 +88,7 @@ def screen(look: Look, width: int, height: int) -> Any:
     parts = [
         head,
         *([Text(printable(look.trouble), style="bold red")] if look.trouble else []),
-        rich_table(_table((*_GROUPS, *watermark), [_group_cells(g) for g in groups])),
+        rich_table(_table((*_GROUPS, *watermark), [_group_cells(g, human=True) for g in groups])),
         _left_out(len(look.groups) - len(groups), "groups"),
         rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),
         _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
@@ -118,13 +119,13 @@ def _partition_urgency(partition: WatchedPartition) -> tuple[int, int]:
     return list(LagState).index(partition.state), -(partition.lag.records or 0)
 
 
-def _group_cells(g: WatchedGroup) -> list[Cell]:
+def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:
     d, rate = g.snapshot.description, g.read_per_s
     return [
         d.group_id,
         d.state,
         len(d.members),
-        g.snapshot.records,
+        bounded(g.snapshot.records, is_exact=g.snapshot.is_exact) if human else g.snapshot.records,
         sparkline(g.lag_history, _SPARKS),
         duration(g.time_lag_ms),
         None if rate is None else f"{rate:.0f}",
@@ -143,7 +144,7 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
         str(owner) if owner else None,
         p.lag.committed_offset,
         p.lag.end_offset,
-        p.lag.records,
+        bounded(p.lag.records, is_exact=p.lag.is_exact),
         p.lag.in_flight,
         sparkline([sample.records for sample in p.samples], _SPARKS),
         duration(p.time_lag_ms),
@@ -156,19 +157,19 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
 def plain_table(look: Look) -> Table:
     """One line for each group."""
     columns = (*_PLAIN, *(_WATERMARK if _has_time(look) else ()))
-    return _table(columns, _plain_rows(look))
+    return _table(columns, _plain_rows(look, human=True))
 
 
-def _plain_rows(look: Look) -> list[list[Cell]]:
+def _plain_rows(look: Look, *, human: bool) -> list[list[Cell]]:
     index = [c.name for c in _GROUPS].index("lag_history")
-    rows = [_group_cells(g) for g in look.groups]
+    rows = [_group_cells(g, human=human) for g in look.groups]
     return [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
 
 
 def csv_rows(look: Look) -> Table:
     """One row for each group, for programs."""
     at = [c.name for c in _CSV].index("time_lag_ms")
-    plain = zip(_plain_rows(look), look.groups, strict=True)
+    plain = zip(_plain_rows(look, human=False), look.groups, strict=True)
     rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in plain]
     return Table(_CSV, rows)
 
@@ -185,6 +186,8 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
         "state": d.state,
         "members": len(d.members),
         "lag": g.snapshot.records,
+        "lag_exact": None if g.snapshot.records is None else g.snapshot.is_exact,
+        "open": g.snapshot.open_records,
         "time_lag_ms": g.time_lag_ms,
         "read_per_s": g.read_per_s,
         "lag_state": g.state.value,
@@ -197,6 +200,8 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
                 "committed_offset": p.lag.committed_offset,
                 "end_offset": p.lag.end_offset,
                 "lag": p.lag.records,
+                "lag_exact": None if p.lag.records is None else p.lag.is_exact,
+                "open": p.lag.open_records,
                 "in_flight": p.lag.in_flight,
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,

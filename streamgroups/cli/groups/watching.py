@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.cli.connecting import Cluster, Connect, with_cluster
+from streamgroups.cli.counting import LOOK_MIB, CountLimitOption, count_bytes
 from streamgroups.cli.groups.scope import GroupsArgument
 from streamgroups.cli.groups.watch_views import Look, csv_rows, document, plain_table, screen
 from streamgroups.cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
@@ -32,6 +33,7 @@ def watch(
     count: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Leave after so many looks.", show_default=False)
     ] = None,
+    count_limit: CountLimitOption = LOOK_MIB,
     output: OutputOption = Output.table,
 ) -> None:
     """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
@@ -39,7 +41,14 @@ def watch(
     window_ms = parse_duration_ms(window, option="--window")
     chosen = list(dict.fromkeys(groups)) if groups else None
     with connect() as cluster:
-        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, event_times=True)
+        monitor = Monitor(
+            cluster.groups,
+            cluster.topics,
+            cluster.now_ms,
+            window_ms=window_ms,
+            count_bytes=count_bytes(count_limit),
+            event_times=True,
+        )
         # The first look may fail for good: a wrong address is told at once.
         first = _look(cluster, monitor, chosen)
         looks = _looks(cluster, monitor, chosen, first)
