@@ -132,7 +132,7 @@ def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str, se
     assert found == {TopicPartition(topic, 0): Committed(3, "streamgroups:shared")}
 
 
-def test_O3_G13_a_transaction_marker_at_the_end_is_no_lag(outside: RealCluster, bootstrap: str) -> None:
+def test_O3_G13_a_transaction_marker_is_no_lag(outside: RealCluster, bootstrap: str) -> None:
     topic, group = outside.create_topic(1), outside.new_group()
     tp = TopicPartition(topic, 0)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex[:8]}"})
@@ -149,4 +149,76 @@ def test_O3_G13_a_transaction_marker_at_the_end_is_no_lag(outside: RealCluster, 
     (behind,) = survey(outside.groups, outside.topics, [group])
     first = behind.lags[0].first_unread
     assert isinstance(first, Unread)
-    assert (first.offset, behind.records) == (2, 2)
+    assert (first.offset, behind.records, behind.is_exact) == (2, 1, True)
+
+
+def _transaction(bootstrap: str, topic: str, values: list[bytes], end: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex[:8]}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, key=b"k", partition=0)
+    assert producer.flush(30) == 0
+    if end == "commit":
+        producer.commit_transaction(30)
+    elif end == "abort":
+        producer.abort_transaction(30)
+    return producer
+
+
+def test_O3_lag_counts_what_a_reader_of_committed_records_gets(outside: RealCluster, bootstrap: str) -> None:
+    topic, group = outside.create_topic(1), outside.new_group()
+    tp = TopicPartition(topic, 0)
+    outside.produce(tp, 3, timestamp_ms=1_000)
+    _transaction(bootstrap, topic, [b"a"] * 4, "abort")
+    _transaction(bootstrap, topic, [b"c"] * 2, "commit")
+    outside.produce(tp, 1, timestamp_ms=1_000)
+    open_ = _transaction(bootstrap, topic, [b"o"] * 5, "stay")
+    outside.produce(tp, 2, timestamp_ms=1_000)
+    outside.groups.alter_offsets(group, {tp: Committed(1)})
+    (found,) = survey(outside.groups, outside.topics, [group])
+    # 2 of the first 3, none of the aborted 4, both of the committed 2, and 1; then 5 that are open, and 2 behind them.
+    assert (found.records, found.open_records, found.is_exact) == (5, 7, True)
+    (bound,) = survey(outside.groups, outside.topics, [group], count_bytes=0, reads=0)
+    assert (bound.records, bound.open_records, bound.is_exact) == (18, None, False)
+    open_.commit_transaction(30)
+    (found,) = survey(outside.groups, outside.topics, [group])
+    assert (found.records, found.open_records, found.is_exact) == (12, 0, True)
+    # Kafka's own reader of committed records gets as many.
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    reader.assign([KafkaTopicPartition(topic, 0, 1)])
+    got = []
+    wait_until(
+        lambda: got.extend(m for m in reader.consume(100, 0.2) if m.error() is None) or len(got) >= 12, "12 records"
+    )
+    reader.close()
+    assert len(got) == 12
+
+
+def test_G13_gaps_of_compaction_in_the_middle_are_no_lag(
+    outside: RealCluster, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic, group = (
+        new_topic(1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"),
+        outside.new_group(),
+    )
+    tp = TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for i in range(6):
+        producer.produce(topic, str(i), key=b"k", partition=0)
+        assert producer.flush(30) == 0
+    outside.groups.alter_offsets(group, {tp: Committed(0)})
+
+    def lag() -> tuple[int | None, bool]:
+        # The active segment is never compacted: each of these closes the one before.
+        producer.produce(topic, b"x", key=b"other", partition=0)
+        assert producer.flush(30) == 0
+        (found,) = survey(outside.groups, outside.topics, [group])
+        return found.records, found.is_exact
+
+    def is_compacted() -> bool:
+        records, is_exact = lag()
+        end = outside.topics.bounds([tp])[tp].end_offset  # type: ignore[union-attr]
+        return is_exact and records is not None and records <= end - 5
+
+    wait_until(is_compacted, "five of six records of one key are gone", interval_s=0.2)

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from streamgroups.errors import GroupRefused, UnknownTopic
-from streamgroups.groups.lag import NothingUnread, Trouble, Unread
-from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.groups.lag import NothingUnread, Trouble, Unread, UnreadRecords
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, StampedOffset, TopicAdmin
 
 
@@ -149,11 +149,23 @@ class AdminContract:
         assert list(outside.groups.alter_offsets(group, {tp: Committed(2, "x" * 4_097)})) == [tp]
         assert outside.groups.committed_offsets([group])[group][tp].next_offset == 1
 
+    def test_O3_records_are_counted_within_a_range_and_what_the_limit_leaves_out_is_a_bound(
+        self, outside: Outside
+    ) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        for tp in (p0, p1):
+            outside.produce(tp, 3, timestamp_ms=1_000)
+        ranges = [OffsetRange(p0, 1, 3), OffsetRange(p1, 3, 3)]
+        assert outside.topics.count_unread(ranges, 1 << 20) == {p0: UnreadRecords(2), p1: UnreadRecords(0)}
+        assert outside.topics.count_unread(ranges[:1], 0).get(p0, UnreadRecords(2, is_exact=False)).records == 2
+
     def test_nothing_asked_nothing_answered(self, outside: Outside) -> None:
         assert outside.topics.bounds([]) == {}
         assert outside.topics.at_times({}) == {}
         assert outside.topics.newest([]) == {}
         assert outside.topics.first_records({}) == {}
+        assert outside.topics.count_unread([], 1) == {}
         assert outside.topics.describe_topics([]) == {}
         assert outside.groups.describe_groups([]) == {}
         assert outside.groups.committed_offsets([]) == {}

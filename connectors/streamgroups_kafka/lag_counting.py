@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
@@ -91,8 +91,6 @@ class _Budget:
     limit_bytes: int
     deadline_s: float
     used_bytes: int = 0
-    #: Rounds in which no partition got further.
-    idle_rounds: int = field(default=0)
 
     @property
     def is_used_up(self) -> bool:
@@ -122,7 +120,9 @@ async def count_unread(
         if not open_:
             break
         for isolation in (_COMMITTED_ONLY, _ALL):
-            await _round(session, leaders, [c for c in open_ if c.isolation == isolation], isolation, budget)
+            await _round(
+                session, leaders, [c for c in open_ if not c.is_done and c.isolation == isolation], isolation, budget
+            )
     return {tp: found for tp, c in counts.items() if (found := c.result()) is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, total
+from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, UnreadRecords, total
 from streamgroups.partitions import Bounds, TopicPartition
 
 TP = TopicPartition("flights", 0)
@@ -36,6 +36,20 @@ def test_lag_is_never_negative_and_never_more_than_what_is_there(lag: PartitionL
     behind_ms = lag.time_ms(now_ms)
     assert behind_ms is None or behind_ms >= 0
     assert (behind_ms == 0) >= (lag.records == 0)
+
+
+def test_O3_counted_records_count_and_a_bound_says_so() -> None:
+    counted = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(3, open=4))
+    assert (counted.records, counted.open_records, counted.is_exact) == (3, 4, True)
+    bound = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(7, is_exact=False))
+    assert (bound.records, bound.is_exact) == (7, False)
+    with_first = PartitionLag(TP, 2, Bounds(0, 10), Unread(8, 0), counted=UnreadRecords(7, is_exact=False))
+    assert (with_first.records, with_first.is_exact) == (2, False), "what lies before the first record is none"
+    assert not PartitionLag(TP, 2, Bounds(0, 10)).is_exact
+    at_end = PartitionLag(TP, 10, Bounds(0, 10))
+    assert (at_end.is_exact, at_end.open_records) == (True, 0)
+    unknown = PartitionLag(TP, None, Bounds(0, 10))
+    assert (unknown.records, unknown.open_records) == (None, None)
 
 
 @given(lags())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.lag import FirstUnread
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.lag import FirstUnread, NothingUnread, UnreadRecords
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.survey import survey
+from streamgroups.survey import Memory, survey
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -51,6 +51,69 @@ def test_more_than_may_be_read_is_not_read_at_all() -> None:
     assert (a.records, b.records) == (4, 3)
     assert (a.time_ms(1_500), b.time_ms(1_700)) == (None, None)
     assert admin.read == []
+
+
+def test_G13_O3_markers_in_the_middle_are_no_lag_however_many_partitions_there_are() -> None:
+    cluster = FakeCluster(FakeClock(1_000))
+    tps = [TopicPartition("flights", p) for p in range(1_500)]
+    cluster.create_topic("flights", len(tps))
+    for tp in tps:
+        cluster.produce(tp, 2)
+        cluster.leave_gap(tp, 3)
+    cluster.produce(P0, 1)
+    admin = Counting(cluster)
+    admin.alter_offsets("caught-up", dict.fromkeys(tps, Committed(2)))
+    admin.alter_offsets("behind", {P0: Committed(1)})
+    behind, caught_up = survey(admin, admin, ["caught-up", "behind"])
+    assert (behind.records, behind.is_exact) == (2, True)
+    assert (caught_up.records, caught_up.is_exact) == (1, True)
+    assert caught_up.lags[1].first_unread == NothingUnread()
+    assert admin.read == [{P0: 1}, {P0: 2}], "there is nothing to read of the other 1,499"
+
+
+def test_O3_what_is_not_committed_yet_is_no_lag_and_told_apart() -> None:
+    cluster = FakeCluster(FakeClock(1_000))
+    cluster.create_topic("flights", 1)
+    cluster.produce(P0, 2)
+    transaction = cluster.begin_transaction()
+    cluster.produce(P0, 3, transaction=transaction)
+    cluster.produce(P0, 1)
+    admin = Counting(cluster)
+    admin.alter_offsets("board", {P0: Committed(1)})
+    (board,) = survey(admin, admin, ["board"])
+    assert (board.records, board.open_records, board.is_exact) == (1, 4, True)
+    transaction.abort()
+    (board,) = survey(admin, admin, ["board"])
+    assert (board.records, board.open_records) == (2, 0), "nobody gets what was aborted"
+
+
+def test_O3_what_is_not_counted_is_an_upper_bound() -> None:
+    admin = cluster_with_lag()
+    admin.cluster.leave_gap(P0, 10)
+    a, _ = survey(admin, admin, ["a", "b"], count_bytes=0, reads=0)
+    assert (a.records, a.is_exact, a.open_records) == (14, False, None)
+    (lag, _) = a.lags
+    assert (lag.records, lag.is_exact, lag.open_records) == (14, False, None)
+    a, _ = survey(admin, admin, ["a", "b"])
+    assert (a.records, a.is_exact, a.open_records) == (4, True, 0)
+
+
+def test_what_was_counted_is_not_counted_again_before_something_is_written() -> None:
+    admin, memory = cluster_with_lag(), Memory()
+    asked: list[list[str]] = []
+    count = admin.count_unread
+
+    def counting(ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+        asked.append([str(r) for r in ranges])
+        return count(ranges, limit_bytes)
+
+    admin.count_unread = counting  # type: ignore[method-assign]
+    for _ in range(2):
+        survey(admin, admin, ["a"], memory=memory)
+    assert asked == [["flights-0[1,5)"]]
+    admin.cluster.produce(P0, 1)
+    survey(admin, admin, ["a"], memory=memory)
+    assert asked[1:] == [["flights-0[1,6)"]]
 
 
 def test_a_partition_that_nobody_committed_but_somebody_owns_is_shown() -> None:

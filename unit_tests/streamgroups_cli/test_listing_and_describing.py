@@ -155,6 +155,34 @@ def test_lag_in_time_can_be_left_out(board: CommandLine) -> None:
     assert result.err == ""
 
 
+def test_O3_a_lag_that_was_not_counted_says_so(board: CommandLine) -> None:
+    result = board("groups", "describe", "stopped", "--count-limit", "0", "--no-time-lag")
+    assert "lag <=14" in result.out
+    assert [line.split()[4:6] for line in result.out.splitlines()[2:4]] == [["<=7", "-"], ["<=7", "-"]]
+    assert "upper bound" in result.err
+    assert "--count-limit" in result.err
+    rows = csv.DictReader(io.StringIO(board("groups", "describe", "stopped", "--count-limit", "0", "-o", "csv").out))
+    assert [(r["lag"], r["lag_exact"], r["open"]) for r in rows] == [
+        ("7", "false", ""),
+        ("7", "false", ""),
+        ("", "", ""),
+    ]
+
+
+def test_O3_records_of_open_transactions_are_told_apart(board: CommandLine) -> None:
+    transaction = board.cluster.begin_transaction()
+    board.cluster.produce(P1, 5, transaction=transaction)
+    result = board("groups", "describe", "board")
+    assert "lag 10, time lag 10m, 5 in open transactions" in result.out
+    (group,) = json.loads(board("groups", "describe", "board", "-o", "json").out)["groups"]
+    assert [(p["lag"], p["open"], p["lag_exact"]) for p in group["partitions"]] == [
+        (0, 0, True),
+        (0, 5, True),
+        (10, 0, True),
+    ]
+    assert (group["lag"], group["open"], group["lag_exact"]) == (10, 5, True)
+
+
 def test_a_group_that_does_not_exist_is_an_error_beside_those_that_do(board: CommandLine) -> None:
     result = board("groups", "describe", "board", "bord", "-o", "csv")
     assert result.code == 1

@@ -67,7 +67,10 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert of_partitions(samples, "committed_offset") == {"0 flights": 4, "1 flights": 1, "0 gone": 1}
     assert of_partitions(samples, "end_offset") == {"0 flights": 10, "1 flights": 10}
     assert of_partitions(samples, "lost_records") == {"0 flights": 0, "1 flights": 2, "0 gone": 0}
+    assert of_partitions(samples, "lag_exact") == {"0 flights": 1, "1 flights": 1}
+    assert of_partitions(samples, "open_records") == {"0 flights": 0, "1 flights": 0}
     assert samples["streamgroups_group_lag_records", ""] == 13
+    assert samples["streamgroups_group_open_records", ""] == 0
     assert samples["streamgroups_group_lag_seconds", ""] == 60
     assert samples["streamgroups_group_members", ""] == 0
     assert samples["streamgroups_group_state", "Empty"] == 1

@@ -49,6 +49,16 @@ def test_a_line_for_each_group_and_look(board: CommandLine) -> None:
     ]
 
 
+def test_O3_a_lag_that_was_not_counted_says_so(board: CommandLine) -> None:
+    board.cluster.leave_gap(P0, 3)
+    for arguments, lag, exact in ((["--count-limit", "0"], 9, False), ([], 6, True)):
+        _, row = watch(board, *arguments, count=1).splitlines()
+        assert row.split()[4] == (str(lag) if exact else f"<={lag}")
+        (group,) = json.loads(watch(board, *arguments, "-o", "json", count=1))["groups"]
+        assert (group["lag"], group["lag_exact"]) == (lag, exact)
+        assert [(p["lag"], p["lag_exact"]) for p in group["partitions"]] == [(lag, exact), (0, True)]
+
+
 def test_programs_get_one_document_a_look(board: CommandLine) -> None:
     looks = [json.loads(line) for line in watch(board, "-o", "json").splitlines()]
     assert looks == list(yaml.safe_load_all(watch(board, "-o", "yaml")))

@@ -95,7 +95,7 @@ def test_O3_a_query_that_reads() -> None:
     told = Told()
     told.tell_of("flight-board", 4)
     samples = told.scrape()
-    expected = {"committed_offset": 10, "processed_offset": 15, "end_offset": 20, "lag_records": 5}
+    expected = {"committed_offset": 10, "processed_offset": 15, "end_offset": 20, "lag_records": 5, "lag_exact": 0}
     assert of_partition(samples, "0") == {f"partition_{name}": value for name, value in expected.items()}
     assert samples["group_lag_records", ("board", "flight-board")] == 10
     assert samples["query_input_rows_total", ("flight-board",)] == 30
@@ -127,6 +127,7 @@ def test_O3_a_query_that_has_read_everything() -> None:
     told = Told()
     told.tell_of("flight-board", 6)
     expected = {"committed_offset": 20, "processed_offset": 20, "end_offset": 20, "lag_records": 0, "lag_seconds": 0}
+    expected["lag_exact"] = 1
     assert of_partition(told.scrape(), "1") == {f"partition_{name}": value for name, value in expected.items()}
 
 
