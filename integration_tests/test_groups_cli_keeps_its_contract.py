@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -187,10 +187,13 @@ def test_O3_lag_counts_what_a_reader_of_committed_records_gets(outside: RealClus
     # Kafka's own reader of committed records gets as many.
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
     reader.assign([KafkaTopicPartition(topic, 0, 1)])
-    got = []
-    wait_until(
-        lambda: got.extend(m for m in reader.consume(100, 0.2) if m.error() is None) or len(got) >= 12, "12 records"
-    )
+    got: list[Message] = []
+
+    def all_read() -> bool:
+        got.extend(m for m in reader.consume(100, 0.2) if m.error() is None)
+        return len(got) >= 12
+
+    wait_until(all_read, "12 records")
     reader.close()
     assert len(got) == 12
 

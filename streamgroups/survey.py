@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: So much may be read to count records: enough for everything that is behind by no more than transaction markers, and for much more.
 COUNT_BYTES = 16 << 20
+#: Groups at different offsets of one partition are counted one after the other: so many offsets of each partition, no more.
+_MOST_ROUNDS = 20
 #: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
 READS_UNASKED = 1_000
 
@@ -172,14 +174,15 @@ def _counted(
 ) -> list[GroupSnapshot]:
     wanted = {r for snapshot in snapshots for lag in snapshot.lags if (r := _unread_range(lag)) is not None}
     found = {r: memory.counted[r] for r in wanted & memory.counted.keys()}
-    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()}) if count_bytes > 0 else []
+    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()})[:_MOST_ROUNDS] if count_bytes > 0 else []
     for ranges in rounds:
         counted = topics.count_unread(ranges.values(), count_bytes // len(rounds))
         found |= {ranges[tp]: unread for tp, unread in counted.items()}
     memory.counted = {r: unread for r, unread in found.items() if unread.is_exact}
 
     def completed(lag: PartitionLag) -> PartitionLag:
-        unread = found.get(r) if (r := _unread_range(lag)) is not None else None
+        r = _unread_range(lag)
+        unread = None if r is None else found.get(r)
         if unread is None:
             return lag
         nothing = NothingUnread() if unread.is_exact and not unread.records else None

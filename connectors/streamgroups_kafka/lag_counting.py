@@ -147,9 +147,9 @@ async def _round(
         asked = {c.range.topic_partition: c for c in by_leader[leader]}
         for t in answer.responses:
             for p in t.partitions:
-                c = asked.get(TopicPartition(t.topic, p.partition_index))
-                if c is not None:
-                    budget.used_bytes += _take(c, p, was_first=c is first)
+                found = asked.get(TopicPartition(t.topic, p.partition_index))
+                if found is not None:
+                    budget.used_bytes += _take(found, p, was_first=found is first)
 
 
 def _request(counts: Iterable[_Count], isolation: int, max_bytes: int) -> FetchRequest:
