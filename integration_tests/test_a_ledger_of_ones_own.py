@@ -25,17 +25,21 @@ class SqlitePositions:
 
     path: str
 
-    def read(self) -> Mapping[tuple[str, int], int]:
+    def read(self) -> Mapping[tuple[str, int], sg.LedgerPosition]:
         with closing(sqlite3.connect(self.path)) as db:
-            return {(t, p): n for t, p, n in db.execute("SELECT topic, partition, next_offset FROM positions")}
+            return positions_in(db)
 
-    def write(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+    def write(self, positions: Mapping[tuple[str, int], sg.LedgerPosition]) -> None:
         with closing(sqlite3.connect(self.path)) as db, db:
-            move(db, next_offsets)
+            move(db, positions)
 
 
-def move(db: sqlite3.Connection, next_offsets: Mapping[tuple[str, int], int]) -> None:
-    db.executemany("REPLACE INTO positions VALUES (?, ?, ?)", [(t, p, n) for (t, p), n in next_offsets.items()])
+def positions_in(db: sqlite3.Connection) -> dict[tuple[str, int], sg.LedgerPosition]:
+    return {(t, p): sg.LedgerPosition(*row) for t, p, *row in db.execute("SELECT * FROM positions")}
+
+
+def move(db: sqlite3.Connection, positions: Mapping[tuple[str, int], sg.LedgerPosition]) -> None:
+    db.executemany("REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", [(t, p, *row) for (t, p), row in positions.items()])
 
 
 class Board:
@@ -47,7 +51,9 @@ class Board:
         #: Breaks the batch off after its transaction has committed.
         self.dies_after_commit = False
         with closing(sqlite3.connect(self.path)) as db:
-            db.execute("CREATE TABLE positions (topic, partition, next_offset, PRIMARY KEY (topic, partition))")
+            db.execute(
+                "CREATE TABLE positions (topic, partition, next_offset, cluster_id, topic_id, PRIMARY KEY (topic, partition))"
+            )
             db.execute("CREATE TABLE board (value)")
 
     def run(self) -> None:
@@ -58,10 +64,9 @@ class Board:
             values = [(row.value.decode().rstrip("."),) for row in rows.collect()]
             with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
                 db.execute("BEGIN IMMEDIATE")
-                here = {(t, p): n for t, p, n in db.execute("SELECT * FROM positions")}
-                if not batch.is_written(here):
+                if not batch.is_written(positions_in(db)):
                     db.executemany("INSERT INTO board VALUES (?)", values)
-                    move(db, batch.next_offsets)
+                    move(db, batch.positions)
                 db.execute("COMMIT")
             if self.dies_after_commit:
                 raise RuntimeError("died after its commit")
@@ -125,7 +130,7 @@ def test_X4_a_new_checkpoint_goes_on_where_the_ledger_stands(board: Board) -> No
 
 def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -> None:
     board.run()
-    SqlitePositions(board.path).write({(board.topic, 0): 7})
+    SqlitePositions(board.path).write({(board.topic, 0): sg.LedgerPosition(7)})
     with closing(sqlite3.connect(board.path)) as db, db:
         db.execute("DELETE FROM board")
     board.run()

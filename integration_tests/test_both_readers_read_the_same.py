@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from integration_tests.harness import produce
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.errors import DataLoss, ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native, native_fetcher
@@ -224,7 +225,7 @@ def test_gone_is_an_error_or_passed_over(
         future.result(30)
     with pytest.raises(DataLoss, match=rf"{topic}-0\[5,80\) was to be read, but {topic}-0 now holds \[60, 100\)"):
         read([of(topic, 0, 5, 80)], to_read())
-    lenient = ReadSettings(to_read().client, "readers", fail_on_data_loss=False)
+    lenient = ReadSettings(to_read().client, "readers", on_data_loss=LossPolicies(OnDataLoss.EARLIEST))
     assert read([of(topic, 0, 5, 80)], lenient)["offset"].to_pylist() == list(range(60, 80))
     assert read([of(topic, 0, 5, 50)], lenient).num_rows == 0
 

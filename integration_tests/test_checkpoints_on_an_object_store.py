@@ -13,7 +13,7 @@ from streamgroups_spark.unstarted_checkpoint import clear_unstarted
 
 #: As Spark resolves it; Arrow knows no such scheme.
 CHECKPOINT = f"s3a://{BUCKET}/board"
-END = '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 5]}}, "resting": {}}'
+END = '{"version": 2, "n": 1, "ranges": {"flights": {"0": [0, 5]}}, "resting": {}}'
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ class _WordTransaction:
     def __init__(self, outside: _Words, transaction: LedgerTransaction[Sequence[Staged]]) -> None:
         self._outside, self._transaction = outside, transaction
         self.positions, self.advance = transaction.positions, transaction.advance
+        self.identities = transaction.identities
 
     def write(self, output: str) -> None:
         self._transaction.write(self._outside.staged(output))

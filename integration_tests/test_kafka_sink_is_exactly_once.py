@@ -20,7 +20,7 @@ import streamgroups as sg
 from integration_tests.harness import committed, committed_metadata, produce, read_committed, wait_until
 from integration_tests.transaction_process import config_of
 from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
-from streamgroups.groups.joining import WRITTEN
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups_kafka.partitioning import partitions_of_keys
 from streamgroups_kafka.transactions import Transactions
 from streamgroups_spark.kafka_sink import transactional_id_of
@@ -278,7 +278,9 @@ def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query,
     for group in groups:
         assert committed(query.bootstrap, group, query.topic) == dict.fromkeys(range(4), N // 4)
         marks = committed_metadata(query.bootstrap, group, query.topic)
-        assert all(WRITTEN in mark for mark in marks.values()), "its own transactions have moved it"
+        assert all(mark is not None and mark.written for mark in map(CommitMark.parse, marks.values())), (
+            "its own transactions have moved it"
+        )
 
 
 def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, new_topic: Callable[..., str]) -> None:

@@ -11,16 +11,19 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from integration_tests.harness import committed, produce, wait_until
+from integration_tests.harness import committed, committed_metadata, produce, wait_until
 from integration_tests.postgres import PostgresServer
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.staging import StagingSink
 
 N = 200
@@ -120,6 +123,26 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
     assert read_back() == list(range(N))
     board.run()
     assert read_back() == list(range(N + 10))
+
+
+def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
+    board: Board, read_back: ReadBack, admin: AdminClient, new_topic: Callable[..., str]
+) -> None:
+    """Kafka deletes the committed offsets with the topic, and the checkpoint is lost. The new topic is longer than the position."""
+    board.run()
+    admin.delete_topics([board.topic])[board.topic].result(30)
+    wait_until(lambda: board.topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    new_topic(2, name=board.topic)
+    produce(board.bootstrap, board.topic, 2 * N, partitions=2, first=1_000)
+    board.checkpoint = board.checkpoint.with_name("another")
+    with pytest.raises(StreamingQueryException, match=rf"{board.topic}-0 \(position {N // 2} of topic id .*recreated"):
+        board.run()
+    assert read_back() == list(range(N))
+    board.run(board.numbers(onDataLoss="earliest"))
+    assert read_back() == [*range(N), *range(1_000, 1_000 + 2 * N)]
+    metadata = committed_metadata(board.bootstrap, gaps_of(board.group), board.topic)
+    gaps = [gap for text in metadata.values() for gap in Gaps.parse(text).newest]
+    assert [(gap.from_offset, gap.to_offset, gap.cause) for gap in gaps] == [(N // 2, 0, Cause.RECREATED)] * 2
 
 
 def _has_reached(committed_now: Callable[[], dict[int, int]], total: int) -> bool:

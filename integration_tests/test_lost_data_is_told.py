@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from integration_tests.harness import produce, wait_until
+from integration_tests.harness import committed_metadata, produce, wait_until
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Gaps
 
 
 def run(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> list[int]:
@@ -39,8 +43,22 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
     }
 
 
-def test_deleted_records(
-    spark: SparkSession, admin: AdminClient, bootstrap: str, options: dict[str, str], tmp_path: Path
+def recreate(admin: AdminClient, bootstrap: str, topic: str, new_topic: Callable[..., str], count: int) -> None:
+    """Deletes the topic with its committed offsets, and recreates it with so many records."""
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    new_topic(1, name=topic)
+    produce(bootstrap, topic, count, partitions=1)
+
+
+def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
+    """The recorded gaps of the topic's only partition: from, to and why."""
+    metadata = committed_metadata(bootstrap, gaps_of(group), topic)
+    return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.parse(metadata.get(0, "")).newest]
+
+
+def test_S7_deleted_records(
+    spark: SparkSession, admin: AdminClient, bootstrap: str, group: str, options: dict[str, str], tmp_path: Path
 ) -> None:
     topic = options["subscribe"]
     assert run(spark, options, tmp_path) == list(range(10))
@@ -48,28 +66,75 @@ def test_deleted_records(
     deleted = confluent_kafka.TopicPartition(topic, 0, 15)
     for future in admin.delete_records([deleted]).values():
         future.result(30)
-    with pytest.raises(
-        StreamingQueryException, match=rf"{topic}-0\[10,20\) was to be read, but .* now holds \[15, 20\)"
-    ):
+    with pytest.raises(StreamingQueryException, match=rf"{topic}-0 \(position 10, the partition holds \[15, 20\)\)"):
         run(spark, options, tmp_path)
-    assert run(spark, {**options, "failOnDataLoss": "false"}, tmp_path) == list(range(15, 20))
+    assert recorded(bootstrap, group, topic) == []
+    assert run(spark, {**options, "onDataLoss": json.dumps({topic: {"0": "skip"}})}, tmp_path) == list(range(15, 20))
+    assert recorded(bootstrap, group, topic) == [(10, 15, "expired")]
 
 
-def test_topic_made_anew(
+def test_S11_a_recreated_topic_that_is_longer_than_the_position(
     spark: SparkSession,
     admin: AdminClient,
     bootstrap: str,
+    group: str,
     options: dict[str, str],
     tmp_path: Path,
     new_topic: Callable[..., str],
 ) -> None:
     topic = options["subscribe"]
     assert run(spark, options, tmp_path) == list(range(10))
-    admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
-    new_topic(1, name=topic)
-    produce(bootstrap, topic, 4, partitions=1)
-    # Kafka drops a topic's committed offsets with it; the checkpoint still knows better.
-    with pytest.raises(StreamingQueryException, match="deleted and made again"):
+    recreate(admin, bootstrap, topic, new_topic, 25)
+    with pytest.raises(
+        StreamingQueryException, match=r"position 10 of topic id .*: the topic was deleted and recreated"
+    ):
         run(spark, options, tmp_path)
-    assert run(spark, {**options, "failOnDataLoss": "false"}, tmp_path) == list(range(4))
+    assert run(spark, {**options, "failOnDataLoss": "false"}, tmp_path) == list(range(25))
+    assert recorded(bootstrap, group, topic) == [(10, 0, "recreated")]
+    recreate(admin, bootstrap, topic, new_topic, 30)
+    assert run(spark, {**options, "onDataLoss": "skip"}, tmp_path) == []
+    assert recorded(bootstrap, group, topic) == [(25, 30, "recreated")]
+
+
+def test_S11_a_topic_recreated_while_the_query_runs(
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap: str,
+    group: str,
+    options: dict[str, str],
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+) -> None:
+    topic = options["subscribe"]
+    offsets: list[int] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        offsets.extend(r.offset for r in batch.select("offset").collect())
+
+    running = {**options, "onDataLoss": "earliest", "kafka.metadata.max.age.ms": "500"}
+    reader = spark.readStream.format("streamgroups").options(**running).load()
+    query = reader.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path)).start()
+    try:
+        wait_until(lambda: offsets == list(range(10)), "the first topic is read")
+        recreate(admin, bootstrap, topic, new_topic, 25)
+        wait_until(lambda: query.exception() is not None or offsets[10:] == list(range(25)), "the second topic is read")
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert recorded(bootstrap, group, topic) == [(10, 0, "recreated")]
+
+
+def test_S11_another_cluster_at_the_same_address(
+    spark: SparkSession, bootstrap: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    """The checkpoint says another cluster, as if this one had taken its place."""
+    assert run(spark, options, tmp_path) == list(range(10))
+    for logged in (tmp_path / "offsets").glob("[0-9]*"):
+        logged.write_text(re.sub(r'(cluster\\*": ?\\*")[^"\\]+', r"\1another-cluster", logged.read_text()))
+    for checksum in (tmp_path / "offsets").glob(".*.crc"):
+        checksum.unlink()
+    produce(bootstrap, options["subscribe"], 5, partitions=1)
+    with pytest.raises(
+        StreamingQueryException, match="position 10 of cluster id another-cluster, the cluster id is now "
+    ):
+        run(spark, {**options, "onRestart": "checkpoint"}, tmp_path)

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness import wait_until
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
@@ -190,8 +190,8 @@ class Real:
         standing = member.standing_to_commit()
         assert standing.in_flight is not None
         assert standing.claim is not None
-        mark = EXCLUSIVE_MARK if self._is_exclusive(member) else SHARED_MARK
-        offsets = {r.topic_partition: Committed(r.end_offset, f"{mark}{WRITTEN}\0") for r in standing.in_flight.ranges}
+        mark = CommitMark(self._is_exclusive(member), written=True).encode()
+        offsets = {r.topic_partition: Committed(r.end_offset, f"{mark}\0") for r in standing.in_flight.ranges}
         with closing(Transactions(self._config, f"x-{uuid.uuid4().hex[:8]}")) as transactions:
             transaction = transactions.begin()
             transactions.commit_offsets(transaction, offsets, standing.claim)

@@ -57,6 +57,7 @@ class _TextTransactions:
     def __enter__(self) -> _TextTransactions:
         self._transaction: PostgresTransaction = self._context.__enter__()
         self.positions, self.advance = self._transaction.positions, self._transaction.advance
+        self.identities = self._transaction.identities
         return self
 
     def __exit__(self, *raised: Any) -> bool | None:
@@ -72,6 +73,7 @@ class _TextTransactions:
 class _TextsOfGroup:
     def __init__(self, texts: _TextTransactions, transaction: PostgresTransaction) -> None:
         self.write, self.positions, self.advance = texts.write, transaction.positions, transaction.advance
+        self.identities = transaction.identities
 
 
 class Table:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.event_time import with_event_time
     from streamgroups_spark.exactly_once import KafkaSink, exactly_once
     from streamgroups_spark.explaining import explain_time
-    from streamgroups_spark.foreach_ledger import ledger
+    from streamgroups_spark.foreach_ledger import LedgerPosition, ledger
     from streamgroups_spark.metrics_listener import MetricsListener
     from streamgroups_spark.registering import register
     from streamgroups_spark.supervising import supervise
@@ -39,6 +39,7 @@ _WHERE = {
     "DeltaSink": "streamgroups_delta.sink",
     "GroupCursors": "streamgroups_kafka.group_cursors",
     "KafkaSink": "streamgroups_spark.exactly_once",
+    "LedgerPosition": "streamgroups_spark.foreach_ledger",
     "Message": "streamgroups.groups.cursors.message",
     "MetricsListener": "streamgroups_spark.metrics_listener",
     "PostgresSink": "streamgroups_postgres.sink",
@@ -69,6 +70,7 @@ __all__ = [
     "DeltaSink",
     "GroupCursors",
     "KafkaSink",
+    "LedgerPosition",
     "Message",
     "MetricsListener",
     "PostgresSink",

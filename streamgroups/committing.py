@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import FencedBatch
 from streamgroups.groups.membership import Owned
-from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups, NothingRead, combine, judge
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.ledgers.ledger import (
+    AlreadyDone,
+    CommitGroups,
+    NothingRead,
+    Verdict,
+    combine,
+    foreign_positions,
+    judge,
+)
 from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
 from streamgroups.ledgers.taking_over import TakeOver, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -30,6 +40,7 @@ def commit_batch(
     output: _Output | None,
     *,
     quiet: QuietBatch | None = None,
+    identities: Mapping[str, Mapping[TopicPartition, TopicIdentity]] = MappingProxyType({}),
 ) -> CommitGroups | AlreadyDone | NothingRead:
     """Writes the output of a batch and moves the ledger, together or not at all.
 
@@ -41,6 +52,7 @@ def commit_batch(
             the query is there, if only with nothing: the first by name keeps the entry of no-data batches.
         output: what to write; ``None`` for nothing.
         quiet: the batch, if it reads nothing and has output; ``None`` if nothing tells it from its replay.
+        identities: for each group, the topics that the ranges are of.
 
     Returns:
         What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.CommitGroups` was anything written.
@@ -66,7 +78,7 @@ def commit_batch(
         groups = {group_id: transaction.of(group_id) for group_id in sorted(reads)}
         verdict = combine(
             {
-                group_id: judge(reads[group_id], group.positions([r.topic_partition for r in reads[group_id]]))
+                group_id: _judged(group, reads[group_id], identities.get(group_id, {}))
                 for group_id, group in groups.items()
             }
         )
@@ -76,8 +88,18 @@ def commit_batch(
             if output is not None:
                 transaction.write(output)
             for group_id, next_offsets in verdict.next_offsets.items():
-                groups[group_id].advance(next_offsets)
+                groups[group_id].advance(next_offsets, identities.get(group_id, {}))
     return verdict
+
+
+def _judged(
+    group: LedgerTransaction[_Output],
+    ranges: Collection[OffsetRange],
+    identities: Mapping[TopicPartition, TopicIdentity],
+) -> Verdict:
+    positions = group.positions([r.topic_partition for r in ranges])
+    known = [tp for tp in positions if identities.get(tp, UNKNOWN) != UNKNOWN]
+    return judge(ranges, positions, foreign_positions(group.identities(known) if known else {}, identities))
 
 
 def _judge_quiet(
@@ -119,10 +141,12 @@ def take_over_partitions(
     {TopicPartition(topic='flights', partition=0): 5}
     """
     with ledger.transaction() as transaction:
-        decided = take_over(owned, transaction.positions(owned.keys()), policy)
+        positions = transaction.positions(owned.keys())
+        decided = take_over(owned, positions, policy, transaction.identities(positions.keys()))
         moved = {tp: to for tp, (_, to) in decided.move.items()}
         if decided.open_at or moved:
-            transaction.advance({**decided.open_at, **moved})
+            new = {**decided.open_at, **moved}
+            transaction.advance(new, {tp: owned[tp].identity for tp in new})
     for difference in decided.differences:
         wins = "the group" if difference.topic_partition in decided.move else "the ledger"
         logger.warning("Group '%s' and its ledger differ, %s is right: %s", group_id, wins, difference)

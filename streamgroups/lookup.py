@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from streamgroups.batches.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
 from streamgroups.batches.starting import nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
@@ -20,7 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 def offsets_of(
-    log: Log, positions: Positions, partitions: Collection[TopicPartition], *, fail_on_data_loss: bool = True
+    log: Log,
+    positions: Positions,
+    partitions: Collection[TopicPartition],
+    *,
+    on_data_loss: LossPolicies = FAIL_ON_LOSS,
 ) -> dict[TopicPartition, int]:
     """The offset of each partition at which reading starts.
 
@@ -28,14 +33,14 @@ def offsets_of(
         log: who is asked.
         positions: what the user named.
         partitions: all that is read.
-        fail_on_data_loss: whether an offset that a partition has not got is refused. If not, the nearest one that it has is
+        on_data_loss: whether an offset that a partition has not got is rejected. If not, the nearest one that it has is
             taken, with a warning.
 
     Raises:
         InvalidOption: see :func:`streamgroups.batches.starting.resolve`.
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
-    return _offsets(log, positions, _bounds(log, partitions), fail_on_data_loss)
+    return _offsets(log, positions, _bounds(log, partitions), on_data_loss)
 
 
 def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
@@ -65,7 +70,7 @@ def ranges_of(
     ending: Positions,
     partitions: Collection[TopicPartition],
     *,
-    fail_on_data_loss: bool = True,
+    on_data_loss: LossPolicies = FAIL_ON_LOSS,
 ) -> list[OffsetRange]:
     """What a batch read reads of each partition, empty ranges included.
 
@@ -74,14 +79,14 @@ def ranges_of(
         starting: where to begin.
         ending: where to end.
         partitions: all that is read.
-        fail_on_data_loss: see :func:`offsets_of`.
+        on_data_loss: see :func:`offsets_of`.
 
     Raises:
         InvalidOption: see :func:`streamgroups.batches.starting.resolve`; and if a range would end before it begins.
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
     bounds = _bounds(log, partitions)
-    starts, ends = (_offsets(log, positions, bounds, fail_on_data_loss) for positions in (starting, ending))
+    starts, ends = (_offsets(log, positions, bounds, on_data_loss) for positions in (starting, ending))
     for tp in sorted(starts):
         if starts[tp] > ends[tp]:
             raise InvalidOption(
@@ -97,12 +102,14 @@ def _bounds(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicParti
 
 
 def _offsets(
-    log: Log, positions: Positions, bounds: Mapping[TopicPartition, Bounds], fail_on_data_loss: bool
+    log: Log, positions: Positions, bounds: Mapping[TopicPartition, Bounds], on_data_loss: LossPolicies
 ) -> dict[TopicPartition, int]:
-    if not fail_on_data_loss:
-        moved = nearest_offsets(positions, bounds)
+    lenient = {tp: it for tp, it in bounds.items() if on_data_loss.of(tp) is not OnDataLoss.FAIL}
+    if lenient:
+        moved = nearest_offsets(positions, lenient)
         for tp, (named, nearest) in moved.items():
-            logger.warning("%s has no offset %d: %d is taken (failOnDataLoss=false)", tp, named, nearest.next_offset)
+            policy = on_data_loss.of(tp).value
+            logger.warning("%s has no offset %d: %d is taken (onDataLoss=%s)", tp, named, nearest.next_offset, policy)
         inside = {tp: nearest for tp, (_, nearest) in moved.items()}
         positions = replace(positions, by_partition={**positions.by_partition, **inside})
     times = times_asked(positions, bounds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from streamgroups.errors import StreamGroupsError
@@ -18,6 +19,7 @@ from streamgroups.groups.joining import LiveGroup
 from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.groups.overview import GroupDescription, GroupListing
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
 
 #: What a sink writes for one batch: a staging table, files, rows.
@@ -70,6 +72,10 @@ class Log(Protocol):
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
+        ...
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """The ids of the cluster and of each topic. Topics that do not exist are left out; ids that the brokers do not give are ``None``."""
         ...
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -276,8 +282,24 @@ class Member(Protocol):
         """Batch ``number`` is done: commit what it read, fenced, as soon as the group allows."""
         ...
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
-        """Sets and commits positions of owned partitions that were not reached by reading."""
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        *,
+        note: str,
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        """Sets and commits positions of owned partitions that were not reached by reading.
+
+        Args:
+            next_offsets: the positions.
+            note: why, for the log.
+            identities: the topic that each is of. A position that is not named is of the topic that is there now.
+        """
+        ...
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """Sets the topics that the positions of owned partitions are of. Later commits carry them."""
         ...
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
@@ -311,8 +333,25 @@ class LedgerTransaction(Protocol[_Output]):
         """Adds the output of a batch. Nobody sees it before the transaction commits."""
         ...
 
-    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets positions, those of unknown partitions included. Nobody sees them before the transaction commits."""
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        """The topics that the ledger's positions are of; partitions without a known id are left out.
+
+        Args:
+            partitions: some of those that :meth:`positions` was asked for last.
+        """
+        ...
+
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        """Sets positions, those of unknown partitions included. Nobody sees them before the transaction commits.
+
+        Args:
+            next_offsets: the positions.
+            identities: the topics that they are of, as far as that is known.
+        """
         ...
 
     def of(self, group_id: str) -> LedgerTransaction[_Output]:

@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from streamgroups.errors import LedgerConflict
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
 
@@ -42,6 +43,27 @@ class LedgerContract:
             transaction.advance({P1: 3})
             assert (outside.visible, outside.ledger.positions([P0, P1])) == ([], {})
         assert (outside.visible, outside.ledger.positions([P0, P1])) == (["one", "two"], {P0: 10, P1: 3})
+
+    def test_S11_a_position_is_of_a_topic(self, outside: Outside) -> None:
+        first, second = TopicIdentity("cluster-1", "topic-1"), TopicIdentity("cluster-1", "topic-2")
+
+        def stored() -> dict[TopicPartition, TopicIdentity]:
+            with outside.ledger.transaction() as transaction:
+                transaction.positions([P0, P1])
+                return transaction.identities([P0, P1])
+
+        assert stored() == {}
+        for identity, other in ((first, second), (second, first)):
+            with outside.ledger.transaction() as transaction:
+                transaction.positions([P0])
+                transaction.advance({P0: 10, P1: 3}, {P0: identity})
+            found = stored()
+            assert found.keys() == {P0}, "of P1 nothing is known"
+            assert (found[P0].differs_from(identity), found[P0].differs_from(other)) == (False, True)
+        with outside.ledger.transaction() as transaction:
+            transaction.positions([P0])
+            transaction.advance({P0: 7})
+        assert stored() == {}, "a position without ids"
 
     def test_a_block_that_raises_leaves_nothing(self, outside: Outside) -> None:
         def break_off(raised: Callable[[], Exception]) -> None:

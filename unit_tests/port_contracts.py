@@ -15,10 +15,12 @@ from typing import Protocol
 import pytest
 
 from streamgroups.errors import DataLoss, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Board, Committed, Groups, Log, Member, Records
+
+#: How the metadata of commits begins (``streamgroups.groups.commit_mark``).
+SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
 
 TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
 

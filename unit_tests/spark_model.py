@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.batches.admission import UNLIMITED, Limits
+from streamgroups.batches.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.event_time.seen import Seen
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeLedger, FakeMember
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
+from streamgroups_kafka.gap_records import GapRecords
 from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_kafka.member_state import Standing
 from streamgroups_kafka.orders import OrderBook
@@ -45,7 +49,7 @@ class Settings:
     mode: MembershipMode = MembershipMode.SHARED
     on_restart: OnRestart = OnRestart.GROUP
     limits: Limits = UNLIMITED
-    fail_on_data_loss: bool = True
+    on_data_loss: LossPolicies = FAIL_ON_LOSS
 
 
 @dataclass
@@ -81,6 +85,11 @@ class World:
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
         found = self.cluster.committed("airline", partitions)
         return {p.partition: c.next_offset for p, c in sorted(found.items())}
+
+    def gaps(self) -> dict[int, Gaps]:
+        """The recorded gaps by partition."""
+        found = self.cluster.all_committed(gaps_of("airline"))
+        return {p.partition: Gaps.parse(c.metadata) for p, c in sorted(found.items())}
 
     def order(self, *next_offsets: int) -> str:
         """Moves the group while it is read; returns the order's id."""
@@ -171,6 +180,7 @@ class Run:
             left=LeftRanges(world.board, "airline"),
             times=self.time,
             run_id=run_id,
+            gaps=GapRecords(lambda: world.board, "airline", world.clock),
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[Seen]:

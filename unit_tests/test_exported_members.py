@@ -19,6 +19,7 @@ OFFERED = {
     "ledger",
     "DeltaSink",
     "KafkaSink",
+    "LedgerPosition",
     "GroupCursors",
     "Message",
     "MetricsListener",

@@ -2,7 +2,8 @@
 
 Made by ``sink``; called by ``streamgroups.committing``. Implements :class:`streamgroups.ports.Ledger`. Source: Delta's protocol, "Transaction
 Identifiers": a commit may hold actions ``txn`` with an application's id and version, which checkpoints of the log keep and every reader sees.
-Here the id names the group and a source partition, and the version is the next offset.
+Here the id names the group and a source partition, and the version is the next offset. A second one per partition, ``.../identity``, says of which
+topic and cluster that is: its version holds fingerprints of both ids (:func:`streamgroups.identity.fingerprint_bits`), for a log keeps no text.
 
 Compare and swap: a commit is version n + 1 of the table or nothing, n being the version in which the positions were read. If others were faster
 the positions are read again: if they are as they were the same files are committed on top, otherwise this transaction is over.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamgroups.errors import LedgerConflict, SinkRefused, SinkUnreachable, StageLost
+from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
 from streamgroups_delta.failures import readable, translated
 from streamgroups_delta.merging import merge
@@ -37,6 +40,15 @@ def application_id(group_id: str, partition: TopicPartition) -> str:
     ('streamgroups/billing/flights/3', 'streamgroups/a%2Fb/c/0')
     """
     return f"streamgroups/{quote(group_id, safe='')}/{quote(partition.topic, safe='')}/{partition.partition}"
+
+
+def identity_application_id(group_id: str, partition: TopicPartition) -> str:
+    """The name under which the log keeps of which topic a position is.
+
+    >>> identity_application_id("billing", TopicPartition("flights", 3))
+    'streamgroups/billing/flights/3/identity'
+    """
+    return f"{application_id(group_id, partition)}/identity"
 
 
 class DeltaLedger:
@@ -73,6 +85,13 @@ class DeltaLedger:
                 remedy="Try again; if it lasts, let the batches of its writers be larger and fewer.",
             ) from None
 
+    def _identities(
+        self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicIdentity]:
+        with self._target.telling("reading"):
+            found = {tp: table.transaction_version(identity_application_id(group_id, tp)) for tp in partitions}
+        return {tp: _identity(version) for tp, version in found.items() if version}
+
     def _positions(
         self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
@@ -91,6 +110,8 @@ class _Transaction:
         self._expected: dict[tuple[str, TopicPartition], int | None] = {}
         self._staged: list[Staged] = []
         self._next_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._known: dict[tuple[str, TopicPartition], TopicIdentity] = {}
+        self._identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return self._positions_of(self._group_id, partitions)
@@ -98,8 +119,15 @@ class _Transaction:
     def write(self, output: Sequence[Staged]) -> None:
         self._staged += output
 
-    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        self._advance(self._group_id, next_offsets)
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        return self._identities_of(self._group_id, partitions)
+
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        self._advance(self._group_id, next_offsets, identities)
 
     def of(self, group_id: str) -> _GroupInTransaction:
         return _GroupInTransaction(self, group_id)
@@ -109,9 +137,27 @@ class _Transaction:
         self._expected |= {(group_id, tp): found.get(tp) for tp in partitions}
         return found
 
-    def _advance(self, group_id: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def _identities_of(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicIdentity]:
+        found = self._ledger._identities(self._snapshot, group_id, partitions)
+        self._known |= {(group_id, tp): found.get(tp, UNKNOWN) for tp in partitions}
+        return found
+
+    def _advance(
+        self,
+        group_id: str,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity],
+    ) -> None:
         self._positions_of(group_id, [tp for tp in next_offsets if (group_id, tp) not in self._expected])
         self._next_offsets |= {(group_id, tp): n for tp, n in next_offsets.items()}
+        new = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
+        # Of a position that is set without ids none must stay.
+        self._identities_of(
+            group_id, [tp for tp, it in new.items() if it == UNKNOWN and (group_id, tp) not in self._known]
+        )
+        self._identities |= {(group_id, tp): it for tp, it in new.items()}
 
     def commit(self) -> None:
         """Commits on top of the version that was read; called again on top of a newer one if others were faster.
@@ -219,7 +265,14 @@ class _Transaction:
 
     def _identifiers(self) -> list[Transaction]:
         now_ms = time.time_ns() // 1_000_000
-        return [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self._next_offsets.items()]
+        positions = [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self._next_offsets.items()]
+        # The log keeps what does not change.
+        changed = {
+            key: _version(it)
+            for key, it in self._identities.items()
+            if key not in self._known or _version(it) != _version(self._known[key])
+        }
+        return positions + [Transaction(identity_application_id(g, tp), n, now_ms) for (g, tp), n in changed.items()]
 
     def _judge(self, error: Exception, version: int) -> None:
         """What a failed commit means. If there is a newer version it was overtaken, or it is that version: positions tell."""
@@ -250,11 +303,27 @@ class _GroupInTransaction:
     def write(self, output: Sequence[Staged]) -> None:
         self._transaction.write(output)
 
-    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        self._transaction._advance(self._group_id, next_offsets)
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        return self._transaction._identities_of(self._group_id, partitions)
+
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        self._transaction._advance(self._group_id, next_offsets, identities)
 
     def of(self, group_id: str) -> _GroupInTransaction:
         return self._transaction.of(group_id)
+
+
+def _version(identity: TopicIdentity) -> int:
+    """An identity as a whole number."""
+    return fingerprint_bits(identity.cluster_id) << 31 | fingerprint_bits(identity.topic_id)
+
+
+def _identity(version: int) -> TopicIdentity:
+    return TopicIdentity(*map(from_fingerprint_bits, divmod(version, 2**31)))
 
 
 def _stored(stage: Stage, target: Target) -> pa.Schema:

@@ -25,6 +25,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Clock, Member, Recorder
 from streamgroups.positions import Position
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.cursor_positions import checked
 from streamgroups_kafka.cursor_reader import RecordReader
 from streamgroups_kafka.cursor_session import InstanceSession, Outside
 from streamgroups_kafka.group_census import GroupCensus
@@ -257,6 +258,7 @@ class Instances:
             topics=lambda: [wish.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
+            take_over=lambda owned: checked(self._cluster, wish.group, owned),
         )
         return lambda record: KafkaMember(settings, first_positions, record)
 

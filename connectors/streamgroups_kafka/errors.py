@@ -75,7 +75,7 @@ _MIXED_GROUP = _Meaning(
 _GONE = _Meaning(
     DataLoss,
     "the offsets to read are not in the topic any more",
-    "They were deleted by retention, or the topic was made anew; the failOnDataLoss policy says what to do about it.",
+    "They were deleted by retention, or the topic was recreated; the option onDataLoss says what to do about it.",
 )
 _OLD_BROKER = _Meaning(
     GroupRefused,

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
+from streamgroups.batches.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.client_config import ClientConfig
 
@@ -34,14 +35,16 @@ class ReadSettings:
     Args:
         client: how to reach the cluster.
         group_id: the group in whose name the broker's quotas and logs see the reader; it does not join it.
-        fail_on_data_loss: whether offsets that are gone are an error, or are passed over with a warning each.
+        on_data_loss: whether offsets that are gone are an error, or are left out with a warning.
         timeout_ms: how long a range may give nothing before that is an error.
+        records_gaps: whether offsets that are left out are recorded as gaps of the group.
     """
 
     client: ClientConfig
     group_id: str
-    fail_on_data_loss: bool = True
+    on_data_loss: LossPolicies = FAIL_ON_LOSS
     timeout_ms: int = 120_000
+    records_gaps: bool = False
 
 
 class Fetcher(Protocol):

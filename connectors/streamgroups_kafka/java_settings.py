@@ -108,7 +108,7 @@ _OAUTH = "Leave it out, or set 'kafka.sasl.oauthbearer.token.endpoint.url' with 
 _JAVA_CLASS = "Leave it out: no Java class can run here. Use PLAIN, SCRAM, OAUTHBEARER or mTLS."
 #: Refused by name: why, and what to do.
 _REFUSED = {
-    "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'failOnDataLoss' for lost data."),
+    "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'onDataLoss' for lost data."),
     **dict.fromkeys(("key.deserializer", "value.deserializer"), ("has no meaning for bytes", _BYTES)),
     **dict.fromkeys(("key.serializer", "value.serializer"), ("has no meaning for bytes", _BYTES)),
     **dict.fromkeys(

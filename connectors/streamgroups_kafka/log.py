@@ -12,12 +12,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import Consumer, ConsumerGroupState, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError, UnknownTopic
-from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
+from streamgroups.groups.commit_mark import is_exclusive
+from streamgroups.groups.joining import LiveGroup, LiveMember
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client_config import ClientConfig
@@ -35,6 +44,8 @@ _OUTAGE_S = 60.0
 #: How many looks in a row may miss a partition before it counts as one that does not exist: brokers hear of new ones one after the other.
 _LOOKS_WITHOUT_PARTITION = 3
 
+#: What stands for the id of a topic where the broker has none (before 2.8): the UUID of zeros.
+_NO_ID = "A" * 22
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -100,6 +111,28 @@ class KafkaCluster:
         """The cluster's own name for itself."""
         metadata = self._try("The cluster's id", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         return metadata.cluster_id or ""
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """See :meth:`streamgroups.ports.Log.identities`. Both requests are under way at the same time."""
+        names = sorted(set(topics))
+        return self._try(f"The ids of {', '.join(names[:5])}", lambda: self._identities(names)) if names else {}
+
+    def _identities(self, names: list[str]) -> dict[str, TopicIdentity]:
+        described = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+        cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+        found = {}
+        for name, future in described.items():
+            try:
+                topic_id = str(future.result().topic_id)
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if e.args[0].code() != KafkaError._UNSUPPORTED_FEATURE:
+                    raise
+                topic_id = _NO_ID
+            found[name] = None if topic_id == _NO_ID else topic_id
+        cluster_id = cluster.result().cluster_id or None
+        return {name: TopicIdentity(cluster_id, topic_id) for name, topic_id in found.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.beginning_offsets`."""
@@ -214,9 +247,7 @@ class KafkaCluster:
             group_id,
             tuple(members),
             assignor=description.partition_assignor or "",
-            held_exclusively=any(
-                c.metadata.startswith(EXCLUSIVE_MARK) for c in self.committed(group_id, held).values()
-            ),
+            held_exclusively=any(is_exclusive(c.metadata) for c in self.committed(group_id, held).values()),
             settled=description.state == ConsumerGroupState.STABLE,
         )
 

@@ -20,10 +20,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 from streamgroups.errors import GroupRefused, StreamGroupsError
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Owned
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.member_settings import MemberSettings
@@ -108,11 +110,21 @@ class KafkaMember:
         """See :meth:`streamgroups.ports.Member.finish`."""
         self._state.finish(number)
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        *,
+        note: str,
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         """See :meth:`streamgroups.ports.Member.move`."""
         if note:
             logger.warning("%s: %s", self._settings.name, note)
-        self._state.move(next_offsets)
+        self._state.move(next_offsets, identities)
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """See :meth:`streamgroups.ports.Member.identify`."""
+        self._state.identify(identities)
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""

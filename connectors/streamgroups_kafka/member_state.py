@@ -19,12 +19,15 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups import batch_lease
 from streamgroups.groups.batch_lease import BatchLease, LeaseEffect, LeaseEvent
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.group_claim import GroupClaim
@@ -188,11 +191,21 @@ class MemberState:
             self._rewound = back | self._rewound
             self._membership = self._membership.move(next_offsets)
 
-    def move(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         """Positions of owned partitions change without reading, and are due to be committed."""
         with self._changed:
-            self._membership = self._membership.move(next_offsets)
+            moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
+            self._membership = self._membership.move(next_offsets).identify(moved)
             self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """The topics that the positions of owned partitions are of become known."""
+        with self._changed:
+            self._membership = self._membership.identify(identities)
 
     @property
     def is_closing(self) -> bool:
@@ -345,10 +358,12 @@ class MemberState:
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
             return dict(self._to_commit)
 
-    def is_of_a_sink(self, topic_partition: TopicPartition, next_offset: int) -> bool:
-        """Whether a sink has committed this before: a commit that repeats it must not lose its mark."""
+    def mark_of(self, topic_partition: TopicPartition, next_offset: int) -> CommitMark:
+        """What a commit carries. One that repeats what a sink has committed must not lose the sink's mark."""
         with self._changed:
-            return self._sinks.get(topic_partition) == next_offset
+            owned = self._membership.owned.get(topic_partition)
+            is_of_a_sink = self._sinks.get(topic_partition) == next_offset
+            return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity if owned else UNKNOWN)
 
     def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """The group has accepted a commit: so we are still a member."""

@@ -23,9 +23,9 @@ from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.groups.batch_lease import HANDOVER_PART
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.batch_watch import BatchWatch
@@ -88,7 +88,6 @@ class ConsumerOwner:
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
         self._batches = BatchWatch(settings, state)
-        self._mark = EXCLUSIVE_MARK if settings.exclusive else SHARED_MARK
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
             # Of a member that is leaving nobody wants to know where it would have begun.
@@ -221,8 +220,8 @@ class ConsumerOwner:
         metadata = {tp: metadata_of(p) for tp, p in found.items()}
         known = {tp: Owned.committed(p.offset, metadata[tp]) for tp, p in found.items()}
         # The mark of a member of the other kind that has left would refuse those who may join now.
-        ours = (Origin.COMMITTED, Origin.WRITTEN)
-        stale = [tp for tp, o in known.items() if o.origin in ours and not metadata[tp].startswith(self._mark)]
+        marks = {tp: CommitMark.parse(metadata[tp]) for tp in known}
+        stale = [tp for tp, mark in marks.items() if mark is not None and mark.exclusive != self._settings.exclusive]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
         missing = [tp for tp in tps if tp not in known]
         return {**known, **(self._first_positions(missing) if missing else {})}
@@ -304,7 +303,7 @@ class ConsumerOwner:
         if not due:
             return True
         try:
-            offsets = [_theirs(tp, n, self._mark_of(tp, n)) for tp, n in due.items()]
+            offsets = [_theirs(tp, n, self._state.mark_of(tp, n).encode()) for tp, n in due.items()]
             results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:
@@ -315,9 +314,6 @@ class ConsumerOwner:
             return self._on_commit_refused(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
         self._state.committed(due)
         return True
-
-    def _mark_of(self, tp: TopicPartition, next_offset: int) -> str:
-        return self._mark + WRITTEN if self._state.is_of_a_sink(tp, next_offset) else self._mark
 
     def _commit_last(self, consumer: Consumer) -> None:
         """Before leaving: a commit refused because of a rebalance is tried again, for a moment."""

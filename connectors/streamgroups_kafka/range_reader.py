@@ -20,17 +20,24 @@ from functools import cache
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from streamgroups.batches.data_loss import OnDataLoss
 from streamgroups.errors import DataLoss, InvalidOption, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
+from streamgroups_kafka.board import KafkaBoard
 from streamgroups_kafka.client_logs import client_log
 from streamgroups_kafka.errors import to_streamgroups_error
 from streamgroups_kafka.fetching import Fetcher, NewFetcher, ReadSettings
+from streamgroups_kafka.gap_records import GapRecords
 from streamgroups_kafka.native import READER_VARIABLE
 from streamgroups_kafka.native_fetcher import NativeFetcher
 from streamgroups_kafka.plain_fetcher import PlainFetcher
 
 logger = logging.getLogger(__name__)
+
+#: How long a task waits for the metadata group of its group's gaps.
+_GAPS_S = 10.0
 
 
 def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -45,7 +52,7 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
         Arrow record batches of that schema. Records of one partition come in order.
 
     Raises:
-        DataLoss: if offsets of a range are gone and ``fail_on_data_loss`` is set.
+        DataLoss: if offsets of a range are gone and the policy of the partition is to fail.
         ReadTimedOut: if a range gives neither a record nor its end for ``timeout_ms``.
         InvalidOption: if the native reader is demanded but does not work here.
         StreamGroupsError: for what else the broker refuses.
@@ -168,10 +175,22 @@ class _Reading:
             # It is there after all: the broker that said so was not, or is no longer, the leader.
             fetcher.go_on_at(topic_partition, wanted.next_offset)
             return
-        gone = f"{wanted} was to be read, but {topic_partition} now holds [{oldest}, {end})."
-        if self._settings.fail_on_data_loss:
-            raise DataLoss(gone, remedy="Set failOnDataLoss=false to go on with what is left, or move the group.")
-        logger.warning("%s What is missing is passed over (failOnDataLoss=false).", gone)
+        group_id = self._settings.group_id
+        gone = f"Group '{group_id}': {wanted} was to be read, but {topic_partition} now holds [{oldest}, {end})."
+        policy = self._settings.on_data_loss.of(topic_partition)
+        if policy is OnDataLoss.FAIL:
+            raise DataLoss(
+                gone,
+                remedy="Set onDataLoss=skip or onDataLoss=earliest to continue with what is there, "
+                "or move the group with streamgroups groups reset.",
+            )
+        logger.warning("%s What is missing is left out (onDataLoss=%s).", gone, policy.value)
+        is_expired = wanted.next_offset < oldest
+        continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
+        if self._settings.records_gaps:
+            gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, _now_ms())
+            records = GapRecords(lambda: KafkaBoard(self._settings.client, patience_s=_GAPS_S), group_id, _now_ms)
+            records.record([PartitionGap(topic_partition, gap)], alone=False)
         if wanted.next_offset < oldest < wanted.end_offset:
             fetcher.go_on_at(topic_partition, oldest)
         else:
@@ -189,3 +208,7 @@ class _Reading:
                 f"No record and no end within {self._settings.timeout_ms / 1000:.0f} s from {waiting}. {self._trouble}".strip(),
                 remedy="Check that the brokers leading these partitions are up; kafkaConsumer.pollTimeoutMs sets the limit.",
             )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

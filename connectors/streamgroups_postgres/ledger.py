@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from streamgroups.errors import NotAuthorized, SinkRefused, SinkUnreachable
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups_postgres.connecting import (
     IDLE_TIMEOUT_MS,
@@ -37,6 +39,8 @@ _COLUMNS = {
     "topic": "text",
     "partition": "int4",
     "next_offset": "int8",
+    "cluster_id": "text",
+    "topic_id": "text",
     "updated_at": "timestamptz",
 }
 
@@ -87,7 +91,8 @@ class PostgresLedger:
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
         with self._connection() as connection, telling(self._doing), connection.transaction():
-            return _read(connection, self._table, self._group_id, partitions, lock=False)
+            rows = _read(connection, self._table, self._group_id, partitions, lock=False)
+        return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
@@ -139,13 +144,20 @@ class PostgresTransaction:
 
     def __init__(self, connection: psycopg.Connection, table: TableName, group_id: str) -> None:
         self._connection, self._table, self._group_id = connection, table, group_id
+        self._identities: dict[TopicPartition, TopicIdentity] = {}
         self._doing = f"The ledger {table} of group '{group_id}'"
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.LedgerTransaction.positions`."""
         with self._telling(partitions):
             self._lock(partitions)
-            return _read(self._connection, self._table, self._group_id, partitions, lock=True)
+            rows = _read(self._connection, self._table, self._group_id, partitions, lock=True)
+        self._identities |= {tp: identity for tp, (_, identity) in rows.items()}
+        return {tp: next_offset for tp, (next_offset, _) in rows.items()}
+
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        """See :meth:`streamgroups.ports.LedgerTransaction.identities`. They were read with the positions."""
+        return {tp: self._identities[tp] for tp in partitions if self._identities.get(tp, UNKNOWN) != UNKNOWN}
 
     def of(self, group_id: str) -> PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
@@ -155,7 +167,11 @@ class PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
         merge(self._connection, output)
 
-    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.advance`."""
         partitions = sorted(next_offsets)
         with self._telling(partitions):
@@ -167,6 +183,8 @@ class PostgresTransaction:
                     "topics": [tp.topic for tp in partitions],
                     "partitions": [tp.partition for tp in partitions],
                     "offsets": [next_offsets[tp] for tp in partitions],
+                    "clusters": [identities.get(tp, UNKNOWN).cluster_id for tp in partitions],
+                    "ids": [identities.get(tp, UNKNOWN).topic_id for tp in partitions],
                 },
             )
 
@@ -187,7 +205,7 @@ def _read(
     partitions: Collection[TopicPartition],
     *,
     lock: bool,
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, tuple[int, TopicIdentity]]:
     text = _READ_LOCKED if lock else _READ
     wanted = sorted(partitions)
     values = {
@@ -196,7 +214,10 @@ def _read(
         "partitions": [tp.partition for tp in wanted],
     }
     rows = connection.execute(sql.SQL(text).format(table.identifier), values).fetchall()
-    return {TopicPartition(topic, partition): next_offset for topic, partition, next_offset in rows}
+    return {
+        TopicPartition(topic, partition): (next_offset, TopicIdentity(cluster_id, topic_id))
+        for topic, partition, next_offset, cluster_id, topic_id in rows
+    }
 
 
 def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
@@ -239,17 +260,17 @@ def _make(connection: psycopg.Connection, table: TableName) -> None:
 _CREATE = """
     CREATE TABLE {} (
         group_id text, topic text, partition integer,
-        next_offset bigint NOT NULL, updated_at timestamptz NOT NULL,
+        next_offset bigint NOT NULL, cluster_id text, topic_id text, updated_at timestamptz NOT NULL,
         PRIMARY KEY (group_id, topic, partition)
     )
 """
 _READ = """
-    SELECT topic, partition, next_offset
+    SELECT topic, partition, next_offset, cluster_id, topic_id
     FROM {} JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS wanted (topic, partition) USING (topic, partition)
     WHERE group_id = %(group)s
 """
 _READ_LOCKED = """
-    SELECT l.topic, l.partition, l.next_offset
+    SELECT l.topic, l.partition, l.next_offset, l.cluster_id, l.topic_id
     FROM {} AS l JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS w (topic, partition)
          ON (l.topic, l.partition) = (w.topic, w.partition)
     WHERE l.group_id = %(group)s
@@ -257,11 +278,13 @@ _READ_LOCKED = """
     FOR UPDATE OF l
 """
 _ADVANCE = """
-    INSERT INTO {} (group_id, topic, partition, next_offset, updated_at)
-    SELECT %(group)s, topic, partition, next_offset, clock_timestamp()
-    FROM unnest(%(topics)s::text[], %(partitions)s::integer[], %(offsets)s::bigint[]) AS given (topic, partition, next_offset)
+    INSERT INTO {} (group_id, topic, partition, next_offset, cluster_id, topic_id, updated_at)
+    SELECT %(group)s, topic, partition, next_offset, cluster_id, topic_id, clock_timestamp()
+    FROM unnest(%(topics)s::text[], %(partitions)s::integer[], %(offsets)s::bigint[], %(clusters)s::text[], %(ids)s::text[])
+         AS given (topic, partition, next_offset, cluster_id, topic_id)
     ON CONFLICT (group_id, topic, partition)
-    DO UPDATE SET next_offset = EXCLUDED.next_offset, updated_at = EXCLUDED.updated_at
+    DO UPDATE SET next_offset = EXCLUDED.next_offset, cluster_id = EXCLUDED.cluster_id, topic_id = EXCLUDED.topic_id,
+                  updated_at = EXCLUDED.updated_at
 """
 _FIND = (
     """

@@ -15,6 +15,7 @@ from typing import Any
 
 from streamgroups.batches.offset_json import decode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
+from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.quiet import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.waiting import comes_true
@@ -56,6 +57,16 @@ class SeenBatch:
         """All that it reads, for each group."""
         groups = {source.group_id for source in self.sources}
         return {g: tuple(r for s in self.sources if s.group_id == g for r in s.ranges) for g in groups}
+
+    @property
+    def identities(self) -> dict[str, dict[TopicPartition, TopicIdentity]]:
+        """The topics that its ranges are of, for each group."""
+        found: dict[str, dict[TopicPartition, TopicIdentity]] = {}
+        for source in self.sources:
+            end = decode(source.end)
+            of_group = found.setdefault(source.group_id, {})
+            of_group |= {r.topic_partition: end.identity(r.topic_partition.topic) for r in source.ranges}
+        return found
 
     @property
     def is_written(self) -> bool:

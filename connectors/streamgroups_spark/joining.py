@@ -74,7 +74,7 @@ class Joining:
         is_new = not self._cluster.committed(self._group_id, partitions)
         if is_new and checkpoint.number == 0:
             self._starting = offsets_of(
-                self._cluster, settings.starting, partitions, fail_on_data_loss=settings.fail_on_data_loss
+                self._cluster, settings.starting, partitions, on_data_loss=settings.on_data_loss
             )
         self.partitions = partitions
         self.others_read = bool(group.members) and self._joins

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from streamgroups.batches.offset_json import decode
 from streamgroups.errors import (
     FencedBatch,
     FencedMember,
@@ -33,7 +34,8 @@ from streamgroups.errors import (
     StreamGroupsError,
     TransactionFailed,
 )
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN, MembershipMode
+from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.joining import MembershipMode
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.waiting import comes_true
@@ -294,9 +296,13 @@ def _nothing_tells_it_from_its_replay(batch: SeenBatch, records: int) -> FencedB
 
 
 def _offsets(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
-    mark = EXCLUSIVE_MARK if source.mode is MembershipMode.EXCLUSIVE else SHARED_MARK
-    # confluent-kafka takes the text for one that ends with a NUL.
-    return {r.topic_partition: Committed(r.end_offset, f"{mark}{WRITTEN}\0") for r in source.ranges}
+    end, exclusive = decode(source.end), source.mode is MembershipMode.EXCLUSIVE
+
+    def metadata(topic: str) -> str:
+        # confluent-kafka takes the text for one that ends with a NUL.
+        return CommitMark(exclusive, written=True, identity=end.identity(topic)).encode() + "\0"
+
+    return {r.topic_partition: Committed(r.end_offset, metadata(r.topic_partition.topic)) for r in source.ranges}
 
 
 def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:

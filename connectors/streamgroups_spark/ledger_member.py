@@ -8,11 +8,13 @@ the group is moved, the ledger moves with it. Source: SEMANTICS X2-X4, S5, S6; t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.committing import take_over_partitions
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Member
 from streamgroups.staging import StagingSink
@@ -47,7 +49,7 @@ class TakingOver:
         fresh = decided.open_at.keys() | decided.move.keys()
         return {
             # What the ledger says was written there; the rest is as the group said.
-            tp: Owned(n, owned[tp].origin if tp in fresh else Origin.WRITTEN)
+            tp: Owned(n, owned[tp].origin if tp in fresh else Origin.WRITTEN, decided.identities.get(tp, UNKNOWN))
             for tp, n in decided.next_offsets.items()
         }
 
@@ -77,7 +79,13 @@ class LedgerMember:
         """See :meth:`streamgroups.ports.Member.finish`."""
         self._member.finish(number)
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        *,
+        note: str,
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         """See :meth:`streamgroups.ports.Member.move`. The ledger moves first: if it cannot, nothing moves.
 
         Raises:
@@ -85,8 +93,12 @@ class LedgerMember:
         """
         with self._sink.open(self._group_id) as ledger, ledger.transaction() as transaction:
             transaction.positions(next_offsets.keys())
-            transaction.advance(next_offsets)
-        self._member.move(next_offsets, note=note)
+            transaction.advance(next_offsets, identities)
+        self._member.move(next_offsets, note=note, identities=identities)
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """See :meth:`streamgroups.ports.Member.identify`. The ledger gets them with the next batch."""
+        self._member.identify(identities)
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""

@@ -148,7 +148,7 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None) -> None:
         reads = {group_id: batch.reads.get(group_id, ()) for group_id in self._group_ids}
         with self._sink.open(self._group_ids[0]) as ledger:
-            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet)
+            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet, identities=batch.identities)
         logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:

@@ -31,8 +31,18 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
 from streamgroups.waiting import comes_true
+from streamgroups_spark.continuity import REFRESH_MS, Continuity
 from streamgroups_spark.joining import LOOK_S, Joining
-from streamgroups_spark.query_ports import Cluster, CommitLog, LeftRanges, NewMember, Orders, QuerySettings, Times
+from streamgroups_spark.query_ports import (
+    Cluster,
+    CommitLog,
+    GapRecorder,
+    LeftRanges,
+    NewMember,
+    Orders,
+    QuerySettings,
+    Times,
+)
 from streamgroups_spark.unread import Start, Unread, at_once
 
 logger = logging.getLogger(__name__)
@@ -58,6 +68,8 @@ class MicroBatches:
         times: how far event time has come; ``None`` if nobody wants to know.
         run_id: tells the batches of this run from those of every other query. Two members of a group read the same ranges in batches of the
             same number if one has lost its partitions to the other, and the late output of one must not pass for the other's.
+        gaps: where gaps are recorded; ``None`` for nowhere.
+        refresh_ms: how often the ids and the earliest offsets of topics are read.
     """
 
     def __init__(
@@ -77,6 +89,8 @@ class MicroBatches:
         start: Start = at_once,
         times: Times | None = None,
         run_id: str = "",
+        gaps: GapRecorder | None = None,
+        refresh_ms: int = REFRESH_MS,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
@@ -100,7 +114,10 @@ class MicroBatches:
         self._resumed = False
         self._until_now = False
         self._last_batch_ms: int | None = None
-        self._unread = Unread(cluster, clock, record, fail_on_data_loss=settings.fail_on_data_loss, start=start)
+        self._continuity = Continuity(
+            cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
+        )
+        self._unread = Unread(cluster, clock, self._continuity, start=start)
 
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
@@ -156,7 +173,7 @@ class MicroBatches:
         read = batch.topic_partitions
         self._batch = BatchOffset(
             batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
-        )
+        ).with_identities(self._continuity.identities)
         self._last_batch_ms = self._clock()
         self._unread.was_some()
         self._joining.was_read(read)
@@ -189,13 +206,13 @@ class MicroBatches:
             member = self._start(end)
             self._resume(resume_unfinished, end)
             # The group is about to move on from what others have stopped reading.
-            due = self._orders.due() if self._orders is not None else ()
+            due = {*(self._orders.due() if self._orders is not None else ()), *self._unread.continued(member)}
             again = {
                 r.topic_partition: (r.next_offset, r.end_offset)
                 for r in self._batch.ranges
                 if r.topic_partition not in due
             }
-            self._batch = BatchOffset(end.number, member.plan(end.number, again).ranges, end.resting)
+            self._batch = replace(end, ranges=member.plan(end.number, again).ranges)
             if self._left is not None:
                 done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
                 self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
@@ -293,6 +310,7 @@ class MicroBatches:
         """Applies what a restart means for the partitions that came with the first assignment."""
         assert self._member is not None
         owned = self._member.membership.owned
+        self._continuity.remember(checkpoint)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
         for difference in resumption.differences:
             logger.warning("Restart of group '%s': %s", self._group_id, difference)
@@ -309,9 +327,10 @@ class MicroBatches:
             logger.info("Restart of group '%s': %s is written already", self._group_id, written)
         moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
         if moved:
-            self._member.move(moved, note="")
+            self._member.move(moved, note="", identities=resumption.identities)
+        self._member.identify(resumption.identities)
         self._member.rewind({tp: n for tp, n in resumption.next_offsets.items() if tp not in resumption.to_commit})
-        self._batch = BatchOffset(checkpoint.number, resumption.replay, checkpoint.resting)
+        self._batch = replace(checkpoint, ranges=resumption.replay)
         self._resumed = True
 
     # ---- moving ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.batches.admission import Limits
+from streamgroups.batches.data_loss import LossPolicies
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TIME_OPTIONS
@@ -25,6 +26,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
 from streamgroups.times import parse_duration_ms
 from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_spark.loss_options import loss_policies
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
@@ -44,6 +46,7 @@ _NAMES = (
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "onDataLoss",
     "includeHeaders",
     "eventTimeHeader",
     "kafkaConsumer.pollTimeoutMs",
@@ -69,7 +72,7 @@ class SourceOptions:
         limits: limits per trigger.
         min_tasks: the option ``minPartitions``.
         max_task_offsets: the option ``maxRecordsPerPartition``.
-        fail_on_data_loss: whether offsets that are gone fail the query.
+        on_data_loss: what happens when the records at a position are gone.
         include_headers: whether there is a column ``headers``.
         event_time_header: the header of which there is a column ``eventTime``; ``None``: there is none.
         poll_timeout_ms: how long a reader may get nothing from a partition.
@@ -91,7 +94,7 @@ class SourceOptions:
     limits: Limits
     min_tasks: int | None
     max_task_offsets: int | None
-    fail_on_data_loss: bool
+    on_data_loss: LossPolicies
     include_headers: bool
     event_time_header: str | None
     poll_timeout_ms: int
@@ -159,7 +162,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
-        fail_on_data_loss=flag(known, "failOnDataLoss", default=True),
+        on_data_loss=loss_policies(known),
         include_headers=flag(known, "includeHeaders", default=False),
         event_time_header=_event_time_header(known),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,

@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from streamgroups.batches.admission import Limits
+from streamgroups.batches.data_loss import LossPolicies
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.batches.resuming import OnRestart
+from streamgroups.groups.gaps import PartitionGap
 from streamgroups.groups.joining import MembershipMode
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.groups.subscription import Subscription
@@ -82,6 +84,18 @@ class LeftRanges(Protocol):
         ...
 
 
+class GapRecorder(Protocol):
+    """Where gaps are recorded (``streamgroups_kafka.gap_records``)."""
+
+    def now_ms(self) -> int:
+        """The time to record, in milliseconds since the epoch."""
+        ...
+
+    def record(self, gaps: Collection[PartitionGap]) -> None:
+        """Records gaps. Raises nothing."""
+        ...
+
+
 class Times(Protocol):
     """How far event time has come (``streamgroups_spark.query_time``)."""
 
@@ -110,4 +124,4 @@ class QuerySettings(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def fail_on_data_loss(self) -> bool: ...
+    def on_data_loss(self) -> LossPolicies: ...

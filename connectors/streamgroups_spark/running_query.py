@@ -28,6 +28,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.board import KafkaBoard
 from streamgroups_kafka.clock import SteadyClock
+from streamgroups_kafka.gap_records import GapRecords
 from streamgroups_kafka.history import HistoryFile
 from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
@@ -41,6 +42,7 @@ from streamgroups_spark.batch_facts import (
     LedgerQuestion,
     facts_of,
 )
+from streamgroups_spark.continuity import REFRESH_MS
 from streamgroups_spark.last_batch import LastBatch
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 from streamgroups_spark.left_ranges import LeftRanges
@@ -62,8 +64,6 @@ _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
 #: How long a query waits for the board of its group, which it can do without.
 _BOARD_PATIENCE_S = 5.0
-#: How often a running query looks for new topics and partitions, unless ``kafka.metadata.max.age.ms`` says otherwise.
-_REFRESH_MS = 5_000
 
 
 class RunningQuery:
@@ -106,6 +106,7 @@ class RunningQuery:
         self._checkpoint = None if facts is None else facts.checkpoint
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, board)
+        self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
         self.micro_batches = MicroBatches(
@@ -122,6 +123,10 @@ class RunningQuery:
             start=_in_background,
             times=self._time,
             run_id=uuid.uuid4().hex[:12],
+            gaps=GapRecords(
+                lambda: KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S), self._group_id, SteadyClock()
+            ),
+            refresh_ms=self._refresh_ms,
         )
         self._answering = Answering(session, self._answer)
 
@@ -179,7 +184,7 @@ class RunningQuery:
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=options.mode is MembershipMode.EXCLUSIVE,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
-            refresh_ms=int(options.client.get("topic.metadata.refresh.interval.ms") or _REFRESH_MS),
+            refresh_ms=self._refresh_ms,
             redact=options.client.redact,
             is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
             lease=None if isinstance(subscription, Partitions) else self._lease,

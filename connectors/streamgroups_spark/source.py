@@ -226,7 +226,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        batches = _read(partition.ranges, self._schema, self._options, self._group_id)
+        batches = _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=True)
         if partition.tells is None or self._tell is None:
             return batches
         told_by, column = partition.tells
@@ -277,9 +277,7 @@ class BatchReader(Shipped, DataSourceReader):
         _tell_ignored(options)
         cluster.check_reachable()
         partitions = partitions_of(options.subscription, cluster.topics())
-        ranges = ranges_of(
-            cluster, options.starting, options.ending, partitions, fail_on_data_loss=options.fail_on_data_loss
-        )
+        ranges = ranges_of(cluster, options.starting, options.ending, partitions, on_data_loss=options.on_data_loss)
         # Spark runs one task even where there is nothing to read.
         tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
         return [RangesPartition(task) for task in tasks] or [RangesPartition(())]
@@ -287,7 +285,7 @@ class BatchReader(Shipped, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        return _read(partition.ranges, self._schema, self._options, self._group_id)
+        return _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=False)
 
 
 def _refuse_if_never_right(options: Mapping[str, str]) -> None:
@@ -344,10 +342,10 @@ def _tell_ignored(options: SourceOptions) -> None:
 
 
 def _read(
-    ranges: Sequence[OffsetRange], schema: StructType, options: SourceOptions, group_id: str
+    ranges: Sequence[OffsetRange], schema: StructType, options: SourceOptions, group_id: str, *, records_gaps: bool
 ) -> Iterator[pa.RecordBatch]:
     wanted = to_arrow_schema(schema, timezone="UTC")
-    settings = ReadSettings(options.client, group_id, options.fail_on_data_loss, options.poll_timeout_ms)
+    settings = ReadSettings(options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps)
     batches = read_ranges(ranges, header_time.read_schema(wanted), settings)
     if options.event_time_header is None or header_time.COLUMN not in wanted.names:
         return batches

@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias
 
-from streamgroups.errors import DataLoss
-from streamgroups.groups.history import Kind
+from streamgroups.batches.data_loss import OnDataLoss
+from streamgroups.errors import UnknownTopic
 from streamgroups.lookup import record_bytes
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Log, Member, Recorder
+from streamgroups.ports import Clock, Log, Member
+from streamgroups_spark.continuity import Continuity
 
 #: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
 _ASK_EVERY_MS = 40
@@ -35,16 +36,12 @@ class Unread:
     Args:
         log: who is asked.
         clock: a steady clock, in milliseconds.
-        record: takes note of what is gone.
-        fail_on_data_loss: whether records that are gone fail the query.
+        continuity: what becomes of positions whose records are gone.
         start: how sizes are asked for.
     """
 
-    def __init__(
-        self, log: Log, clock: Clock, record: Recorder, *, fail_on_data_loss: bool, start: Start = at_once
-    ) -> None:
-        self._log, self._clock, self._record, self._fail_on_data_loss = log, clock, record, fail_on_data_loss
-        self._start = start
+    def __init__(self, log: Log, clock: Clock, continuity: Continuity, *, start: Start = at_once) -> None:
+        self._log, self._clock, self._continuity, self._start = log, clock, continuity, start
         self._targets: dict[TopicPartition, int] | None = None
         self._last_asked_ms: int | None = None
         #: The end offsets that were last seen.
@@ -78,38 +75,36 @@ class Unread:
         """Next offset and end offset of every partition that may be read, but for those that are stopped.
 
         Raises:
-            DataLoss: if records are gone that were to be read.
+            DataLoss: if records are gone that were to be read, and the policy is to fail.
         """
         next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
-        ends = self._log.end_offsets(next_offsets.keys())
+        ends = self._ends(next_offsets)
         self.ends = ends
-        next_offsets |= self._refuse_or_skip_loss(member, next_offsets, ends)
+        next_offsets = {tp: n for tp, n in next_offsets.items() if tp in ends}
+        next_offsets |= self._continuity.settle(member, next_offsets, ends)
         if self._targets is not None:
             ends = {tp: min(end, self._targets.get(tp, 0)) for tp, end in ends.items()}
         return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
 
-    def _refuse_or_skip_loss(
-        self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """A partition that ends before the next offset was truncated or made anew. Returns where such ones go on."""
-        ahead = {tp: n for tp, n in next_offsets.items() if ends[tp] < n}
-        if not ahead:
-            return {}
-        # Under read_committed the end stands before open transactions, which others may have read past.
-        ends = self._log.high_watermarks(ahead)
-        lost = {tp: n for tp, n in ahead.items() if ends[tp] < n}
-        if not lost:
-            return {}
-        told = ", ".join(f"{tp} (next offset {n}, but it ends at {ends[tp]})" for tp, n in sorted(lost.items()))
-        if self._fail_on_data_loss:
-            raise DataLoss(
-                f"Records are gone: {told}: the topic was truncated or deleted and made again.",
-                remedy="Set failOnDataLoss=false to go on with the oldest record, or move the group.",
-            )
-        oldest = self._log.beginning_offsets(lost)
-        self._record(Kind.GAP, offsets=oldest, note=told)
-        member.move(oldest, note=f"Records are gone: {told}; going on with the oldest (failOnDataLoss=false)")
-        return oldest
+    def continued(self, member: Member) -> frozenset[TopicPartition]:
+        """The partitions whose positions have moved because records are gone. Called before a batch of an earlier run is planned.
+
+        Raises:
+            DataLoss: if records are gone and the policy is to fail.
+        """
+        next_offsets = member.membership.plannable
+        return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
+
+    def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where partitions end. A topic that was deleted is left out if the query continues when it is recreated."""
+        try:
+            return self._log.end_offsets(next_offsets)
+        except UnknownTopic:
+            there = self._log.topics()
+            gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
+            if not gone or any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
+                raise
+            return self._log.end_offsets(next_offsets.keys() - gone)
 
     def ask_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Asks how large records are, now and then: what is stored changes slowly.

@@ -20,6 +20,9 @@ not finished          anything else                            difference: the p
 either                elsewhere, by the sink, with the output  difference: ``group`` goes on there, others refuse
 ====================  =======================================  ==============================================
 
+An offset of the group that is of another topic or cluster than the checkpoint's (:mod:`streamgroups.identity`) is "anything else", whatever its
+number. Whether the position that is chosen is of the topic that is there now is decided afterwards (:mod:`streamgroups.batches.data_loss`).
+
 A finished batch may have been an empty one for a partition: an earlier run had to read it again, and left this partition to
 the member that owned it then (:mod:`streamgroups.batches.left`). Of such a partition the checkpoint knows nothing.
 
@@ -30,13 +33,14 @@ That a member committed ``from``, and not a tool that set the group back to ther
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
 from streamgroups.batches.offset_json import BatchOffset
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -55,12 +59,14 @@ class Difference:
     topic_partition: TopicPartition
     checkpoint_next_offset: int
     committed_next_offset: int
+    #: The ids of both, if they differ.
+    identities: tuple[TopicIdentity, TopicIdentity] | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, "
-            f"group {self.committed_next_offset} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
-        )
+        said = f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, group {self.committed_next_offset}"
+        if self.identities is not None:
+            return f"{said} (checkpoint: {self.identities[0]}; group: {self.identities[1]})"
+        return f"{said} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class Resumption:
         left: its ranges that are left to others, or that the group has passed.
         differences: where checkpoint and group differed, whatever was decided.
         written: its ranges whose output the sink has committed already. Where they are read again, the group stays where it is.
+        identities: the topic that each position of ``next_offsets`` is of.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -80,6 +87,7 @@ class Resumption:
     left: tuple[OffsetRange, ...]
     differences: tuple[Difference, ...]
     written: tuple[OffsetRange, ...] = ()
+    identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
     @property
     def to_commit(self) -> dict[TopicPartition, int]:
@@ -124,9 +132,9 @@ def resume_finished(
     started_at = {r.topic_partition: r.next_offset for r in last.ranges}
     claimed = {tp: n for tp, n in last.next_offsets.items() if tp not in left}
     # Where the group has nothing to say, nobody has read on from where the batch was to start.
-    claimed |= {tp: started_at[tp] for tp in left if tp in owned and _is_silent(owned[tp])}
-    next_offsets, differences = _settle(claimed, owned, policy, or_at=started_at)
-    return Resumption(next_offsets, (), (), differences)
+    claimed |= {tp: started_at[tp] for tp in left if tp in owned and owned[tp].is_silent}
+    next_offsets, identities, differences = _settle(last, claimed, owned, policy, or_at=started_at)
+    return Resumption(next_offsets, (), (), differences, identities=identities)
 
 
 def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
@@ -140,51 +148,59 @@ def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned],
     >>> [str(r) for r in resume_unfinished(batch, {p0: Owned(10)}, OnRestart.GROUP).replay]
     ['t-0[10,20)']
     """
-    written = tuple(r for r in batch.ranges if _is_written(r, owned.get(r.topic_partition)))
+    written = tuple(r for r in batch.ranges if _is_written(batch, r, owned.get(r.topic_partition)))
     others = [r for r in batch.ranges if r not in written]
     started_at = {r.topic_partition: r.next_offset for r in others}
-    next_offsets, differences = _settle({**batch.resting, **started_at}, owned, policy)
+    next_offsets, identities, differences = _settle(batch, {**batch.resting, **started_at}, owned, policy)
     again = policy is OnRestart.CHECKPOINT
     next_offsets |= {r.topic_partition: r.next_offset if again else r.end_offset for r in written}
-    rests = [(r, _rest_of(r, next_offsets.get(r.topic_partition))) for r in others]
+    identities |= {r.topic_partition: batch.identity(r.topic_partition.topic) for r in written}
+    passed = {d.topic_partition for d in differences if d.identities is not None and policy is not OnRestart.CHECKPOINT}
+    rests = [
+        (r, None if r.topic_partition in passed else _rest_of(r, next_offsets.get(r.topic_partition))) for r in others
+    ]
     return Resumption(
         next_offsets,
         tuple(sorted([rest for _, rest in rests if rest is not None] + (list(written) if again else []))),
         tuple(r for r, rest in rests if rest is None),
         differences,
         written,
+        identities,
     )
 
 
-def _is_written(r: OffsetRange, owned: Owned | None) -> bool:
-    return bool(len(r)) and owned is not None and owned.origin is Origin.WRITTEN and owned.next_offset == r.end_offset
+def _is_written(batch: BatchOffset, r: OffsetRange, owned: Owned | None) -> bool:
+    if owned is None or owned.origin is not Origin.WRITTEN or owned.next_offset != r.end_offset or not len(r):
+        return False
+    return not owned.identity.differs_from(batch.identity(r.topic_partition.topic))
 
 
 def _settle(
+    batch: BatchOffset,
     checkpoint: Mapping[TopicPartition, int],
     owned: Mapping[TopicPartition, Owned],
     policy: OnRestart,
     or_at: Mapping[TopicPartition, int] = MappingProxyType({}),
-) -> tuple[dict[TopicPartition, int], tuple[Difference, ...]]:
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, TopicIdentity], tuple[Difference, ...]]:
     """The position of every owned partition the checkpoint knows; a member of the group may have committed ``or_at`` too."""
     next_offsets: dict[TopicPartition, int] = {}
+    identities: dict[TopicPartition, TopicIdentity] = {}
     differences: list[Difference] = []
     for tp in sorted(checkpoint.keys() & owned.keys()):
         next_offsets[tp] = checkpoint[tp]
-        says = checkpoint[tp] if _is_silent(owned[tp]) else owned[tp].next_offset
+        mine, groups = batch.identity(tp.topic), owned[tp].identity
+        says = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
+        differ = mine.differs_from(groups) and not owned[tp].is_silent
+        identities[tp] = mine if differ or owned[tp].is_silent else mine.completed_by(groups)
         commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says == or_at.get(tp)
-        if says != checkpoint[tp] and not commit_missing:
-            differences.append(Difference(tp, checkpoint[tp], says))
-            next_offsets[tp] = checkpoint[tp] if policy is OnRestart.CHECKPOINT else says
+        if differ or (says != checkpoint[tp] and not commit_missing):
+            differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
+            if policy is not OnRestart.CHECKPOINT:
+                next_offsets[tp], identities[tp] = says, groups
     _refuse_if(policy, differences)
     if policy is OnRestart.CHECKPOINT:
         _refuse_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
-    return next_offsets, tuple(differences)
-
-
-def _is_silent(owned: Owned) -> bool:
-    """Whether the group has no committed offset, and so nothing to say; the checkpoint does."""
-    return owned.origin in (Origin.STARTING, Origin.OLDEST)
+    return next_offsets, identities, tuple(differences)
 
 
 def _refuse_to_write_again(differences: Sequence[Difference]) -> None:

@@ -96,7 +96,7 @@ def _resolve_one(
         raise InvalidOption(
             f"{tp} has no offset {next_offset}: it holds [{bounds.beginning_offset}, {bounds.end_offset}).",
             remedy="Name an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
-            "failOnDataLoss=false to take the nearest.",
+            "onDataLoss=earliest to take the nearest.",
         )
     return next_offset
 

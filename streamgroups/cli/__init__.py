@@ -17,6 +17,7 @@ app = lazy_app(
     {
         "groups": "streamgroups.cli.groups:app",
         "topics": "streamgroups.cli.topics:app",
+        "gaps": "streamgroups.cli.gaps:gaps",
         "cursors": "streamgroups.cli.cursors:app",
         "broker": "streamgroups.cli.broker:app",
         "metrics": "streamgroups.cli.metrics:metrics",

@@ -111,7 +111,10 @@ class FakeAdmin:
         """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""
         return {
             name: TopicDescription(
-                name, f"id-of-{name}", False, tuple(PartitionDescription(p, _BROKER, (1,), (1,)) for p in range(count))
+                name,
+                str(self.cluster.identities([name])[name].topic_id),
+                False,
+                tuple(PartitionDescription(p, _BROKER, (1,), (1,)) for p in range(count)),
             )
             for name, count in sorted(self.cluster.topics().items())
             if names is None or name in names

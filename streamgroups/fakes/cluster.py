@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRefused, ReadTimedOut, UnknownTopic
 from streamgroups.groups.joining import LiveGroup
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Committed
 
@@ -133,14 +134,22 @@ class FakeCluster:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._live: dict[str, Callable[[], LiveGroup]] = {}
         self._transactions: list[FakeTransaction] = []
+        self._topic_ids: dict[str, str] = {}
+        self._n_recreated = 0
+        #: Its id; ``None`` as from brokers that give none.
+        self.cluster_id: str | None = "fake-cluster"
+        #: Whether topics have ids, as from brokers since 2.8.
+        self.has_topic_ids = True
         #: While false, every question is answered with ``BrokerUnreachable``.
         self.reachable = True
 
     # ---- what tests do to it -----------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Makes a topic; one that is there is made anew, empty, as after a deletion."""
+        """Makes a topic; one that is there is recreated, empty, with another topic id."""
         self._topics[name] = [_Partition() for _ in range(partitions)]
+        self._n_recreated += name in self._topic_ids
+        self._topic_ids[name] = f"id-{self._n_recreated}-of-{name}" if name in self._topic_ids else f"id-of-{name}"
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Gives a topic more partitions, until it has so many."""
@@ -297,6 +306,12 @@ class FakeCluster:
         """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
         self.check_reachable()
         return {tp: self._offset_at(self._partition(tp), time_ms) for tp, time_ms in times_ms.items()}
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """See :meth:`streamgroups.ports.Log.identities`."""
+        self.check_reachable()
+        ids = self._topic_ids if self.has_topic_ids else {}
+        return {name: TopicIdentity(self.cluster_id, ids.get(name)) for name in topics if name in self._topics}
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Log.stored_bytes`. A record takes what its key and value take."""

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.groups.assignment import assign
-from streamgroups.groups.joining import EXCLUSIVE_MARK, LiveGroup, LiveMember
+from streamgroups.groups.commit_mark import is_exclusive
+from streamgroups.groups.joining import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 
@@ -127,8 +128,7 @@ class FakeGroup:
                 for seat in self._seats.values()
             ),
             assignor="cooperative-sticky" if self._seats else "",
-            # A sink's commit has more behind the mark.
-            held_exclusively=any(c.metadata.startswith(EXCLUSIVE_MARK) for c in committed.values()),
+            held_exclusively=any(is_exclusive(c.metadata) for c in committed.values()),
             settled=not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items()),
         )
 

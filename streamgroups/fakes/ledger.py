@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from streamgroups.errors import LedgerConflict
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 _Output = TypeVar("_Output")
@@ -51,10 +53,18 @@ class FakeLedger(Generic[_Output]):
         self.group_id, self.at = group_id, at
         self.written: list[_Output] = []
         self._positions: dict[tuple[str, TopicPartition], int] = {}
+        self._identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
         return self.positions_of(self.group_id, partitions)
+
+    def identities_of(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicIdentity]:
+        """The topics that the positions of any group are of."""
+        found = {tp: self._identities.get((group_id, tp), UNKNOWN) for tp in partitions}
+        return {tp: it for tp, it in found.items() if it != UNKNOWN}
 
     def positions_of(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions of any group."""
@@ -75,6 +85,7 @@ class FakeLedger(Generic[_Output]):
             )
         self.written += pending.written
         self._positions |= pending.next_offsets
+        self._identities |= pending.identities
         self.at(Moment.COMMITTED)
 
 
@@ -85,6 +96,7 @@ class _Pending(Generic[_Output]):
         self.read: dict[tuple[str, TopicPartition], int | None] = {}
         self.written: list[_Output] = []
         self.next_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self.identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
 
 
 class _Transaction(Generic[_Output]):
@@ -104,5 +116,13 @@ class _Transaction(Generic[_Output]):
     def write(self, output: _Output) -> None:
         self.pending.written.append(output)
 
-    def advance(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        return self._ledger.identities_of(self._group_id, partitions)
+
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         self.pending.next_offsets |= {(self._group_id, tp): n for tp, n in next_offsets.items()}
+        self.pending.identities |= {(self._group_id, tp): identities.get(tp, UNKNOWN) for tp in next_offsets}

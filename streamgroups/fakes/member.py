@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
+from streamgroups.groups.commit_mark import CommitMark, is_exclusive
 from streamgroups.groups.history import Kind, no_history
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, Recorder
 
@@ -62,7 +64,6 @@ class FakeMember:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
         self._record, self._assign, self._exclusive, self._take_over = record, assign, exclusive, take_over
-        self._mark = EXCLUSIVE_MARK if exclusive else SHARED_MARK
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
         #: Partitions that came in, and whose offsets an open transaction may yet change.
@@ -143,18 +144,33 @@ class FakeMember:
         standing = self.standing_to_commit()
         if standing.in_flight is None or standing.claim is None:
             return CommitAnswer.TRY_AGAIN
-        offsets = {r.topic_partition: Committed(r.end_offset, self._mark + WRITTEN) for r in standing.in_flight.ranges}
+        offsets = {
+            r.topic_partition: Committed(r.end_offset, self._mark_of(r.topic_partition, written=True))
+            for r in standing.in_flight.ranges
+        }
         answer = self._group.commit(standing.claim, offsets)
         if answer is CommitAnswer.ACCEPTED:
             self.written(standing.in_flight.number)
         return answer
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], *, note: str) -> None:
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        *,
+        note: str,
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
         """See :meth:`streamgroups.ports.Member.move`."""
         self._check_alive()
-        self._membership = self._membership.move(next_offsets)
+        moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
+        self._membership = self._membership.move(next_offsets).identify(moved)
         self._to_commit |= {tp: n for tp, n in next_offsets.items() if tp in self._membership.owned}
         self._commit_due()
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """See :meth:`streamgroups.ports.Member.identify`."""
+        self._check_alive()
+        self._membership = self._membership.identify(identities)
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""
@@ -221,7 +237,9 @@ class FakeMember:
             return
         # The mark of a member of the other kind that has left would keep out those who may join now.
         stale = {
-            tp for tp, o in known.items() if o.origin in _OURS and not committed[tp].metadata.startswith(self._mark)
+            tp
+            for tp, o in known.items()
+            if o.origin in _OURS and is_exclusive(committed[tp].metadata) != self._exclusive
         }
         self._to_commit |= {tp: known[tp].next_offset for tp in stale}
         # A sink's ledger is ahead of the group, whose committed offsets follow.
@@ -265,7 +283,7 @@ class FakeMember:
         if not due:
             self._to_commit.clear()
             return
-        offsets = {tp: Committed(n, self._mark_of(tp, n)) for tp, n in due.items()}
+        offsets = {tp: Committed(n, self._mark_of(tp, written=self._sinks.get(tp) == n)) for tp, n in due.items()}
         if self._assign is not None:
             answer = self._group.commit_without_joining(offsets)
         elif self._member_id is None:
@@ -285,8 +303,9 @@ class FakeMember:
                 )
             self._lose_all("fenced")
 
-    def _mark_of(self, tp: TopicPartition, next_offset: int) -> str:
-        return self._mark + WRITTEN if self._sinks.get(tp) == next_offset else self._mark
+    def _mark_of(self, tp: TopicPartition, *, written: bool) -> str:
+        owned = self._membership.owned.get(tp)
+        return CommitMark(self._exclusive, written, owned.identity if owned else UNKNOWN).encode()
 
     def _release_what_may_go(self) -> None:
         ready = [

@@ -1,12 +1,13 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
 Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups_kafka.follower`` (for members) and
-``streamgroups_kafka.orders`` (for whoever moves a group). There are five, so that no note can wipe out another:
+``streamgroups_kafka.orders`` (for whoever moves a group). There are six, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
 * ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.batches.left`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.seen`.
+* ``<group>.streamgroups.gaps``, written by whoever finds records gone: :mod:`streamgroups.groups.gaps`.
 * ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction that it tells of: :mod:`streamgroups.ledgers.quiet`.
 
 Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
@@ -37,7 +38,8 @@ _RESETS = ".streamgroups.resets"
 _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
 _QUIET = ".streamgroups.quiet"
-_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _BOARD)
+_GAPS = ".streamgroups.gaps"
+_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _BOARD)
 #: The longest id of an order. Two of them are in each note of an owner, which must fit beside an offset.
 _MAX_ID = 64
 
@@ -87,6 +89,15 @@ def quiet_of(group: str) -> str:
     return group + _QUIET
 
 
+def gaps_of(group: str) -> str:
+    """The metadata group to which gaps are written.
+
+    >>> gaps_of("billing")
+    'billing.streamgroups.gaps'
+    """
+    return group + _GAPS
+
+
 def auxiliaries_of(group: str) -> tuple[str, ...]:
     """All of these, in the order in which they are to be deleted.
 
@@ -95,7 +106,7 @@ def auxiliaries_of(group: str) -> tuple[str, ...]:
 
     >>> auxiliaries_of("billing")  # doctest: +NORMALIZE_WHITESPACE
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
-     'billing.streamgroups')
+     'billing.streamgroups.gaps', 'billing.streamgroups')
     """
     return tuple(group + name for name in _ALL)
 

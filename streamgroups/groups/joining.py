@@ -24,13 +24,6 @@ class MembershipMode(Enum):
     EXCLUSIVE = "exclusive"
 
 
-#: The metadata that members write beside their committed offsets: others know an exclusive member by it, and a restarted
-#: query tells what a member committed from what a tool did.
-SHARED_MARK = "streamgroups:shared"
-EXCLUSIVE_MARK = "streamgroups:exclusive"
-#: Follows either mark where a sink has committed the offset together with the output of what lies before it.
-WRITTEN = ";written"
-
 #: Ours, and the broker's own of KIP-848 (where the member does not choose).
 _ASSIGNORS_THAT_FIT = ("", "cooperative-sticky", "uniform")
 
@@ -65,7 +58,7 @@ class LiveGroup:
         group_id: its name.
         members: the live ones.
         assignor: how the classic protocol assigns; empty if unknown or decided by the broker.
-        held_exclusively: whether the last commits carry :data:`EXCLUSIVE_MARK`.
+        held_exclusively: whether an exclusive member made the last commits (:mod:`streamgroups.groups.commit_mark`).
         settled: whether no rebalance is going on.
     """
 

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
+from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -39,10 +40,16 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owned partition: the next offset to read, and where the first one came from."""
+    """An owned partition: the next offset to read, where the first one came from, and the topic that it is of."""
 
     next_offset: int
     origin: Origin = Origin.COMMITTED
+    identity: TopicIdentity = UNKNOWN
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the group has no committed offset for it."""
+        return self.origin in (Origin.STARTING, Origin.OLDEST)
 
     @classmethod
     def committed(cls, next_offset: int, metadata: str) -> Owned:
@@ -51,11 +58,10 @@ class Owned:
         >>> Owned.committed(5, "").origin
         <Origin.FOREIGN: 'foreign'>
         """
-        # A mark that was restored by a tool may have something behind it: see streamgroups_kafka.commit_metadata.
-        if metadata.startswith((SHARED_MARK + WRITTEN, EXCLUSIVE_MARK + WRITTEN)):
-            return cls(next_offset, Origin.WRITTEN)
-        ours = metadata.startswith((SHARED_MARK, EXCLUSIVE_MARK))
-        return cls(next_offset, Origin.COMMITTED if ours else Origin.FOREIGN)
+        mark = CommitMark.parse(metadata)
+        if mark is None:
+            return cls(next_offset, Origin.FOREIGN)
+        return cls(next_offset, Origin.WRITTEN if mark.written else Origin.COMMITTED, mark.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,11 @@ class Membership:
         """Positions of owned partitions change without reading (resuming from a checkpoint, a gap skipped)."""
         moved = {tp: replace(self.owned[tp], next_offset=n) for tp, n in next_offsets.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **moved})
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> Membership:
+        """The topics that the positions of owned partitions are of become known."""
+        found = {tp: replace(self.owned[tp], identity=it) for tp, it in identities.items() if tp in self.owned}
+        return replace(self, owned={**self.owned, **found})
 
     def readable(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """Those ranges that a batch may read now.

@@ -15,6 +15,7 @@ between the two     overlaps        part of it is written
 after ``to``        is passed       others have read on: this is a zombie, or an old replay
 before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was moved back, or is another one
 not there           is unknown      the ledger was emptied, or never opened for it
+of another topic    is foreign      the topic was recreated, or it is another cluster's: whatever the number
 ==================  ==============  ============================================================================
 
 All are next: commit. All are done: the batch was committed before. Anything else: fenced, and nothing is written; what is done
@@ -29,9 +30,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeAlias
 
 from streamgroups.errors import FencedBatch
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -44,6 +47,7 @@ class Standing(Enum):
     PASSED = "has been passed"
     LEAVES_A_GAP = "leaves a gap"
     UNKNOWN = "has no position"
+    FOREIGN = "is of another topic or cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +57,12 @@ class Finding:
     Args:
         range: what the batch reads.
         position: where the ledger stands; ``None`` if it does not know the partition.
+        identities: the topics that ledger and batch are of, if they differ.
     """
 
     range: OffsetRange
     position: int | None
+    identities: tuple[TopicIdentity, TopicIdentity] | None = None
 
     @property
     def standing(self) -> Standing:
@@ -67,6 +73,8 @@ class Finding:
         ['NEXT', 'DONE', 'OVERLAPS', 'PASSED', 'LEAVES_A_GAP', 'UNKNOWN']
         """
         position, begin, end = self.position, self.range.next_offset, self.range.end_offset
+        if self.identities is not None:
+            return Standing.FOREIGN
         if position is None:
             return Standing.UNKNOWN
         if position == begin:
@@ -78,6 +86,9 @@ class Finding:
         return Standing.OVERLAPS if position < end else Standing.PASSED
 
     def __str__(self) -> str:
+        if self.identities is not None:
+            of_ledger, of_batch = self.identities
+            return f"{self.range} {self.standing.value} (ledger: {of_ledger}; batch: {of_batch})"
         where = "the ledger does not know it" if self.position is None else f"the ledger stands at {self.position}"
         return f"{self.range} {self.standing.value} ({where})"
 
@@ -149,12 +160,29 @@ class CommitGroups:
 Verdict: TypeAlias = Commit | AlreadyDone | NothingRead | Fenced
 
 
-def judge(ranges: Iterable[OffsetRange], positions: Mapping[TopicPartition, int]) -> Verdict:
+def foreign_positions(
+    stored: Mapping[TopicPartition, TopicIdentity], batch: Mapping[TopicPartition, TopicIdentity]
+) -> dict[TopicPartition, tuple[TopicIdentity, TopicIdentity]]:
+    """The partitions for which a ledger is of another topic or cluster than a batch (SEMANTICS S11).
+
+    >>> p0 = TopicPartition("flights", 0)
+    >>> list(foreign_positions({p0: TopicIdentity("c", "t1")}, {p0: TopicIdentity("c", "t1")}))
+    []
+    """
+    return {tp: (stored[tp], it) for tp, it in batch.items() if tp in stored and stored[tp].differs_from(it)}
+
+
+def judge(
+    ranges: Iterable[OffsetRange],
+    positions: Mapping[TopicPartition, int],
+    foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]] = MappingProxyType({}),
+) -> Verdict:
     """What the ledger says to a batch.
 
     Args:
         ranges: what the batch reads, at most one range of each partition. Empty ones count for nothing.
         positions: where the ledger stands, read in the transaction that will write the batch.
+        foreign: the partitions for which the ledger is of another topic than the batch, and both topics: :func:`foreign_positions`.
 
     Raises:
         ValueError: if two ranges are of one partition.
@@ -172,7 +200,7 @@ def judge(ranges: Iterable[OffsetRange], positions: Mapping[TopicPartition, int]
     partitions = [r.topic_partition for r in read]
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
-    findings = tuple(Finding(r, positions.get(r.topic_partition)) for r in read)
+    findings = tuple(Finding(r, positions.get(r.topic_partition), foreign.get(r.topic_partition)) for r in read)
     standings = {f.standing for f in findings}
     if not standings:
         return NothingRead()

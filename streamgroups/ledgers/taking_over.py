@@ -22,11 +22,13 @@ a tool's, not ``p``    anything                   difference: the policy decides
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 
@@ -55,6 +57,7 @@ class TakeOver:
         move: positions of the ledger to change, from and to, because a tool's word counts.
         follow: committed offsets of the group to set to the ledger's.
         differences: where ledger and group differed, whatever was decided.
+        identities: the topics that ``next_offsets`` are of, as far as they are known.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -62,10 +65,14 @@ class TakeOver:
     move: Mapping[TopicPartition, tuple[int, int]]
     follow: Mapping[TopicPartition, int]
     differences: tuple[LedgerDifference, ...]
+    identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
 
 def take_over(
-    owned: Mapping[TopicPartition, Owned], ledger: Mapping[TopicPartition, int], policy: OnRestart
+    owned: Mapping[TopicPartition, Owned],
+    ledger: Mapping[TopicPartition, int],
+    policy: OnRestart,
+    identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
 ) -> TakeOver:
     """Decides about partitions that came in.
 
@@ -73,6 +80,7 @@ def take_over(
         owned: what came in, with the group's committed offsets, or where to start.
         ledger: where the ledger stands; a partition that it does not know is left out.
         policy: who is right if a tool has moved the group.
+        identities: the topics that the ledger's positions are of, as far as they are known.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -103,17 +111,15 @@ def take_over(
     open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
     kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
     moved = {tp: to for tp, (_, to) in move.items()}
-    follow = {tp: n for tp, n in {**kept, **open_at}.items() if _silent(owned[tp]) or owned[tp].next_offset != n}
-    return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences)
-
-
-def _silent(owned: Owned) -> bool:
-    """Whether the group has nothing committed."""
-    return owned.origin in (Origin.STARTING, Origin.OLDEST)
+    follow = {tp: n for tp, n in {**kept, **open_at}.items() if owned[tp].is_silent or owned[tp].next_offset != n}
+    of_group = {tp: owned[tp].identity for tp in (*open_at, *moved)}
+    of_ledger = {tp: it for tp, it in identities.items() if tp in kept}
+    known = {tp: it for tp, it in (of_ledger | of_group).items() if it != UNKNOWN}
+    return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known)
 
 
 def _differs(owned: Owned, ledger_next_offset: int) -> bool:
-    if _silent(owned) or owned.next_offset == ledger_next_offset:
+    if owned.is_silent or owned.next_offset == ledger_next_offset:
         return False
     # Members commit to the group after the ledger has moved, so theirs may lag behind it.
     return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset

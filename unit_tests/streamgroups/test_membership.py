@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -150,10 +150,10 @@ def test_G11_a_partition_that_comes_in_again_may_be_planned_again() -> None:
     [
         ("", Origin.FOREIGN),
         ("by hand", Origin.FOREIGN),
-        (SHARED_MARK, Origin.COMMITTED),
-        (EXCLUSIVE_MARK, Origin.COMMITTED),
-        (SHARED_MARK + WRITTEN, Origin.WRITTEN),
-        (EXCLUSIVE_MARK + WRITTEN, Origin.WRITTEN),
+        (CommitMark(exclusive=False).encode(), Origin.COMMITTED),
+        (CommitMark(exclusive=True).encode(), Origin.COMMITTED),
+        (CommitMark(exclusive=False, written=True).encode(), Origin.WRITTEN),
+        (CommitMark(exclusive=True, written=True).encode(), Origin.WRITTEN),
     ],
 )
 def test_X2_who_has_committed_is_known_by_the_mark(metadata: str, origin: Origin) -> None:

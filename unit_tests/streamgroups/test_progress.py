@@ -118,7 +118,7 @@ def test_what_is_no_progress_is_refused(text: str) -> None:
 
 def test_offsets_may_be_texts_and_rates_may_be_missing() -> None:
     """Spark leaves out rates that are not numbers."""
-    offset = {"version": 1, "n": 1, "ranges": {"flights": {"0": [3, 5]}}, "resting": {"flights": {"1": 9}}}
+    offset = {"version": 2, "n": 1, "ranges": {"flights": {"0": [3, 5]}}, "resting": {"flights": {"1": 9}}}
     foreign = {"endOffset": "not json"}
     ours = {"startOffset": None, "endOffset": json.dumps(offset), "latestOffset": None}
     batch = {"id": "a", "runId": "b", "batchId": 1, "timestamp": "2013-01-01T00:00:00Z", "sources": [foreign, ours]}
@@ -128,7 +128,7 @@ def test_offsets_may_be_texts_and_rates_may_be_missing() -> None:
 
 
 def test_a_batch_that_warmed_spark_up_has_read_nothing() -> None:
-    offset = {"version": 1, "n": 4, "ranges": {"flights": {"0": [3, 5]}}, "resting": {}}
+    offset = {"version": 2, "n": 4, "ranges": {"flights": {"0": [3, 5]}}, "resting": {}}
     source = {"startOffset": offset, "endOffset": {**offset, "warm_ups": 1}, "latestOffset": None}
     batch = {"id": "a", "runId": "b", "batchId": 1, "timestamp": "2013-01-01T00:00:00Z", "sources": [source]}
     assert read_progress(json.dumps(batch)).sources == (SourceProgress(None, {F0: 5}, {F0: 5}),)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.batches.starting import nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.fakes import FakeClock, FakeCluster
@@ -115,17 +116,27 @@ class TestLookup:
             offsets_of(cluster, named, [P0, P1])
         assert not caplog.messages
         with caplog.at_level(logging.WARNING):
-            assert offsets_of(cluster, named, [P0, P1], fail_on_data_loss=False) == {P0: 1, P1: 0}
+            assert offsets_of(cluster, named, [P0, P1], on_data_loss=LossPolicies(OnDataLoss.EARLIEST)) == {
+                P0: 1,
+                P1: 0,
+            }
         assert caplog.messages == [
-            "flights-0 has no offset 0: 1 is taken (failOnDataLoss=false)",
-            "flights-1 has no offset 7: 0 is taken (failOnDataLoss=false)",
+            "flights-0 has no offset 0: 1 is taken (onDataLoss=earliest)",
+            "flights-1 has no offset 7: 0 is taken (onDataLoss=earliest)",
         ]
 
     def test_S4_what_is_not_read_is_refused_even_if_loss_is_allowed(self, cluster: FakeCluster) -> None:
         with pytest.raises(InvalidOption, match="flights-1, which this query does not read"):
-            offsets_of(cluster, Positions(None, {P0: AtOffset(0), P1: AtOffset(0)}), [P0], fail_on_data_loss=False)
+            offsets_of(
+                cluster,
+                Positions(None, {P0: AtOffset(0), P1: AtOffset(0)}),
+                [P0],
+                on_data_loss=LossPolicies(OnDataLoss.EARLIEST),
+            )
         with pytest.raises(InvalidOption, match="No position is given for flights-1"):
-            offsets_of(cluster, Positions(None, {P0: AtOffset(0)}), [P0, P1], fail_on_data_loss=False)
+            offsets_of(
+                cluster, Positions(None, {P0: AtOffset(0)}), [P0, P1], on_data_loss=LossPolicies(OnDataLoss.EARLIEST)
+            )
 
     def test_S4_a_batch_read_goes_from_here_to_there(self, cluster: FakeCluster) -> None:
         ranges = ranges_of(cluster, Positions(TrimHorizon(), {P0: AtOffset(2)}), Positions(Latest()), [P1, P0])
@@ -135,7 +146,9 @@ class TestLookup:
 
     def test_S4_a_batch_read_of_what_is_gone_and_of_what_is_yet_to_come(self, cluster: FakeCluster) -> None:
         gone, to_come = Positions(AtOffset(0)), Positions(AtOffset(9))
-        assert ranges_of(cluster, gone, to_come, [P0], fail_on_data_loss=False) == [OffsetRange(P0, 1, 6)]
+        assert ranges_of(cluster, gone, to_come, [P0], on_data_loss=LossPolicies(OnDataLoss.EARLIEST)) == [
+            OffsetRange(P0, 1, 6)
+        ]
         with pytest.raises(InvalidOption, match="flights-0 has no offset 0"):
             ranges_of(cluster, gone, to_come, [P0])
 
@@ -148,5 +161,11 @@ class TestLookup:
 
         for name in ("beginning_offsets", "end_offsets"):
             monkeypatch.setattr(cluster, name, counted(name))
-        ranges_of(cluster, Positions(AtOffset(0)), Positions(AtOffset(9)), [P0], fail_on_data_loss=False)
+        ranges_of(
+            cluster,
+            Positions(AtOffset(0)),
+            Positions(AtOffset(9)),
+            [P0],
+            on_data_loss=LossPolicies(OnDataLoss.EARLIEST),
+        )
         assert sorted(asked) == ["beginning_offsets", "end_offsets"]

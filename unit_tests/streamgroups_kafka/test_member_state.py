@@ -193,13 +193,13 @@ class TestASinkThatCommits:
         again.turn()
         assert again.state.standing.claim is None
         assert again.state.due() == {P0: 9, **others}
-        assert again.state.is_of_a_sink(P0, 9), "the mark stays"
-        assert not again.state.is_of_a_sink(P1, 7)
+        assert again.state.mark_of(P0, 9).written, "the mark stays"
+        assert not again.state.mark_of(P1, 7).written
         again.state.committed(again.state.due())
         assert again.state.standing.claim is not None
         again.state.finish(1)
         assert again.state.due() == {P0: 9}
-        assert again.state.is_of_a_sink(P0, 9)
+        assert again.state.mark_of(P0, 9).written
 
     def test_the_mark_of_its_commit_stays_when_the_member_repeats_it(self, shared: Shared) -> None:
         state = shared.state
@@ -210,14 +210,14 @@ class TestASinkThatCommits:
         shared.now_s += 3.5
         shared.turn()
         assert state.due() == {P0: 9, P1: 7}
-        assert (state.is_of_a_sink(P0, 9), state.is_of_a_sink(P1, 7)) == (True, False)
+        assert (state.mark_of(P0, 9).written, state.mark_of(P1, 7).written) == (True, False)
         state.committed(state.due())
         state.plan(2, [OffsetRange(P0, 9, 12)])
         state.finish(2)
         assert state.due() == {P0: 12}
-        assert not state.is_of_a_sink(P0, 12), "this one is the member's own"
+        assert not state.mark_of(P0, 12).written, "this one is the member's own"
         state.let_go([P0], Kind.RELEASED)
-        assert not state.is_of_a_sink(P0, 9)
+        assert not state.mark_of(P0, 9).written
 
 
 def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:

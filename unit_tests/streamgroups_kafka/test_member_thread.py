@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 
 from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeHistory
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import EXCLUSIVE_MARK, SHARED_MARK, WRITTEN
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import member_thread
@@ -22,6 +22,8 @@ from streamgroups_kafka.member_thread import ConsumerOwner
 from unit_tests.scripted_consumer import ScriptedConsumer, Step, trouble
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+SHARED_MARK, EXCLUSIVE_MARK = (CommitMark(exclusive).encode() for exclusive in (False, True))
+WRITTEN_MARK = CommitMark(exclusive=False, written=True).encode()
 
 
 class Run:
@@ -112,7 +114,7 @@ def test_X2_the_group_follows_a_ledger_that_is_ahead_of_it_before_anything_is_re
     run.adapt(take_over=lambda said: {**said, P0: Owned(20, Origin.WRITTEN)})
     run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].next_offset))
     assert run.seen == [20]
-    assert run.consumer.commits == [{P0: (20, SHARED_MARK + WRITTEN)}]
+    assert run.consumer.commits == [{P0: (20, WRITTEN_MARK)}]
 
 
 def test_S1_the_mark_of_a_member_of_the_other_kind_is_replaced(run: Run) -> None:
@@ -351,9 +353,9 @@ def test_a_member_that_has_failed_leaves_without_a_commit(run: Run) -> None:
 
 
 def test_X2_what_a_sink_has_committed_keeps_its_mark(run: Run) -> None:
-    run.consumer.stored = {P0: (5, SHARED_MARK + WRITTEN)}
+    run.consumer.stored = {P0: (5, WRITTEN_MARK)}
     run.go(run.consumer.assign_all(P0), lambda: run.state.commit_soon({P0: 5}), lambda: None)
-    assert run.consumer.commits == [{P0: (5, SHARED_MARK + WRITTEN)}]
+    assert run.consumer.commits == [{P0: (5, WRITTEN_MARK)}]
 
 
 # ---- trouble ---------------------------------------------------------------------------------------------------------

@@ -12,12 +12,18 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
+from streamgroups.fakes import FakeBoard, FakeCluster
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Committed
 from streamgroups_kafka import native, plain_fetcher, range_reader
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_kafka.columns import COLUMNS
 from streamgroups_kafka.fetching import ReadSettings, Trouble
+from streamgroups_kafka.gap_records import GapRecords
 from streamgroups_kafka.plain_fetcher import PlainFetcher
 from streamgroups_kafka.range_reader import read_ranges
 from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, records, trouble
@@ -214,9 +220,12 @@ GONE = (False, [(P0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))])
 
 @pytest.fixture
 def go(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fetched]:
-    def run(fetcher: Fetched, *ranges: OffsetRange, fail: bool = True, timeout_ms: int = 2_000) -> Fetched:
+    def run(
+        fetcher: Fetched, *ranges: OffsetRange, fail: bool = True, timeout_ms: int = 2_000, records: bool = False
+    ) -> Fetched:
         monkeypatch.setattr(range_reader, "reader", lambda _: fetcher)
-        how = ReadSettings(HOW.client, "readers", fail_on_data_loss=fail, timeout_ms=timeout_ms)
+        policies = LossPolicies(OnDataLoss.FAIL if fail else OnDataLoss.SKIP)
+        how = ReadSettings(HOW.client, "readers", policies, timeout_ms, records_gaps=records)
         try:
             list(read_ranges(ranges, OFFSETS, how))
         finally:
@@ -252,7 +261,43 @@ def test_S4_what_is_gone_is_passed_over_if_the_user_says_so(
     went_on: list[tuple[TopicPartition, int]],
 ) -> None:
     assert go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False).went_on == went_on
-    assert "What is missing is passed over" in caplog.text
+    assert "What is missing is left out (onDataLoss=skip)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "bounds", "gap"),
+    [
+        (5, 9, (0, 5), (5, 9, Cause.TRUNCATED)),
+        (0, 3, (4, 9), (0, 3, Cause.EXPIRED)),
+        (0, 9, (4, 9), (0, 4, Cause.EXPIRED)),
+    ],
+    ids=["at the end", "all gone", "the first part is gone"],
+)
+def test_S7_a_task_records_the_gap_that_it_finds(
+    go: Callable[..., Fetched],
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    end: int,
+    bounds: tuple[int, int],
+    gap: tuple[int, int, Cause],
+) -> None:
+    """Two tasks can read parts of one partition: each looks again whether its gap is still there."""
+    cluster, slept = FakeCluster(lambda: 0), []
+    board = FakeBoard(cluster)
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            # Another task has read the entry before this one wrote it, and writes its own.
+            other = Gaps().plus(Gap(90, 95, Cause.EXPIRED, 1))
+            board.write(gaps_of("readers"), {P0: Committed(95, other.encode())})
+
+    monkeypatch.setattr(range_reader, "KafkaBoard", lambda _client, **_: board)
+    monkeypatch.setattr(GapRecords.__init__, "__defaults__", (sleep,))
+    go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False, records=True)
+    recorded = Gaps.parse(cluster.all_committed(gaps_of("readers"))[P0].metadata).newest
+    assert [(g.from_offset, g.to_offset, g.cause) for g in recorded] == [(90, 95, Cause.EXPIRED), gap]
+    assert len(slept) == 2
 
 
 def test_S4_what_a_former_leader_has_not_got_is_asked_for_again(go: Callable[..., Fetched]) -> None:

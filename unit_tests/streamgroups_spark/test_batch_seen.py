@@ -76,7 +76,7 @@ def source(session: str, facts: BatchFacts, end: Any = END) -> Iterator[None]:
 
 
 def test_the_newest_batch_and_one_by_its_number(session: str, checkpoint: Callable[..., str]) -> None:
-    location = checkpoint([{"version": 1, "n": 2, "ranges": {}, "resting": {}}], [END])
+    location = checkpoint([{"version": 2, "n": 2, "ranges": {}, "resting": {}}], [END])
     with source(session, FACTS):
         for seen in (batch_seen(location, session), batch_seen(location, session, 1)):
             assert (seen.sources, seen.batch_id, seen.ranges, seen.is_written) == ((FACTS,), 1, RANGES, False)

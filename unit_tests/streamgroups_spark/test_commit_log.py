@@ -16,9 +16,9 @@ from streamgroups_spark.commit_log import CommitLog, ends_in
 from streamgroups_spark.query_ports import CommitLog as CommitLogPort
 from unit_tests.spark_model import Checkpoint
 
-BEGUN = {"version": 1, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}
+BEGUN = {"version": 2, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}
 #: As Spark writes it: compact, keys in an order of its own.
-LINE = '{"n":3,"version":1,"resting":{},"ranges":{"flights":{"0":[5,9]}}}'
+LINE = '{"n":3,"version":2,"resting":{},"ranges":{"flights":{"0":[5,9]}}}'
 METADATA = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from streamgroups.errors import FencedBatch, InvalidOption
 from streamgroups.groups.joining import MembershipMode
+from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.quiet import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.group_claim import GroupClaim
 from streamgroups_spark import foreach_ledger
 from streamgroups_spark.batch_facts import BatchFacts
 from streamgroups_spark.batch_seen import SeenBatch
-from streamgroups_spark.foreach_ledger import BatchLedger, LedgerBatch, _PositionsSink
+from streamgroups_spark.foreach_ledger import BatchLedger, LedgerBatch, LedgerPosition, LedgerPositions, _PositionsSink
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE = LedgerBatch("board", (OffsetRange(P0, 10, 20),))
 BOTH = LedgerBatch("board", (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)))
+FIRST = TopicIdentity("c", "t1")
 QUIET = LedgerBatch("board", (), QuietBatch("5f2c", 7, 99))
 
 
@@ -26,48 +28,50 @@ class Table:
     """The user's table of positions."""
 
     def __init__(self, **positions: int) -> None:
-        self.rows: dict[tuple[str, int], int] = {("flights", int(p[1:])): n for p, n in positions.items()}
+        self.rows: dict[tuple[str, int], LedgerPosition] = {
+            ("flights", int(p[1:])): LedgerPosition(n) for p, n in positions.items()
+        }
 
-    def read(self) -> Mapping[tuple[str, int], int]:
+    def read(self) -> LedgerPositions:
         return self.rows
 
-    def write(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
-        self.rows.update(next_offsets)
+    def write(self, positions: LedgerPositions) -> None:
+        self.rows.update(positions)
 
 
 @pytest.mark.parametrize(
     ("batch", "positions", "is_written"),
     [
-        (ONE, {("flights", 0): 10}, False),
-        (ONE, {("flights", 0): 20}, True),
-        (ONE, {("flights", 0): 10, ("flights", 1): 3, ("other", 0): 99}, False),
-        (BOTH, {("flights", 0): 10, ("flights", 1): 5}, False),
-        (BOTH, {("flights", 0): 20, ("flights", 1): 6}, True),
+        (ONE, {("flights", 0): LedgerPosition(10)}, False),
+        (ONE, {("flights", 0): LedgerPosition(20)}, True),
+        (
+            ONE,
+            {("flights", 0): LedgerPosition(10), ("flights", 1): LedgerPosition(3), ("other", 0): LedgerPosition(99)},
+            False,
+        ),
+        (BOTH, {("flights", 0): LedgerPosition(10), ("flights", 1): LedgerPosition(5)}, False),
+        (BOTH, {("flights", 0): LedgerPosition(20), ("flights", 1): LedgerPosition(6)}, True),
     ],
 )
-def test_X2_a_batch_is_written_or_not(
-    batch: LedgerBatch, positions: Mapping[tuple[str, int], int], is_written: bool
-) -> None:
+def test_X2_a_batch_is_written_or_not(batch: LedgerBatch, positions: LedgerPositions, is_written: bool) -> None:
     assert batch.is_written(positions) is is_written
 
 
 @pytest.mark.parametrize(
     ("batch", "positions"),
     [
-        (ONE, {("flights", 0): 25}),
-        (ONE, {("flights", 0): 15}),
-        (ONE, {("flights", 0): 5}),
+        (ONE, {("flights", 0): LedgerPosition(25)}),
+        (ONE, {("flights", 0): LedgerPosition(15)}),
+        (ONE, {("flights", 0): LedgerPosition(5)}),
         (ONE, {}),
-        (ONE, {("flights", 1): 10}),
-        (BOTH, {("flights", 0): 20, ("flights", 1): 5}),
-        (BOTH, {("flights", 0): 10, ("flights", 1): 6}),
-        (BOTH, {("flights", 0): 10}),
+        (ONE, {("flights", 1): LedgerPosition(10)}),
+        (BOTH, {("flights", 0): LedgerPosition(20), ("flights", 1): LedgerPosition(5)}),
+        (BOTH, {("flights", 0): LedgerPosition(10), ("flights", 1): LedgerPosition(6)}),
+        (BOTH, {("flights", 0): LedgerPosition(10)}),
     ],
     ids=["ahead", "within", "behind", "unknown", "another partition", "half done", "other half done", "half unknown"],
 )
-def test_X3_a_batch_that_stands_anywhere_else_is_fenced(
-    batch: LedgerBatch, positions: Mapping[tuple[str, int], int]
-) -> None:
+def test_X3_a_batch_that_stands_anywhere_else_is_fenced(batch: LedgerBatch, positions: LedgerPositions) -> None:
     with pytest.raises(FencedBatch, match="board"):
         batch.is_written(positions)
 
@@ -76,13 +80,13 @@ def test_X2_once_it_is_written_it_is_written() -> None:
     for batch in (ONE, BOTH, QUIET):
         table = Table(p0=10, p1=5)
         assert not batch.is_written(table.read())
-        table.write(batch.next_offsets)
+        table.write(batch.positions)
         assert batch.is_written(table.read())
 
 
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> None:
     table = Table()
-    table.write(QUIET.next_offsets)
+    table.write(QUIET.positions)
     for other in (QuietBatch("5f2c", 6, 99), QuietBatch("5f2c", 7, 98)):
         with pytest.raises(FencedBatch, match="reads nothing"):
             LedgerBatch("board", (), other).is_written(table.read())
@@ -90,7 +94,14 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> Non
 
 def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = BatchFacts(
-        end={},
+        end={
+            "version": 2,
+            "n": 3,
+            "ranges": {"flights": {"0": [10, 20]}},
+            "resting": {},
+            "cluster": "c",
+            "topics": {"flights": "t1"},
+        },
         group_id="board",
         member="one",
         ranges=ONE.ranges,
@@ -101,7 +112,7 @@ def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> Non
         joins=True,
     )
     monkeypatch.setattr(foreach_ledger, "batch_seen", lambda *_: SeenBatch((facts,), 3))
-    assert BatchLedger("board", "checkpoint").batch(3) == ONE
+    assert BatchLedger("board", "checkpoint").batch(3) == replace(ONE, identities={P0: FIRST})
     with pytest.raises(InvalidOption, match="also reads for group board"):
         BatchLedger("gates", "checkpoint").batch(3)
 
@@ -111,4 +122,23 @@ def test_the_source_reads_and_moves_the_table_by_itself() -> None:
     with _PositionsSink(table).open("board") as ledger, ledger.transaction() as transaction:
         assert transaction.positions([P0, P1]) == {P0: 10}
         transaction.advance({P1: 5})
-    assert table.rows == {("flights", 0): 10, ("flights", 1): 5}
+    assert table.rows == {("flights", 0): LedgerPosition(10), ("flights", 1): LedgerPosition(5)}
+
+
+def test_S11_a_row_of_another_topic_is_fenced_whatever_its_number() -> None:
+    batch = replace(ONE, identities={P0: FIRST})
+    assert batch.positions == {("flights", 0): LedgerPosition(20, "c", "t1")}
+    assert batch.is_written(batch.positions)
+    for next_offset in (10, 20):
+        with pytest.raises(FencedBatch, match="is of another topic or cluster"):
+            batch.is_written({("flights", 0): LedgerPosition(next_offset, "c", "t2")})
+    assert not batch.is_written({("flights", 0): LedgerPosition(10)}), "a row without ids"
+
+
+def test_S11_the_source_reads_and_writes_ids() -> None:
+    table = Table()
+    with _PositionsSink(table).open("board") as ledger, ledger.transaction() as transaction:
+        transaction.advance({P0: 5}, {P0: FIRST})
+        assert transaction.positions([P0]) == {P0: 5}
+        assert transaction.identities([P0]) == {P0: FIRST}
+    assert table.rows == {("flights", 0): LedgerPosition(5, "c", "t1")}

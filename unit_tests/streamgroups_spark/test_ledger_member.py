@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from streamgroups.batches.resuming import OnRestart
-from streamgroups.errors import PositionsDiffer, SinkUnreachable
+from streamgroups.committing import commit_batch
+from streamgroups.errors import FencedBatch, PositionsDiffer, SinkUnreachable
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.partitions import TopicPartition
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.ledger_member import LedgerMember, TakingOver
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -71,7 +73,7 @@ class Moved:
     def __init__(self) -> None:
         self.to: dict[TopicPartition, int] = {}
 
-    def move(self, next_offsets: dict[TopicPartition, int], *, note: str) -> None:
+    def move(self, next_offsets: dict[TopicPartition, int], *, note: str, identities: object) -> None:
         self.to |= next_offsets
 
 
@@ -91,3 +93,37 @@ def test_S6_if_the_ledger_cannot_be_moved_nothing_is() -> None:
     with pytest.raises(SinkUnreachable):
         LedgerMember(member, sink, "board").move({P0: 3}, note="moved")  # type: ignore[arg-type]
     assert (sink.positions, member.to) == ({P0: 20}, {})
+
+
+FIRST, SECOND = TopicIdentity("cluster", "topic-1"), TopicIdentity("cluster", "topic-2")
+
+
+def test_S11_a_position_of_the_ledger_comes_with_its_topic() -> None:
+    sink = Sink()
+    with sink.ledger.transaction() as transaction:
+        transaction.advance({P0: 20}, {P0: FIRST})
+    owned = take_over(sink)({P0: Owned(0, Origin.OLDEST), P1: Owned(5, Origin.COMMITTED, SECOND)})
+    assert owned == {P0: Owned(20, Origin.WRITTEN, FIRST), P1: Owned(5, Origin.COMMITTED, SECOND)}
+    assert sink.ledger.identities_of("board", [P0, P1]) == {P0: FIRST, P1: SECOND}
+
+
+def test_S11_a_moved_position_is_of_the_topic_that_it_was_moved_in() -> None:
+    sink, member = Sink(p0=20), Moved()
+    LedgerMember(member, sink, "board").move({P0: 3}, note="", identities={P0: SECOND})  # type: ignore[arg-type]
+    assert sink.ledger.identities_of("board", [P0]) == {P0: SECOND}
+
+
+def test_S11_a_batch_of_another_topic_is_fenced_whatever_the_numbers() -> None:
+    sink, batch = Sink(), {"board": [OffsetRange(P0, 10, 20)]}
+    for position in (10, 20):
+        with sink.ledger.transaction() as transaction:
+            transaction.advance({P0: position}, {P0: SECOND})
+        with pytest.raises(
+            FencedBatch, match=r"of another topic or cluster \(ledger: topic id topic-2, .*; batch: topic id topic-1"
+        ):
+            commit_batch(sink.ledger, batch, "rows", identities={"board": {P0: FIRST}})
+    assert sink.ledger.written == []
+    with sink.ledger.transaction() as transaction:
+        transaction.advance({P0: 10})
+    commit_batch(sink.ledger, batch, "rows", identities={"board": {P0: FIRST}})
+    assert sink.ledger.identities_of("board", [P0]) == {P0: FIRST}, "the ids come with the first batch"

@@ -25,7 +25,7 @@ from streamgroups_spark.ledger_sink import LedgerStreamWriter, TaskStaged
 P0 = TopicPartition("flights", 0)
 RANGES = (OffsetRange(P0, 5, 9),)
 FACTS = BatchFacts(
-    end={"n": 1},
+    end={"version": 2, "n": 1, "ranges": {}, "resting": {}},
     group_id="airline",
     member="one",
     ranges=RANGES,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 import pytest
 
 from streamgroups.batches.admission import Limits
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import (
     BrokerUnreachable,
-    DataLoss,
     GroupRefused,
     InvalidOption,
     OffsetFormat,
@@ -46,7 +46,7 @@ class TestCallsOfAQuery:
         world.produce(3, 2)
         run = Run(world, "alice")
         assert run.source.initial_offset() == {
-            "version": 1,
+            "version": 2,
             "n": 0,
             "ranges": {},
             "resting": {},
@@ -88,7 +88,8 @@ class TestCallsOfAQuery:
         run = Run(world, "alice").start()
         run.batch()
         assert run.checkpoint.offsets == [
-            '{"version": 1, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}, "group": "airline"}'
+            '{"version": 2, "n": 1, "ranges": {"flights": {"0": [0, 3]}}, "resting": {"flights": {"1": 0}}, '
+            '"cluster": "fake-cluster", "topics": {"flights": "id-of-flights"}, "group": "airline"}'
         ]
 
     def test_S8_two_members_that_read_the_same_ranges_are_not_taken_for_each_other(self, world: World) -> None:
@@ -367,9 +368,9 @@ class TestStarting:
         starting = Positions(None, {tp(0): AtOffset(1), tp(1): AtOffset(9)})
         with pytest.raises(InvalidOption, match="flights-0 has no offset 1"):
             Run(world, "alice", Settings(starting=starting)).start()
-        run = Run(world, "bob", Settings(starting=starting, fail_on_data_loss=False)).start()
+        run = Run(world, "bob", Settings(starting=starting, on_data_loss=LossPolicies(OnDataLoss.EARLIEST))).start()
         assert world.committed() == {0: 3, 1: 5}
-        assert "flights-0 has no offset 1: 3 is taken (failOnDataLoss=false)" in caplog.messages
+        assert "flights-0 has no offset 1: 3 is taken (onDataLoss=earliest)" in caplog.messages
         world.produce(0, 1)
         assert run.batch() == ["flights-0[3,5)", "flights-1[5,6)"]
 
@@ -712,40 +713,6 @@ class TestStoppedBetweenBatches:
         run.finish()
         run.source.stop()
         assert world.committed() == {0: 3, 1: 2}
-
-
-class TestLostData:
-    def remade(self, world: World, settings: Settings) -> Run:
-        world.produce(5, 5)
-        run = Run(world, "alice", settings).start()
-        run.batch()
-        run.batch()
-        world.cluster.create_topic("flights", 2)
-        world.produce(2, 9)
-        world.cluster.delete_records(tp(0), 1)
-        return run
-
-    def test_S7_a_topic_made_anew_fails_the_query_by_default(self, world: World) -> None:
-        run = self.remade(world, Settings())
-        with pytest.raises(DataLoss, match=r"flights-0 \(next offset 5, but it ends at 2\)") as loss:
-            run.batch()
-        assert "failOnDataLoss=false" in loss.value.remedy
-
-    def test_S7_or_is_skipped_and_recorded(self, world: World) -> None:
-        run = self.remade(world, Settings(fail_on_data_loss=False))
-        assert run.batch() == ["flights-0[1,2)", "flights-1[5,9)"]
-        (gap,) = (e for e in run.history.events if e.kind is Kind.GAP)
-        assert (gap.offsets, gap.note) == ({tp(0): 1}, "flights-0 (next offset 5, but it ends at 2)")
-
-    def test_S7_after_a_skip_the_checkpoint_agrees_with_the_group(self, world: World) -> None:
-        settings = Settings(fail_on_data_loss=False, on_restart=OnRestart.FAIL)
-        run = self.remade(world, settings)
-        world.cluster.delete_records(tp(0), 2)
-        assert run.batch() == ["flights-1[5,9)"]
-        run.batch()
-        run.source.stop()
-        assert world.committed() == {0: 2, 1: 9}
-        assert run.again().start().batch() is None
 
 
 def test_the_settings_of_a_query_are_those_of_its_options() -> None:

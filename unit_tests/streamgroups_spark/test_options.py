@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamgroups.batches.admission import Limits
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.batch_lease import LeaseWord
@@ -50,7 +51,7 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
     assert (options.mode, options.on_restart) == (MembershipMode.SHARED, OnRestart.GROUP)
     assert options.limits == Limits(None, None, 15 * 60 * 1000)
     assert (options.min_tasks, options.max_task_offsets) == (None, None)
-    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.on_data_loss, options.include_headers) == (LossPolicies(OnDataLoss.FAIL), False)
     assert (options.poll_timeout_ms, options.attempts, options.retry_interval_ms) == (120_000, 4, 1_000)
     assert options.history_dir is None
     assert batch().starting == Positions(TrimHorizon())
@@ -73,7 +74,8 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
         ("maxTriggerDelay", "250", "limits", Limits(max_delay_ms=250)),
         ("minPartitions", "9", "min_tasks", 9),
         ("maxRecordsPerPartition", "1000", "max_task_offsets", 1_000),
-        ("failOnDataLoss", "False", "fail_on_data_loss", False),
+        ("failOnDataLoss", "False", "on_data_loss", LossPolicies(OnDataLoss.EARLIEST)),
+        ("onDataLoss", "SKIP", "on_data_loss", LossPolicies(OnDataLoss.SKIP)),
         ("includeHeaders", "true", "include_headers", True),
         ("eventTimeHeader", "dep_ms", "event_time_header", "dep_ms"),
         ("kafkaConsumer.pollTimeoutMs", "500", "poll_timeout_ms", 500),
@@ -104,6 +106,10 @@ def test_S4_every_option_is_taken_in_any_case(
         ("minPartitions", "1.5", "whole number above 0"),
         ("maxRecordsPerPartition", "many", "whole number above 0"),
         ("failOnDataLoss", "yes", "true and false"),
+        ("onDataLoss", "latest", "Write fail, skip or earliest"),
+        ("onDataLoss", '{"flights":"latest"}', "Write fail, skip or earliest"),
+        ("onDataLoss", '{"flights":{"-1":"skip"}}', "Write fail, skip or earliest"),
+        ("onDataLoss", "{}", "Write fail, skip or earliest"),
         ("includeHeaders", "1", "true and false"),
         ("eventTimeHeader", " ", "Name a header"),
         ("kafkaConsumer.pollTimeoutMs", "0", "whole number above 0"),

@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from streamgroups.batches.data_loss import LossPolicies
 from streamgroups.errors import BrokerUnreachable, DataLoss
 from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
+from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.history import no_history
-from streamgroups.groups.joining import SHARED_MARK
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.continuity import Continuity
 from streamgroups_spark.unread import Unread
 
 TEN_MINUTES_MS = 600_000
@@ -27,9 +29,8 @@ class World:
         self.cluster.create_topic("flights", partitions=2)
         for r in (FIRST, SECOND):
             self.cluster.produce(r.topic_partition, 5, value=b"x" * 100)
-        self.unread = Unread(
-            self.cluster, lambda: self.now_ms, no_history, fail_on_data_loss=True, start=self.jobs.append
-        )
+        continuity = Continuity(self.cluster, lambda: self.now_ms, no_history, LossPolicies(), "airline")
+        self.unread = Unread(self.cluster, lambda: self.now_ms, continuity, start=self.jobs.append)
 
 
 @pytest.fixture
@@ -82,12 +83,13 @@ class Beside:
         self.cluster.produce(self.tp, 5)
         self.transaction = self.cluster.begin_transaction()
         self.cluster.produce(self.tp, 3, transaction=self.transaction)
-        self.cluster.commit("airline", {self.tp: next_offset}, SHARED_MARK)
+        self.cluster.commit("airline", {self.tp: next_offset}, CommitMark(exclusive=False).encode())
         self.member = FakeMember(
             FakeGroup(self.cluster, "airline"), "alice", topics=lambda: ["flights"], first_positions=lambda _: {}
         )
         self.member.join(1_000)
-        self.unread = Unread(self.cluster, lambda: 0, no_history, fail_on_data_loss=True)
+        continuity = Continuity(self.cluster, lambda: 0, no_history, LossPolicies(), "airline")
+        self.unread = Unread(self.cluster, lambda: 0, continuity)
 
 
 @pytest.mark.parametrize("next_offset", [5, 6, 8])
@@ -101,5 +103,5 @@ def test_S7_a_position_behind_an_open_transaction_is_no_data_loss(next_offset: i
 
 def test_S7_a_position_behind_the_last_record_is_data_loss() -> None:
     beside = Beside(9)
-    with pytest.raises(DataLoss, match="next offset 9, but it ends at 8"):
+    with pytest.raises(DataLoss, match=r"position 9, the partition holds \[0, 8\)"):
         beside.unread.of(beside.member, ())

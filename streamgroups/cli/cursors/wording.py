@@ -33,7 +33,7 @@ _WORDS = {
     "time=...": "it with --time.",
     "offset=...": "it with --offset.",
     # Of the Spark source, which understands positions in the same way.
-    " (-2 or -1 in startingOffsets), or set failOnDataLoss=false to take the nearest": "",
+    " (-2 or -1 in startingOffsets), or set onDataLoss=earliest to take the nearest": "",
 }
 _ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sorted(_WORDS, key=len, reverse=True)))
 

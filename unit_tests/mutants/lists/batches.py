@@ -61,8 +61,8 @@ MUTANTS = (
         "R7",
         "batches",
         _BATCHES + "resuming.py",
-        "owned is not None and owned.origin is Origin.WRITTEN and",
-        "owned is not None and",
+        "owned is None or owned.origin is not Origin.WRITTEN or",
+        "owned is None or",
         "a plain commit counts as a sink's",
     ),
     Mutant(
@@ -124,9 +124,9 @@ MUTANTS = (
     Mutant(
         "R15",
         "batches",
-        _SPARK + "unread.py",
-        "lost = {tp: n for tp, n in ahead.items() if ends[tp] < n}",
-        "lost = dict(ahead)",
+        _SPARK + "continuity.py",
+        "ends = self._log.high_watermarks(suspected)",
+        "ends = self._log.end_offsets(suspected)",
         "read_committed: an open transaction counts as data loss",
     ),
     Mutant(
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "O2",
         "options",
-        _SPARK + "options.py",
+        _SPARK + "loss_options.py",
         'flag(known, "failOnDataLoss", default=True)',
         'flag(known, "failOnDataLoss", default=False)',
         "the default of failOnDataLoss",
@@ -221,7 +221,7 @@ MUTANTS = (
         "M4",
         "queries",
         _SPARK + "micro_batches.py",
-        'self._member.move(moved, note="")',
+        'self._member.move(moved, note="", identities=resumption.identities)',
         "pass",
         "resumed positions do not reach the member",
     ),
@@ -253,8 +253,8 @@ MUTANTS = (
         "M8",
         "queries",
         _SPARK + "ledger_member.py",
-        "Owned(n, owned[tp].origin if tp in fresh else Origin.WRITTEN)",
-        "Owned(n, owned[tp].origin)",
+        "owned[tp].origin if tp in fresh else Origin.WRITTEN,",
+        "owned[tp].origin,",
         "positions of the ledger do not count as written",
     ),
     Mutant(

@@ -77,8 +77,8 @@ MUTANTS = (
         "L9",
         "ledgers",
         "streamgroups/committing.py",
-        ("        if decided.open_at or moved:\n            transaction.advance({**decided.open_at, **moved})"),
-        ("        if decided.open_at:\n            transaction.advance({**decided.open_at})"),
+        "new = {**decided.open_at, **moved}",
+        "new = {**decided.open_at}",
         "a reset by a tool does not reach the ledger",
     ),
     Mutant(

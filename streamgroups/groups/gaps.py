@@ -1,0 +1,166 @@
+"""Gaps: offsets of a partition that a group never reads, recorded where every host finds them.
+
+Recorded by ``streamgroups_kafka.gap_records`` for running queries and their tasks, listed by ``streamgroups gaps``. The gaps of a partition are the
+metadata of a committed offset in the metadata group :func:`streamgroups.groups.board.gaps_of`. A broker limits metadata to 4,096
+bytes: the newest gaps that fit are kept, the others are counted. Source: SEMANTICS S7, O4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.notes import read_note, write_note
+from streamgroups.partitions import TopicPartition
+
+#: What a broker allows as metadata by default (``offset.metadata.max.bytes``), less the NUL that confluent-kafka adds.
+MAX_BYTES = 4_000
+
+
+class Cause(Enum):
+    """Why the records at a position are not there."""
+
+    #: The position is before the earliest offset: retention, or DeleteRecords.
+    EXPIRED = "expired"
+    #: The position is past the end of the same topic, as far as ids tell: records were truncated.
+    TRUNCATED = "truncated"
+    #: The position is of an earlier topic of the same name.
+    RECREATED = "recreated"
+    #: The position is of another cluster.
+    OTHER_CLUSTER = "other-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One gap.
+
+    Args:
+        from_offset: the position of the group; ``None`` if it was lost with the topic.
+        to_offset: where reading continued. After :attr:`Cause.RECREATED` it is an offset of the new topic.
+        cause: why.
+        time_ms: when it was found, milliseconds since the epoch.
+        before: the topic that the position is of.
+        after: the topic that is read now.
+
+    >>> Gap(10, 15, Cause.EXPIRED, 0).lost_offsets
+    5
+    """
+
+    from_offset: int | None
+    to_offset: int
+    cause: Cause
+    time_ms: int
+    before: TopicIdentity = UNKNOWN
+    after: TopicIdentity = UNKNOWN
+
+    @property
+    def lost_offsets(self) -> int | None:
+        """How many offsets were left out; ``None`` where that is not known."""
+        if self.cause is not Cause.EXPIRED or self.from_offset is None:
+            return None
+        return max(0, self.to_offset - self.from_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The gaps of one partition.
+
+    Args:
+        newest: those that are kept, in the order in which they were recorded.
+        dropped: how many older ones are not kept.
+        dropped_offsets: how many offsets those left out, as far as that is known.
+
+    >>> gaps = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 0))
+    >>> Gaps.parse(gaps.encode()) == gaps, gaps.count, gaps.lost_offsets
+    (True, 1, 5)
+    """
+
+    newest: tuple[Gap, ...] = ()
+    dropped: int = 0
+    dropped_offsets: int = 0
+
+    @property
+    def count(self) -> int:
+        """All that were ever recorded."""
+        return len(self.newest) + self.dropped
+
+    @property
+    def lost_offsets(self) -> int:
+        """How many offsets were left out in all, as far as that is known."""
+        return self.dropped_offsets + sum(gap.lost_offsets or 0 for gap in self.newest)
+
+    def plus(self, gap: Gap) -> Gaps:
+        """With one more. What a killed run recorded and recorded again after its restart counts once."""
+        if gap in self:
+            return self
+        gaps = replace(self, newest=(*self.newest, gap))
+        while len(gaps._written().encode()) > MAX_BYTES and gaps.newest:
+            first, *rest = gaps.newest
+            lost = gaps.dropped_offsets + (first.lost_offsets or 0)
+            gaps = Gaps(tuple(rest), gaps.dropped + 1, lost)
+        return gaps
+
+    def __contains__(self, gap: Gap) -> bool:
+        return any(replace(known, time_ms=0) == replace(gap, time_ms=0) for known in self.newest)
+
+    def encode(self) -> str:
+        """As metadata."""
+        return self._written()
+
+    def _written(self) -> str:
+        gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
+        return write_note({"gaps": gaps, "dropped": self.dropped, "dropped_offsets": self.dropped_offsets})
+
+    @classmethod
+    def parse(cls, metadata: str) -> Gaps:
+        """Reads metadata back. What is no gap is left out.
+
+        >>> Gaps.parse("by hand")
+        Gaps(newest=(), dropped=0, dropped_offsets=0)
+        """
+        raw = read_note(metadata)
+        listed = raw.get("gaps")
+        found = [_gap(entry) for entry in listed] if isinstance(listed, list) else []
+        dropped, lost = raw.get("dropped"), raw.get("dropped_offsets")
+        return cls(tuple(gap for gap in found if gap is not None), _natural(dropped) or 0, _natural(lost) or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGap:
+    """A gap and the partition that it is of."""
+
+    topic_partition: TopicPartition
+    gap: Gap
+
+    def __str__(self) -> str:
+        gap = self.gap
+        where = "unknown" if gap.from_offset is None else gap.from_offset
+        return f"{self.topic_partition}: {gap.cause.value}, from {where} to {gap.to_offset}"
+
+
+def _ids(gap: Gap) -> Sequence[str | None]:
+    before, after = gap.before, gap.after
+    ids = (before.cluster_id, before.topic_id, after.cluster_id, after.topic_id)
+    # Most gaps are within one topic.
+    return ids if before != after else ids[:2]
+
+
+def _gap(entry: object) -> Gap | None:
+    if not isinstance(entry, list) or len(entry) not in (6, 8):
+        return None
+    begin, end, cause, time_ms, *ids = entry
+    known = all(id_ is None or isinstance(id_, str) for id_ in ids)
+    to_offset, found_ms = _natural(end), _natural(time_ms)
+    if not known or to_offset is None or found_ms is None or cause not in [c.value for c in Cause]:
+        return None
+    if begin is not None and _natural(begin) is None:
+        return None
+    before = TopicIdentity(*ids[:2])
+    return Gap(begin, to_offset, Cause(cause), found_ms, before, TopicIdentity(*ids[2:]) if ids[2:] else before)
+
+
+def _natural(value: object) -> int | None:
+    """A whole number from 0 to below 2^63; ``None`` for anything else."""
+    return value if type(value) is int and 0 <= value < 2**63 else None

@@ -1,0 +1,119 @@
+"""O4: ``streamgroups gaps`` lists what running queries recorded, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import yaml
+
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import TopicPartition
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+A, B = TopicIdentity("cluster-1", "topic-1"), TopicIdentity("cluster-1", "topic-2")
+NAMES = [
+    "group",
+    "topic",
+    "partition",
+    "from_offset",
+    "to_offset",
+    "lost_offsets",
+    "cause",
+    "time",
+    "topic_id",
+    "new_topic_id",
+    "cluster_id",
+    "new_cluster_id",
+]
+EXPIRED = [
+    "board",
+    "flights",
+    0,
+    10,
+    15,
+    5,
+    "expired",
+    "1970-01-01T00:00:01.000Z",
+    "topic-1",
+    "topic-1",
+    "cluster-1",
+    "cluster-1",
+]
+RECREATED = [
+    "board",
+    "flights",
+    0,
+    20,
+    0,
+    None,
+    "recreated",
+    "1970-01-01T00:00:02.000Z",
+    "topic-1",
+    "topic-2",
+    "cluster-1",
+    "cluster-1",
+]
+OTHER = ["other", "flights", 1, None, 3, None, "truncated", "1970-01-01T00:00:03.000Z", None, None, None, None]
+
+
+@pytest.fixture
+def recorded(cli: CommandLine) -> CommandLine:
+    """Two groups with gaps, and one without."""
+    cli.cluster.create_topic("flights", 2)
+    of_board = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 1_000, A, A)).plus(Gap(20, 0, Cause.RECREATED, 2_000, A, B))
+    cli.cluster.commit(gaps_of("board"), {P0: 0}, of_board.encode())
+    cli.cluster.commit(gaps_of("other"), {P1: 3}, Gaps().plus(Gap(None, 3, Cause.TRUNCATED, 3_000)).encode())
+    for group in ("board", "other", "whole"):
+        cli.cluster.commit(group, {P0: 5, P1: 5})
+    return cli
+
+
+def test_as_a_table(recorded: CommandLine) -> None:
+    result = recorded("gaps")
+    lines = result.out.splitlines()
+    assert (result.code, result.err) == (0, "")
+    assert lines[0].split() == [name.upper().replace("_", "-") for name in NAMES]
+    assert [line.split() for line in lines[1:]] == [
+        ["-" if cell is None else str(cell) for cell in row] for row in (EXPIRED, RECREATED, OTHER)
+    ]
+
+
+def test_as_csv_json_and_yaml(recorded: CommandLine) -> None:
+    rows = list(csv.reader(io.StringIO(recorded("gaps", "board", "-o", "csv").out)))
+    assert rows == [NAMES, *(["" if cell is None else str(cell) for cell in row] for row in (EXPIRED, RECREATED))]
+    document = json.loads(recorded("gaps", "board", "-o", "json").out)
+    assert document["gaps"] == [dict(zip(NAMES, row, strict=True)) for row in (EXPIRED, RECREATED)]
+    assert document["partitions"] == [
+        {"group": "board", "topic": "flights", "partition": 0, "gaps": 2, "lost_offsets": 5, "not_kept": 0}
+    ]
+    assert yaml.safe_load(recorded("gaps", "board", "-o", "yaml").out) == document
+
+
+def test_a_group_without_gaps_and_one_that_does_not_exist(recorded: CommandLine) -> None:
+    result = recorded("gaps", "whole")
+    assert (result.code, result.err) == (0, "No gaps are recorded.\n")
+    result = recorded("gaps", "board", "nowhere", "-o", "csv")
+    assert (result.code, len(result.out.splitlines())) == (1, 3)
+    assert "Group 'nowhere' does not exist" in result.err
+
+
+def test_gaps_that_are_not_kept_are_counted(recorded: CommandLine) -> None:
+    gaps = Gaps()
+    for i in range(200):
+        gaps = gaps.plus(Gap(i, i + 1, Cause.EXPIRED, i, A, A))
+    recorded.cluster.commit(gaps_of("board"), {P0: 0}, gaps.encode())
+    result = recorded("gaps", "board", "-o", "json")
+    (summary,) = json.loads(result.out)["partitions"]
+    assert (summary["gaps"], summary["lost_offsets"]) == (200, 200)
+    assert f"{summary['not_kept']} older gaps are counted, but not kept" in result.err
+
+
+def test_deleting_a_group_deletes_its_gaps(recorded: CommandLine) -> None:
+    assert recorded("groups", "delete", "board", "--execute").code == 0
+    assert gaps_of("board") not in recorded.cluster.group_ids()

@@ -1,0 +1,296 @@
+"""S7, S11: a query whose records are gone fails, or continues as it was told and records the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
+from streamgroups.batches.resuming import OnRestart
+from streamgroups.errors import BrokerUnreachable, DataLoss
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Cause
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import Owned
+from streamgroups.identity import TopicIdentity
+from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+
+SKIP, EARLIEST, FAIL = (LossPolicies(policy) for policy in (OnDataLoss.SKIP, OnDataLoss.EARLIEST, OnDataLoss.FAIL))
+REFRESH_MS = 5_000
+FIRST, SECOND = "id-of-flights", "id-1-of-flights"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def read_five(world: World, settings: Settings, checkpoint: Checkpoint | None = None) -> Run:
+    """A query that has read five records of each partition, and committed them."""
+    world.produce(5, 5)
+    run = Run(world, "alice", settings, checkpoint).start()
+    assert run.batch() == ["flights-0[0,5)", "flights-1[0,5)"]
+    assert run.batch() is None
+    return run
+
+
+def recreate(world: World) -> None:
+    """Deletes the topic and recreates it, longer than every position."""
+    world.cluster.create_topic("flights", 2)
+    world.produce(9, 8)
+    world.cluster.delete_records(tp(0), 1)
+
+
+def forget(world: World) -> None:
+    """What Kafka does when a topic is deleted: the committed offsets go with it."""
+    world.cluster.forget("airline")
+
+
+def nothing(_: World) -> None:
+    """Kafka has not deleted the committed offsets yet."""
+
+
+def another_cluster(world: World) -> None:
+    """Another cluster with a topic of that name at the same address."""
+    world.cluster.cluster_id = "another-cluster"
+    recreate(world)
+    forget(world)
+
+
+class TestWhileRunning:
+    def test_a_recreated_topic_that_is_longer_fails_the_query(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+        with pytest.raises(
+            DataLoss, match=rf"flights-0 \(position 5 of topic id {FIRST}, the topic id is now {SECOND}"
+        ):
+            run.batch()
+        assert world.committed() == {0: 5, 1: 5}
+        assert world.gaps() == {}, "nothing was left out"
+
+    @pytest.mark.parametrize(
+        ("policies", "read", "places"),
+        [(EARLIEST, ["flights-0[1,9)", "flights-1[0,8)"], (1, 0)), (SKIP, None, (9, 8))],
+        ids=["earliest", "skip"],
+    )
+    def test_or_continues_in_the_new_one(
+        self, world: World, policies: LossPolicies, read: list[str] | None, places: tuple[int, int]
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=policies))
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+        assert run.batch() == read
+        gaps = world.gaps()
+        assert [(g.from_offset, g.to_offset, g.cause) for p in (0, 1) for g in gaps[p].newest] == [
+            (5, to, Cause.RECREATED) for to in places
+        ]
+        (gap,) = gaps[0].newest
+        assert (gap.before, gap.after) == (TopicIdentity("fake-cluster", FIRST), TopicIdentity("fake-cluster", SECOND))
+        assert gap.time_ms == world.clock()
+        world.produce(1, 1)
+        assert run.batch() == ["flights-0[9,10)", "flights-1[8,9)"]
+        assert world.gaps() == gaps, "recorded once"
+
+    def test_each_partition_has_its_policy(self, world: World) -> None:
+        by_partition = {tp(0): OnDataLoss.EARLIEST, tp(1): OnDataLoss.SKIP}
+        run = read_five(world, Settings(on_data_loss=LossPolicies(by_partition=by_partition)))
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+        assert run.batch() == ["flights-0[1,9)"]
+        assert world.committed() == {0: 1, 1: 8}
+
+    def test_one_partition_that_fails_moves_no_other(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=LossPolicies(by_partition={tp(0): OnDataLoss.EARLIEST})))
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+        with pytest.raises(DataLoss, match=r"at its position: flights-1 \("):
+            run.batch()
+        assert (world.committed(), world.gaps()) == ({0: 5, 1: 5}, {})
+
+    def test_ids_are_read_once_per_refresh_and_a_shorter_topic_is_noticed_at_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        asked: list[object] = []
+        identities = world.cluster.identities
+        monkeypatch.setattr(world.cluster, "identities", lambda topics: (asked.append(topics), identities(topics))[1])
+        for _ in range(4):
+            world.produce(1, 1)
+            assert run.batch()
+        assert asked == []
+        world.clock.advance(REFRESH_MS)
+        world.produce(1, 1)
+        assert run.batch()
+        assert len(asked) == 1
+        world.cluster.create_topic("flights", 2)
+        with pytest.raises(DataLoss, match=f"position 10 of topic id {FIRST}, the topic id is now {SECOND}"):
+            run.batch()
+
+    def test_another_cluster_at_the_same_address(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        another_cluster(world)
+        world.clock.advance(REFRESH_MS)
+        with pytest.raises(
+            DataLoss, match="position 5 of cluster id fake-cluster, the cluster id is now another-cluster"
+        ):
+            run.batch()
+
+    @pytest.mark.parametrize("happens", [recreate, another_cluster])
+    def test_a_member_that_lost_its_partitions_and_the_group_its_offsets_remembers(
+        self, world: World, happens: Callable[[World], None]
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        happens(world)
+        world.group.fence("alice")
+        forget(world)
+        world.group.settle()
+        assert run.member.membership.owned[tp(0)].is_silent
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of"):
+            run.batch()
+
+    def test_records_that_retention_has_deleted(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=SKIP))
+        world.produce(10)
+        world.cluster.delete_records(tp(0), 12)
+        world.clock.advance(REFRESH_MS)
+        assert run.batch() == ["flights-0[12,15)"]
+        (gap,) = world.gaps()[0].newest
+        assert (gap.from_offset, gap.to_offset, gap.cause, gap.lost_offsets) == (5, 12, Cause.EXPIRED, 7)
+        (event,) = (e for e in run.history.events if e.kind is Kind.GAP)
+        assert event.offsets == {tp(0): 12}
+
+    def test_brokers_without_topic_ids_tell_by_the_end_only(self, world: World) -> None:
+        world.cluster.has_topic_ids = False
+        run = read_five(world, Settings(on_data_loss=EARLIEST))
+        world.cluster.create_topic("flights", 2)
+        world.produce(2, 9)
+        world.clock.advance(REFRESH_MS)
+        assert run.batch() == ["flights-0[0,2)", "flights-1[5,9)"]
+        assert [g.cause for g in world.gaps()[0].newest] == [Cause.TRUNCATED]
+
+    def test_a_gap_that_cannot_be_recorded_is_a_warning_that_names_it(
+        self, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=EARLIEST))
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+
+        def away(*_: object) -> None:
+            raise BrokerUnreachable("The coordinator is away.")
+
+        monkeypatch.setattr(world.board, "read", away)
+        assert run.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+        (warning,) = (m for m in caplog.messages if "not recorded" in m)
+        assert "flights-0: recreated, from 5 to 1" in warning
+        assert gaps_of("airline") in warning
+
+    def test_a_topic_that_is_away_is_waited_for_if_the_query_continues_in_the_next(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=EARLIEST))
+        world.cluster.delete_topic("flights")
+        assert run.batch() is None
+        recreate(world)
+        world.clock.advance(REFRESH_MS)
+        assert run.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+
+
+class TestAfterARestart:
+    @pytest.mark.parametrize("offsets", [forget, nothing], ids=["offsets deleted", "offsets there"])
+    @pytest.mark.parametrize("policy", OnRestart)
+    def test_a_recreated_topic_fails_the_query(
+        self, world: World, policy: OnRestart, offsets: Callable[[World], None]
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL, on_restart=policy))
+        run.source.stop()
+        recreate(world)
+        offsets(world)
+        again = run.again()
+        with pytest.raises(
+            DataLoss, match=rf"flights-0 \(position 5 of topic id {FIRST}, the topic id is now {SECOND}"
+        ):
+            again.start().batch()
+
+    @pytest.mark.parametrize(("policies", "read"), [(EARLIEST, ["flights-0[1,9)", "flights-1[0,8)"]), (SKIP, None)])
+    def test_or_continues_in_the_new_one_and_a_second_restart_finds_it_so(
+        self, world: World, policies: LossPolicies, read: list[str] | None
+    ) -> None:
+        run = read_five(world, Settings(on_data_loss=policies, on_restart=OnRestart.FAIL))
+        run.source.stop()
+        recreate(world)
+        forget(world)
+        run = run.again().start()
+        assert run.batch() == read
+        assert run.batch() is None
+        assert {p: gaps.count for p, gaps in world.gaps().items()} == {0: 1, 1: 1}
+        run.source.stop()
+        if policies is SKIP:
+            # Nothing was read: only the group knows of the move.
+            run.settings = Settings(on_data_loss=SKIP)
+        assert run.again().start().batch() is None
+        assert {p: gaps.count for p, gaps in world.gaps().items()} == {0: 1, 1: 1}
+
+    def test_without_a_checkpoint_the_mark_of_the_commit_tells(self, world: World) -> None:
+        read_five(world, Settings()).source.stop()
+        recreate(world)
+        with pytest.raises(DataLoss, match="the topic was deleted and recreated"):
+            Run(world, "bob").start().batch()
+
+    def test_an_unfinished_batch_is_not_read_from_another_topic(self, world: World) -> None:
+        run = read_five(world, Settings(on_data_loss=FAIL))
+        world.produce(3, 3)
+        world.clock.advance(250)
+        assert run.plan() is not None
+        world.group.kill("alice")
+        recreate(world)
+        with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of topic id"):
+            (failed := run.again()).start()
+        failed.source.stop()
+        again = Run(world, "alice", Settings(on_data_loss=EARLIEST), run.checkpoint).start()
+        assert again.running == (), "the records of the old topic are gone"
+        again.finish()
+        assert again.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+
+    def test_a_tool_s_position_has_no_id_and_is_accepted(self, world: World) -> None:
+        run = read_five(world, Settings())
+        run.source.stop()
+        recreate(world)
+        world.commit(2, 3)
+        again = run.again().start()
+        assert again.batch() == ["flights-0[2,9)", "flights-1[3,8)"]
+        again.batch()
+        mark = world.cluster.committed("airline", [tp(0)])[tp(0)]
+        assert Owned.committed(9, mark.metadata).identity == TopicIdentity("fake-cluster", SECOND)
+
+    def test_another_member_has_continued_in_the_new_topic(self, world: World) -> None:
+        run = read_five(world, Settings())
+        run.source.stop()
+        recreate(world)
+        bob = Run(world, "bob", Settings(on_data_loss=EARLIEST)).start()
+        assert bob.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+        bob.batch()
+        bob.source.stop()
+        world.produce(1, 1)
+        assert run.again().start().batch() == ["flights-0[9,10)", "flights-1[8,9)"], "the group is right"
+
+    def test_the_same_number_in_another_topic_is_a_difference(self, world: World) -> None:
+        run = read_five(world, Settings(on_restart=OnRestart.CHECKPOINT))
+        run.source.stop()
+        world.cluster.create_topic("flights", 2)
+        world.produce(5, 5)
+        forget(world)
+        bob = Run(world, "bob").start()
+        bob.batch()
+        bob.batch()
+        assert world.committed() == {0: 5, 1: 5}
+        bob.source.stop()
+        with pytest.raises(DataLoss, match=r"position 5 of topic id id-of-flights"):
+            run.again().start().batch()
+
+    def test_brokers_that_have_learnt_of_ids_meanwhile(self, world: World) -> None:
+        world.cluster.has_topic_ids = False
+        run = read_five(world, Settings())
+        run.source.stop()
+        world.cluster.has_topic_ids = True
+        world.produce(1, 1)
+        assert run.again().start().batch() == ["flights-0[5,6)", "flights-1[5,6)"]
