@@ -1,7 +1,7 @@
 """Counts the records in fetched record batches by their headers alone: nothing is decompressed, and no record is looked at.
 
 Called by ``lag_counting``. A header says how many records its batch holds, whether they are a transaction marker, and whose they are; so transaction markers, compacted
-gaps and aborted records are told from records at the price of the bytes that the broker sends. Source: Kafka's record format (KIP-98); the
+gaps and aborted records are left out at the price of the bytes that the broker sends. Source: Kafka's record format (KIP-98); the
 rule for aborted transactions is that of Kafka's own consumer.
 """
 
@@ -33,7 +33,7 @@ class CountedBatches:
     """What some batches hold.
 
     Args:
-        next_offset: the offset after the last whole batch; where the count began if there is none.
+        next_offset: the offset after the last whole batch; where the count began without a batch.
         records: how many records.
         is_exact: whether it is exactly that many; at most that many otherwise.
     """

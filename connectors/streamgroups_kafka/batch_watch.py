@@ -71,7 +71,7 @@ class BatchWatch:
         )
 
     def _tell_why(self, effect: Leave, lease: LeaseLimits) -> None:
-        assert lease.lease_timeout_ms is not None, "without a lease nobody leaves"
+        assert lease.lease_timeout_ms is not None, "without a lease no member leaves"
         what = (
             f"Batch {effect.number} of group '{self._settings.group_id}' has been in flight for {effect.batch_ms / 1000:.0f} s, longer "
             f"than leaseTimeout ({lease.lease_timeout_ms / 1000:.0f} s): '{self._settings.name}' leaves the group."

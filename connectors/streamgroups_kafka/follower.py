@@ -124,7 +124,7 @@ class Follower:
         self._board.write(board_of(self._group_id), notes)
 
     def due(self, place: Place) -> frozenset[TopicPartition]:
-        """The partitions for which there are orders that are not obeyed yet, and that can be."""
+        """The partitions whose reset requests are complete and not applied yet."""
         due = self._pending(place)
         incomplete = self._step(due).incomplete if due else {}
         return frozenset(tp for tp, order in due.items() if order.id not in incomplete)

@@ -101,7 +101,7 @@ class GroupCensus:
             if not isinstance(error, NotAuthorized):
                 raise error from None
             logger.warning(
-                "Groups on '%s' that nobody uses any more are not deleted: this user may not read how long it keeps messages "
+                "Unused groups on '%s' are not deleted: this user may not read how long it keeps messages "
                 "(DescribeConfigs on the topic)",
                 stream,
             )

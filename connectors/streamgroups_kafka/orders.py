@@ -19,7 +19,7 @@ from streamgroups.ports import Board, Clock, Committed
 
 #: So many notes in one commit: far below what a broker takes as one (about 1 MB).
 _NOTES_PER_COMMIT = 1_000
-#: What a broker allows as metadata, unless it is told otherwise (``offset.metadata.max.bytes``): 4,096, with the NUL that ends a text in librdkafka.
+#: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, with the NUL that ends a text in librdkafka.
 _MOST_BYTES = 4_095
 #: How much longer an instance may be there than it has noted: it notes its lease once a second.
 _NOTE_DELAY_MS = 2_000

@@ -174,7 +174,7 @@ def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_tru
         return
     raise SinkRefused(
         f"{what} was found on the search path and belongs to role '{owner}', which is not this user.",
-        remedy=f"If it is meant, name its schema: {option}='schema.{wanted.name}'. If not, drop it, and let nobody make tables there: "
+        remedy=f"If it is meant, name its schema: {option}='schema.{wanted.name}'. If not, drop it, and allow no other role to create tables there: "
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC.",
     )
 

@@ -73,7 +73,7 @@ class SeenBatch:
         """Whether the sink has committed it already, before a restart.
 
         Raises:
-            FencedBatch: if that is so for a part of it: somebody has moved a group in between.
+            FencedBatch: if that is so for a part of it: a group was reset in between.
         """
         ranges = {(source.group_id, r) for source in self.sources for r in source.ranges}
         written = {(source.group_id, r) for source in self.sources for r in source.written}

@@ -239,7 +239,7 @@ class _QueryCollector(Collector):
 
 
 def _flights() -> list[BatchFlight]:
-    """What the sources of this session answer: Spark tells of a batch only when it has ended."""
+    """The answers of the sources of this session: Spark reports a batch only when it has ended."""
     try:
         return ask(SESSION, FlightQuestion())
     except (StreamGroupsError, OSError) as e:

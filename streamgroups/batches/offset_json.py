@@ -12,7 +12,7 @@ Version 2::
 
 ``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
 that the query owned then and had nothing to read from. ``group`` is whom it reads for: two groups may read the same ranges in
-batches of the same number, and a sink must not take one's for the other's. For the same reason ``run``, which nobody reads, is another one in each run of each
+batches of the same number, and a sink must not take one's for the other's. For the same reason ``run``, which is only compared, is another one in each run of each
 query: of two members of one group, one may read again what the other has lost. ``cluster`` and ``topics`` are the ids of the cluster and of its
 topics, as far as the brokers have ids (:mod:`streamgroups.identity`). ``warm_ups`` is there if batches without records
 followed, which say nothing else: a query starts its workers before it joins others.

@@ -13,7 +13,7 @@ The life of a batch here::
 The lease alone does not decide, because time does not tell a batch that hangs from a long one. Two facts are looked up first:
 
 * Whether the batch is done. Spark reports that only with its next trigger, which may be hours away; its commit log shows it at once.
-* Whether the group has another member. Without one nobody takes the partitions, and the batch would be lost for nothing. So the last
+* Whether the group has another member. Without one the partitions have no next owner, and the batch would be lost for nothing. So the last
   member never leaves, however long its batches are, and a group always makes progress. An exclusive query is alone by definition and
   leaves all the same: another run can start only then.
 """
@@ -42,7 +42,7 @@ class LeaseLimits:
     Args:
         rebalance_timeout_ms: ``max.poll.interval.ms``.
         lease_timeout_ms: the option ``leaseTimeout``; ``None``: a batch may take any time.
-        is_exclusive: whether the member leaves though nobody else is there.
+        is_exclusive: whether the member leaves although it is the only one.
 
     >>> LeaseLimits(300_000).handover_ms
     240000

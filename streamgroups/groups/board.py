@@ -276,7 +276,7 @@ def next_step(
     """What to do about orders (SEMANTICS G8, S6).
 
     An order for very many partitions is written in several commits, and holds when all of it is there: with its last commit. An order
-    of which a part never comes stops nobody. With a topic its entries are deleted, so a topic that is gone counts no more.
+    of which a part never comes stops no member. With a topic its entries are deleted, so a topic that is gone counts no more.
 
     Args:
         orders: the last one for each partition, of all partitions that the orders for ``owned`` may be about.

@@ -2,7 +2,7 @@
 
 Called by the command line (``groups describe``, ``watch``, ``metrics``) with what the broker says. Source: SEMANTICS O3, G13.
 The distance between a committed offset and the end counts offsets, and not every offset is a record: transaction markers take
-one each, compaction leaves gaps, and nobody gets the records of an aborted transaction. So the records in between are counted where that is
+one each, compaction leaves gaps, and no reader gets the records of an aborted transaction. So the records in between are counted where that is
 affordable (:class:`UnreadRecords`); elsewhere the distance is an upper bound, and says so. Records behind the last stable offset, of a
 transaction that is still open or written after one, are no lag: a reader of committed records cannot reach them. They are counted apart.
 The first unread record is read besides, for its timestamp.

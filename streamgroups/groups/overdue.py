@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-#: A member stops within a batch; what takes longer is somebody's to look at.
+#: A member stops within a batch; what takes longer needs an operator.
 OVERDUE_MS = 10_000
 _WARN_EVERY_MS = 60_000
 

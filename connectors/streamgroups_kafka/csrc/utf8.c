@@ -1,7 +1,7 @@
 /* See utf8.h. */
 #include "utf8.h"
 
-/* The length of the well-formed sequence at `p`; -1 if there is none. */
+/* The length of the well-formed sequence at `p`; -1 if the bytes are not well-formed. */
 static int sequence(const unsigned char *p, size_t left) {
     unsigned char lead = p[0], low = 0x80, high = 0xBF;
     int length;
