@@ -276,7 +276,7 @@ class MemberState:
             return self._claim
 
     @claim.setter
-    def claim(self, claim: GroupClaim) -> None:
+    def claim(self, claim: GroupClaim | None) -> None:
         with self._changed:
             self._claim = claim
 

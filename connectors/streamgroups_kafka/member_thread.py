@@ -293,7 +293,9 @@ class ConsumerOwner:
     def _renew_claim(self, consumer: Consumer) -> None:
         """Who the member is to the broker now, for sinks that commit its offsets with their output (KIP-447)."""
         if self._settings.assign is None and (metadata := consumer.consumer_group_metadata()) is not None:
-            self._state.claim = GroupClaim.parse(metadata)
+            claim = GroupClaim.parse(metadata)
+            # While it joins, a member has no generation. A broker accepts offsets without one from any run.
+            self._state.claim = None if claim.generation is None else claim
 
     # ---- committing --------------------------------------------------------------------------------------------------
 

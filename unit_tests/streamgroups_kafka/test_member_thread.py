@@ -195,6 +195,19 @@ def test_X2_who_the_member_is_to_the_broker_is_renewed_at_each_turn(run: Run) ->
     assert run.seen == [GroupClaim("airline", 7, "member-1"), GroupClaim("airline", 8, "member-1")]
 
 
+def test_X3_a_member_without_a_generation_has_no_claim(run: Run) -> None:
+    """Before it has joined, and while it joins again: a broker would accept a sink's offsets from it unchecked."""
+    run.consumer.generation = -1
+    run.consumer.stored = stored(5)
+
+    def joined(generation: int) -> Step:
+        return lambda: setattr(run.consumer, "generation", generation)
+
+    claim = run.see(lambda: run.state.claim)
+    run.go(run.consumer.assign_all(P0), claim, joined(7), claim, joined(-1), claim)
+    assert run.seen == [None, GroupClaim("airline", 7, "member-1"), None]
+
+
 # ---- handover --------------------------------------------------------------------------------------------------------
 
 
