@@ -14,7 +14,7 @@ SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test lint unit mutants nightly integration sanitize fuzz bench wheel clean
+.PHONY: help demo test lint unit mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,8 +75,18 @@ wheel: $(VENV)/installed  ## the wheel, in dist/
 $(VENV)/installed: setup.cfg setup.py constraints.txt $(wildcard $(NATIVE)/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "streamgroups needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+constraints:  ## pins what CI installs at its newest, with hashes; PySpark stays as it is; needs uv
+	mkdir -p build
+	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml > build/pins.in
+	sed -n 's/^\(pyspark==[^ ]*\).*/\1/p' constraints.txt >> build/pins.in
+	sed -n '/^#/p' constraints.txt > build/constraints.txt
+	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+	    --extra test --extra dev --extra bench setup.cfg build/pins.in >> build/constraints.txt
+	mv build/constraints.txt constraints.txt
 
 clean:  ## removes what was made
 	rm -rf $(VENV) build dist *.egg-info connectors/streamgroups_kafka/*.so demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
