@@ -16,7 +16,8 @@ from streamgroups.errors import RecordRefused, SinkRefused
 
 SCHEMA = pa.schema({"id": pa.int64()})
 LEDGER = (
-    "CREATE TABLE {} (group_id text, topic text, partition int, next_offset bigint NOT NULL, updated_at timestamptz NOT NULL, "
+    "CREATE TABLE {} (group_id text, topic text, partition int, next_offset bigint NOT NULL, cluster_id text, topic_id text, "
+    "updated_at timestamptz NOT NULL, "
     "PRIMARY KEY (group_id, topic, partition))"
 )
 GRANTS = "GRANT ALL ON ALL TABLES IN SCHEMA public TO PUBLIC"
