@@ -116,12 +116,18 @@ def test_S11_a_topic_recreated_while_the_query_runs(
     query = reader.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path)).start()
     try:
         wait_until(lambda: offsets == list(range(10)), "the first topic is read")
-        recreate(admin, bootstrap, topic, new_topic, 25)
-        wait_until(lambda: query.exception() is not None or offsets[10:] == list(range(25)), "the second topic is read")
+        # A query learns of a new topic at its next metadata refresh. Records that are there before may be read from the old position (docs/gaps.rst).
+        recreate(admin, bootstrap, topic, new_topic, 0)
+        noticed = [(10, 0, "recreated")]
+        wait_until(
+            lambda: query.exception() or recorded(bootstrap, group, topic) == noticed, "the new topic is noticed"
+        )
+        produce(bootstrap, topic, 25, partitions=1)
+        wait_until(lambda: query.exception() or offsets[10:] == list(range(25)), "the new topic is read")
         assert query.exception() is None
     finally:
         query.stop()
-    assert recorded(bootstrap, group, topic) == [(10, 0, "recreated")]
+    assert recorded(bootstrap, group, topic) == noticed
 
 
 def test_S11_another_cluster_at_the_same_address(

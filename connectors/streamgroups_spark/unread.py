@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from streamgroups.batches.data_loss import OnDataLoss
 from streamgroups.errors import UnknownTopic
 from streamgroups.lookup import record_bytes
@@ -18,6 +20,8 @@ from streamgroups_spark.continuity import Continuity
 
 #: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
 _ASK_EVERY_MS = 40
+#: For how long brokers may not know a topic that was just recreated.
+_RECREATED_S = 10.0
 #: How large records are is asked for at most this often, and for partitions that are new.
 _SIZE_EVERY_MS = 600_000
 
@@ -96,15 +100,28 @@ class Unread:
         return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
 
     def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where partitions end. A topic that was deleted is left out if the query continues when it is recreated."""
+        """Where partitions end. A topic that was deleted is left out if the query continues when it is recreated.
+
+        Raises:
+            UnknownTopic: if a topic was deleted and the policy is to fail.
+        """
         try:
             return self._log.end_offsets(next_offsets)
         except UnknownTopic:
             there = self._log.topics()
             gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
-            if not gone or any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
+            if any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
                 raise
+        if gone:
             return self._log.end_offsets(next_offsets.keys() - gone)
+        # The topic was recreated in between, and not every broker knows it yet.
+        known = Retrying(
+            retry=retry_if_exception_type(UnknownTopic),
+            stop=stop_after_delay(_RECREATED_S),
+            wait=wait_fixed(_ASK_EVERY_MS / 1000),
+            reraise=True,
+        )
+        return known(self._log.end_offsets, next_offsets)
 
     def ask_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Asks how large records are, now and then: what is stored changes slowly.

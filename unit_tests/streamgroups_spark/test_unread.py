@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from streamgroups.batches.data_loss import LossPolicies
-from streamgroups.errors import BrokerUnreachable, DataLoss
+from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
 from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.commit_mark import CommitMark
 from streamgroups.groups.history import no_history
@@ -105,3 +105,24 @@ def test_S7_a_position_behind_the_last_record_is_data_loss() -> None:
     beside = Beside(9)
     with pytest.raises(DataLoss, match=r"position 9, the partition holds \[0, 8\)"):
         beside.unread.of(beside.member, ())
+
+
+def test_S7_a_topic_that_was_just_recreated_is_not_gone(world: World) -> None:
+    """It is missing when its ends are read, and there when its partitions are."""
+    tps = [FIRST.topic_partition, SECOND.topic_partition]
+    world.cluster.commit("airline", dict.fromkeys(tps, 0), CommitMark(exclusive=False).encode())
+    member = FakeMember(
+        FakeGroup(world.cluster, "airline"), "alice", topics=lambda: ["flights"], first_positions=lambda _: {}
+    )
+    member.join(1_000)
+    ends, failures = world.cluster.end_offsets, [1, 2]
+
+    def missing_at_first(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if failures:
+            failures.pop()
+            raise UnknownTopic("Topic 'flights' does not exist.", remedy="Create it.")
+        return ends(partitions)
+
+    world.cluster.end_offsets = missing_at_first  # type: ignore[method-assign]
+    assert world.unread.of(member, ()) == {r.topic_partition: (0, 5) for r in (FIRST, SECOND)}
+    assert not failures
