@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.json_values import string, whole, whole_or_none
 from streamgroups.notes import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
@@ -96,7 +98,7 @@ class Gaps:
         if gap in self:
             return self
         gaps = replace(self, newest=(*self.newest, gap))
-        while len(gaps._written().encode()) > MAX_BYTES and gaps.newest:
+        while len(gaps.encode().encode()) > MAX_BYTES and gaps.newest:
             first, *rest = gaps.newest
             lost = gaps.dropped_offsets + (first.lost_offsets or 0)
             gaps = Gaps(tuple(rest), gaps.dropped + 1, lost)
@@ -107,9 +109,6 @@ class Gaps:
 
     def encode(self) -> str:
         """As metadata."""
-        return self._written()
-
-    def _written(self) -> str:
         gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
         return write_note({"gaps": gaps, "dropped": self.dropped, "dropped_offsets": self.dropped_offsets})
 
@@ -124,7 +123,7 @@ class Gaps:
         listed = raw.get("gaps")
         found = [_gap(entry) for entry in listed] if isinstance(listed, list) else []
         dropped, lost = raw.get("dropped"), raw.get("dropped_offsets")
-        return cls(tuple(gap for gap in found if gap is not None), _natural(dropped) or 0, _natural(lost) or 0)
+        return cls(tuple(gap for gap in found if gap is not None), _count(dropped), _count(lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +146,22 @@ def _ids(gap: Gap) -> Sequence[str | None]:
     return ids if before != after else ids[:2]
 
 
-def _gap(entry: object) -> Gap | None:
-    if not isinstance(entry, list) or len(entry) not in (6, 8):
+def _gap(entry: Any) -> Gap | None:
+    try:
+        begin, end, cause, found_ms, *ids = entry
+        if len(ids) not in (2, 4):
+            return None
+        before, after = (
+            TopicIdentity(*(None if i is None else string(i) for i in pair)) for pair in (ids[:2], ids[-2:])
+        )
+        return Gap(whole_or_none(begin), whole(end), Cause(cause), whole(found_ms), before, after)
+    except (TypeError, ValueError):
         return None
-    begin, end, cause, time_ms, *ids = entry
-    known = all(id_ is None or isinstance(id_, str) for id_ in ids)
-    to_offset, found_ms = _natural(end), _natural(time_ms)
-    if not known or to_offset is None or found_ms is None or cause not in [c.value for c in Cause]:
-        return None
-    if begin is not None and _natural(begin) is None:
-        return None
-    before = TopicIdentity(*ids[:2])
-    return Gap(begin, to_offset, Cause(cause), found_ms, before, TopicIdentity(*ids[2:]) if ids[2:] else before)
 
 
-def _natural(value: object) -> int | None:
-    """A whole number from 0 to below 2^63; ``None`` for anything else."""
-    return value if type(value) is int and 0 <= value < 2**63 else None
+def _count(value: Any) -> int:
+    """A count; 0 for anything else."""
+    try:
+        return whole(value)
+    except ValueError:
+        return 0
