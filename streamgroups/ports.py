@@ -346,7 +346,7 @@ class LedgerTransaction(Protocol[_Output]):
         next_offsets: Mapping[TopicPartition, int],
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        """Sets positions, those of unknown partitions included. Nobody sees them before the transaction commits.
+        """Sets positions, those of unknown partitions included. They are visible when the transaction has committed.
 
         Args:
             next_offsets: the positions.

@@ -72,7 +72,7 @@ class _Count:
         if counted.next_offset > self.next_offset:
             self.next_offset = min(counted.next_offset, limit)
         elif was_first and self.fetch_bytes >= _MOST_BYTES:
-            # A broker sends the first batch of a request whatever its size, so there is none: compaction has removed the last ones.
+            # A broker sends the first batch of a request whatever its size, so no batch is left: compaction has removed the last ones.
             self.next_offset = limit
         else:
             self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MOST_BYTES)

@@ -101,7 +101,7 @@ def time_noted(noted: PartitionTime | None, noted_at: int, next_offset: int) -> 
         next_offset: where the partition is read on.
 
     Returns:
-        Its time; ``None`` if there is no note, or it was written further on: somebody has moved the group back, and what is read again must
+        Its time; ``None`` if there is no note, or it was written at a later offset: the group was reset to an earlier one, and what is read again must
         not be late.
 
     >>> time_noted(PartitionTime(600), noted_at=9, next_offset=5) is None

@@ -72,7 +72,7 @@ def lease_limits(
     """The limits of a query.
 
     By default a lease is 12 rebalance timeouts. A batch that takes more than 0.8 of one loses its partitions with the next rebalance, so
-    queries that share a group are meant to have shorter ones, and twelve times that leaves room for catching up. There is none by default
+    queries that share a group are meant to have shorter ones, and twelve times that leaves room for catching up. A query has none by default
     where it could do harm to a query that is well: if it is alone by definition, and if a batch that waits for its next trigger cannot be
     told from one that hangs.
 
