@@ -6,7 +6,8 @@ Source: KIP-396, KIP-709 (offsets), KIP-496 (forgetting them), KIP-734, KIP-429 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,12 +25,26 @@ from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, Topic
 
 #: What a sink writes for one batch: a staging table, files, rows.
 _Output = TypeVar("_Output", contravariant=True)
+_T = TypeVar("_T")
 
 
 class Clock(Protocol):
     """Milliseconds since the epoch."""
 
     def __call__(self) -> int: ...
+
+
+class SerialExecutor(Protocol):
+    """Runs jobs one after the other, in one thread of its own: the owner of Kafka consumers."""
+
+    def start(self, job: Callable[[], _T]) -> Future[_T]:
+        """Queues a job behind the earlier ones."""
+
+    def run(self, job: Callable[[], _T]) -> _T:
+        """Queues a job, waits for it, and returns its result."""
+
+    def finish(self, last: Callable[[], None]) -> Future[None]:
+        """Queues the last job and does not wait. Callers call it once."""
 
 
 class Recorder(Protocol):

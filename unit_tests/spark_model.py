@@ -18,11 +18,20 @@ from streamgroups.batches.packing import Packing
 from streamgroups.batches.resuming import OnRestart
 from streamgroups.event_time.seen import Seen
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeHistory, FakeLedger, FakeMember
+from streamgroups.fakes import (
+    FakeBoard,
+    FakeClock,
+    FakeCluster,
+    FakeExecutor,
+    FakeGroup,
+    FakeHistory,
+    FakeLedger,
+    FakeMember,
+)
 from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.joining import MembershipMode
-from streamgroups.groups.membership import InFlight, Owned
+from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
@@ -110,18 +119,6 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition("flights", partition)
 
 
-class _Moving(Moving):
-    """Without anything going on at the same time: what is in memory is for one thread."""
-
-    def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        super().join(member, partitions)
-        self._owner.run(lambda: None)
-
-    def began(self, batch: InFlight) -> None:
-        super().began(batch)
-        self._owner.run(lambda: None)
-
-
 class LedgerOnly:
     """What a source needs of a sink that keeps a ledger (:class:`streamgroups.staging.StagingSink`)."""
 
@@ -159,8 +156,16 @@ class Run:
         self._member: FakeMember | None = None
         self._start: Any = None
         self._end: Any = None
-        self.moving = _Moving(
-            world.board, world.cluster, "airline", name, self.history, world.clock, world.clock, patience_ms=0
+        self.moving = Moving(
+            world.board,
+            world.cluster,
+            "airline",
+            name,
+            FakeExecutor(),
+            self.history,
+            world.clock,
+            world.clock,
+            patience_ms=0,
         )
         self.time = (
             None

@@ -1,7 +1,7 @@
 """A Spark query follows the orders of whoever moves its group, without being restarted.
 
 Made by ``source`` on the driver, one for each query that is a member of its group; called by ``micro_batches`` between two batches,
-when nothing is in flight, so that a query finishes what it reads and drops nothing. Everything here runs on one thread of its own;
+when nothing is in flight, so that a query finishes what it reads and drops nothing. Its jobs run in one thread, of the executor it is given;
 the query waits for it for a bounded time. A query that may not use the board works all the same: it cannot be moved while it
 runs, and says so once. Source: SEMANTICS G8, S6.
 """
@@ -18,10 +18,9 @@ from streamgroups.groups.board import Note, board_of, resets_of
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Board, Clock, Member, Recorder
+from streamgroups.ports import Board, Clock, Member, Recorder, SerialExecutor
 from streamgroups.waiting import comes_true
 from streamgroups_kafka.follower import Cluster, Follower, Hold
-from streamgroups_kafka.owner_thread import OwnerThread
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +95,7 @@ class Moving:
         cluster: who is asked who owns what.
         group_id: the query's group.
         name: the member's name.
+        executor: runs all jobs that read or write metadata entries.
         record: takes note of moves.
         clock: a steady clock, in milliseconds.
         now_ms: milliseconds since the epoch, for notes.
@@ -108,6 +108,7 @@ class Moving:
         cluster: Cluster,
         group_id: str,
         name: str,
+        executor: SerialExecutor,
         record: Recorder,
         clock: Clock,
         now_ms: Clock,
@@ -117,7 +118,7 @@ class Moving:
         self._board, self._group_id = board, group_id
         self._record, self._clock, self._patience_ms = record, clock, patience_ms
         self._follower = Follower(board, cluster, group_id, lambda: Note(name, now_ms(), None), clock)
-        self._owner = OwnerThread(f"streamgroups-moving-{name}")
+        self._owner = executor
         self._place: MemberPlace | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
         self._next_look_ms: int | None = None

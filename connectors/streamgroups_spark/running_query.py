@@ -34,6 +34,7 @@ from streamgroups_kafka.log import KafkaCluster
 from streamgroups_kafka.member import KafkaMember
 from streamgroups_kafka.member_settings import MemberSettings
 from streamgroups_kafka.member_state import Standing
+from streamgroups_kafka.owner_thread import OwnerThread
 from streamgroups_spark.batch_facts import (
     BatchFacts,
     BatchQuestion,
@@ -99,7 +100,8 @@ class RunningQuery:
         orders = left = board = None
         if not isinstance(options.subscription, Partitions):
             board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
-            orders = Moving(board, self._cluster, self._group_id, self.name, record, _now_ms, SteadyClock())
+            executor = OwnerThread(f"streamgroups-moving-{self.name}")
+            orders = Moving(board, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock())
             record = orders.listen(record)
             left = LeftRanges(board, self._group_id)
         self._record = record

@@ -28,6 +28,7 @@ from streamgroups.fakes.admin import FakeAdmin
 from streamgroups.fakes.board import FakeBoard
 from streamgroups.fakes.clock import FakeClock
 from streamgroups.fakes.cluster import FakeCluster, FakeTransaction, Record
+from streamgroups.fakes.executor import FakeExecutor
 from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
 from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.ledger import FakeLedger, Moment
@@ -41,6 +42,7 @@ __all__ = [
     "FakeClaim",
     "FakeClock",
     "FakeCluster",
+    "FakeExecutor",
     "FakeGroup",
     "FakeHistory",
     "FakeLedger",

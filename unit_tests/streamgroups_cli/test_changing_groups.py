@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups.cli.groups import changing
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
-from streamgroups.fakes import FakeBoard
+from streamgroups.fakes import FakeBoard, FakeExecutor
 from streamgroups.groups.board import board_of, resets_of
 from streamgroups.groups.history import no_history
 from streamgroups.groups.overview import GroupDescription
@@ -412,7 +412,15 @@ class Query:
     def __init__(self, cli: CommandLine) -> None:
         self.member = cli.join("board", "flights")
         self.moving = Moving(
-            FakeBoard(cli.cluster), cli.cluster, "board", "alice", no_history, cli.clock, cli.clock, patience_ms=0
+            FakeBoard(cli.cluster),
+            cli.cluster,
+            "board",
+            "alice",
+            FakeExecutor(),
+            no_history,
+            cli.clock,
+            cli.clock,
+            patience_ms=0,
         )
         self.moving.join(self.member, (P0,))
         self.cli = cli
