@@ -26,12 +26,13 @@ test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on 
 	$(MAKE) --jobs=2 lint unit
 	$(MAKE) integration
 
-lint: $(VENV)/installed  ## ruff, mypy, import-linter
+lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker
 	MYPYPATH=connectors:. $(BIN)/mypy integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
+	$(BIN)/python -m unit_tests.words
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
 	$(BIN)/python -m pytest unit_tests

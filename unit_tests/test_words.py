@@ -1,0 +1,117 @@
+"""The check of words finds what it must, and leaves code alone."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from unit_tests import words
+from unit_tests.words import check, findings, prose, texts_of_python
+
+DOCUMENT = """\
+Watermarks
+==========
+
+The source ``tells`` a `board <board.html>`_ what it
+has read, and goes
+on. See :class:`Board`::
+
+    board.tell("told")
+
+.. code-block:: python
+
+    # somebody
+    told = 1
+
+>>> tell()
+'told'
+
+Nobody else does.
+"""
+
+MODULE = '''\
+"""Reads the board."""
+
+TOLD = "told"  # nobody
+told_by = {"quiet": f"{tells} was told", "plain": "a flight-board ``told``"}
+
+
+def asked(most_rows):
+    """Returns what goes
+    on, and::
+
+        tells
+
+    Then it says more.
+    """
+    raise ValueError(
+        "Option 'x' is refused. "
+        "Look it up."
+    )
+'''
+
+
+def _words(text: str) -> list[tuple[int, str]]:
+    found = [line.split(": ")[:2] for line in findings(text, "f")]
+    return [(int(place.split(":")[1]), word.strip("'")) for place, word in found]
+
+
+def test_words_of_a_document_are_found_and_its_code_is_not() -> None:
+    assert _words(prose(DOCUMENT)) == [(5, "goes on"), (18, "Nobody")]
+
+
+def test_comments_and_strings_of_a_module_are_read_and_identifiers_are_not() -> None:
+    assert _words(texts_of_python(MODULE)) == [
+        (1, "board"),
+        (3, "nobody"),
+        (4, "told"),
+        (8, "goes on"),
+        (13, "says"),
+        (16, "refused"),
+        (17, "Look"),
+    ]
+
+
+def test_prose_keeps_lines_and_columns() -> None:
+    assert [len(line) for line in prose(DOCUMENT).split("\n")] == [len(line) for line in DOCUMENT.split("\n")]
+    assert [len(line) for line in texts_of_python(MODULE).split("\n")] == [len(line) for line in MODULE.split("\n")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The tasks look up the key.",
+        "See the release notes.",
+        "A JWT claim is missing.",
+        "The topic flight-board.",
+        "boarding",
+    ],
+)
+def test_exceptions_are_permitted(text: str) -> None:
+    assert findings(text, "f") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["The board.", "It\n    went\n    on.", "(told)", "Nobody's.", "QUIET batches", "told:"]
+)
+def test_case_punctuation_and_line_ends_do_not_hide_a_word(text: str) -> None:
+    assert len(findings(text, "f")) == 1
+
+
+def test_a_finding_names_file_and_line_and_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.rst"
+    path.write_text("One line.\nThe group was made anew.\n")
+    assert check(path, "docs/a.rst") == ["docs/a.rst:2: 'anew': write again; of a topic: recreated"]
+
+
+def test_a_checked_path_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "CHECKED", ("docs/no-such.rst",))
+    with pytest.raises(SystemExit, match=r"docs/no-such\.rst does not exist"):
+        words.checked_files()
+
+
+def test_examples() -> None:
+    failed, _ = doctest.testmod(words)
+    assert not failed

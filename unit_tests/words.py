@@ -1,0 +1,210 @@
+"""Keeps words out of the texts that are not those of Kafka, Spark, Flink and Beam. ``make lint`` runs it.
+
+It reads the prose of ``.rst`` files, and the comments and strings of ``.py`` files. Code is not prose: literal blocks, text between double
+backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
+
+To put a file under the check, add its path to ``CHECKED``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+#: Files and directories whose texts are checked.
+CHECKED = (
+    "docs/glossary.rst",
+    "docs/semantics.rst",
+)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word to avoid.
+
+    Args:
+        pattern: a regular expression for whole words. A space stands for any white space, also for the end of a line.
+        instead: words to write instead.
+        unless: a regular expression. A match at the same place is permitted.
+    """
+
+    pattern: str
+    instead: str
+    unless: str = ""
+
+
+WORDS = (
+    # Verbs
+    Word("tells?|told|telling", "report, return, indicate, distinguish; of windows: emit"),
+    Word("says?|said|saying", "return, report, state, contain"),
+    Word("asks?|asked|asking", "request, query, call, poll"),
+    Word(r"look(s|ed|ing)?", "poll, read, inspect, check", unless=r"look(s|ed|ing)?[ -]up"),
+    Word("(goes|go|going|gone|went) on", "continue, resume"),
+    Word(r"stands?|stood", "is at, equals, is", unless=r"stands? for|stood for"),
+    Word("refus(e|es|ed|ing|als?)", "reject, rejected"),
+    Word("hears?|heard", "receive"),
+    Word("believed?|believes", "accept, use"),
+    Word("obey(s|ed|ing)?", "apply"),
+    Word("asserts? (time|nothing|no time)|time (that is )?asserted", "emit a watermark"),
+    Word("(gives?|gave|given|giving) (it |them )?back", "revoke, release, return"),
+    Word("lets? (it |them )?go", "release"),
+    Word("ask(s|ed)? back", "revoke"),
+    Word("struck|strikes?", "inject a fault, kill"),
+    Word(
+        r"mov(es?|ed|ing) (an?|the|its|this|that|live|running) ((live|running|whole|wrong) )?(groups?|quer(y|ies))",
+        "reset",
+    ),
+    Word("refin(es?|ed|ements?)", "update"),
+    Word("withdrawn|withdraws?", "retract, retracted"),
+    Word("shuts? out|shut out", "fence"),
+    Word("told apart|tells? apart", "distinguish"),
+    # Actors and clauses
+    Word("nobody|somebody|anybody|whoever|nobody's|somebody's", "name the actor: no member, another client"),
+    Word("whom", "name the actor"),
+    Word("so many|so long", "the number, the time: n, timeout", unless="so long as"),
+    Word("anew", "again; of a topic: recreated"),
+    Word("made again", "recreated"),
+    Word("(is|are|was|were|be) none", "does not exist, is missing"),
+    Word("that there (is|are|was|were)( not)?", "that exists, that does not exist"),
+    Word("of which", "a relative clause, or a new sentence"),
+    Word("for ever", "permanently, indefinitely"),
+    Word("in peace", "without errors"),
+    Word("in good order", "in an orderly way; leaves the group"),
+    Word("(rejected|refused) by name", "rejected; the error names it"),
+    # Nouns
+    Word(r"(?<!-)boards?", "metadata groups"),
+    Word("notes?|noted", "metadata entry; store, record", unless="release notes?|note that"),
+    Word("strangers?", "members of other clients"),
+    Word("tenures?", "ownership epoch"),
+    Word("heirs?", "the next owner"),
+    Word("claims?", "consumer group metadata", unless="claims? of (the|an?) (JWT|token)|JWT claims?|token claims?"),
+    Word("quiet", "batch: no-data; source: idle"),
+    Word("unread", "available, not read yet, lag"),
+    Word("patience", "timeout"),
+    Word("sightings?", "observation"),
+    Word("census|desk", "the thing itself: deletion of unused groups, group operations"),
+    Word("hand-overs?", "handover"),
+    Word("trouble", "error"),
+    Word("oldest (records?|messages?|offsets?)", "earliest record, earliest offset"),
+    Word("surplus", "idle, standby"),
+    Word("fewest|patient", "min, timeout"),
+)
+
+_PATTERNS = [
+    (
+        word,
+        re.compile(rf"(?<![\w.`])(?:{word.pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE),
+        re.compile(word.unless.replace(" ", r"\s+"), re.IGNORECASE) if word.unless else None,
+    )
+    for word in WORDS
+]
+_LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
+_CODE_DIRECTIVE = re.compile(r"\.\. (code|code-block|include|image|raw|_)\b")
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"\S", " ", text)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def prose(text: str) -> str:
+    """The text with its code replaced by spaces, so that lines and columns stay.
+
+    >>> prose("Set ``told`` to 5::\\n\\n    told = 5\\n\\nIt works.").split()
+    ['Set', 'to', '5::', 'It', 'works.']
+    """
+    lines: list[str] = []
+    literal: int | None = None
+    in_shell = False
+    for line in text.split("\n"):
+        if literal is not None and line.strip() and _indent(line) <= literal:
+            literal = None
+        in_shell = bool(line.strip()) and (in_shell or line.lstrip().startswith(">>>"))
+        code = literal is not None or in_shell
+        if not code and _CODE_DIRECTIVE.match(line.lstrip()):
+            code, literal = True, _indent(line)
+        elif not code and line.rstrip().endswith("::"):
+            literal = _indent(line)
+        lines.append(_blank(line) if code else line)
+    return _LITERAL.sub(lambda found: _blank(found.group()), "\n".join(lines))
+
+
+def texts_of_python(source: str) -> str:
+    """Comments and strings of a Python source, at their lines and columns. Strings without a space are identifiers.
+
+    >>> texts_of_python("told = 'told'  # and a comment").split()
+    ['#', 'and', 'a', 'comment']
+    """
+    lines = source.split("\n")
+    shown = [[" "] * len(line) for line in lines]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind not in {"COMMENT", "STRING", "FSTRING_MIDDLE"}:
+            continue
+        text = token.string
+        if kind != "COMMENT":
+            if not re.search(r"\s", text.strip("\"'")):
+                continue
+            if kind == "STRING":
+                opening = re.match(r"[a-zA-Z]*(\"\"\"|'''|\"|')", text)
+                assert opening
+                length = len(opening.group())
+                body = text[length : -len(opening.group(1))]
+                if "f" in opening.group()[:-1].lower():
+                    body = re.sub(r"\{[^{}]*\}", lambda found: _blank(found.group()), body)
+                text = " " * length + body
+        (row, column), text = token.start, prose(text)
+        for number, line in enumerate(text.split("\n")):
+            place = shown[row - 1 + number]
+            begin = column if number == 0 else 0
+            place[begin : begin + len(line)] = line[: len(place) - begin]
+    return "\n".join("".join(line) for line in shown)
+
+
+def findings(text: str, name: str) -> list[str]:
+    """One line for each word to avoid in a text that :func:`prose` or :func:`texts_of_python` has returned.
+
+    >>> findings("The board\\ntells it.", "a.rst")
+    ["a.rst:1: 'board': write metadata groups", "a.rst:2: 'tells': write report, return, indicate, distinguish; of windows: emit"]
+    """
+    found = []
+    for word, pattern, unless in _PATTERNS:
+        permitted = [match.span() for match in unless.finditer(text)] if unless else []
+        for match in pattern.finditer(text):
+            if any(begin <= match.start() < end for begin, end in permitted):
+                continue
+            line = text.count("\n", 0, match.start()) + 1
+            shown = " ".join(match.group().replace("#", " ").split())
+            found.append((line, f"{name}:{line}: '{shown}': write {word.instead}"))
+    return [message for _, message in sorted(found, key=lambda item: item[0])]
+
+
+def check(path: Path, name: str) -> list[str]:
+    """The findings of one file."""
+    text = path.read_text(encoding="utf-8")
+    return findings(texts_of_python(text) if path.suffix == ".py" else prose(text), name)
+
+
+def checked_files() -> list[Path]:
+    """All ``.rst`` and ``.py`` files of ``CHECKED``."""
+    files: set[Path] = set()
+    for name in CHECKED:
+        path = ROOT / name
+        if not path.exists():
+            raise SystemExit(f"{name} does not exist: correct CHECKED in unit_tests/words.py.")
+        files.update([path] if path.is_file() else (p for p in path.rglob("*") if p.suffix in {".rst", ".py"}))
+    return sorted(files)
+
+
+if __name__ == "__main__":
+    wrong = [line for path in checked_files() for line in check(path, str(path.relative_to(ROOT)))]
+    sys.exit("\n".join(wrong) or None)
