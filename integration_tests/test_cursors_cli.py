@@ -257,8 +257,8 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
         ([stream, *partition, "--type", "AT_OFFSET", "--offset", "21"], ExitCode.USAGE, "it holds [0, 20). Name an offset in"),
         ([stream, *group, "--type", "AT_TIME", "--time", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),
         ([stream, *group, "--kafka", "sesion.timeout.ms=1"], ExitCode.USAGE, "Did you mean 'session.timeout.ms'?"),
-        ([stream, *group, "-b", NOWHERE, "--timeout", "1"], ExitCode.ERROR, f"at {NOWHERE} could not be reached within 1 s"),
-        ([stream, *partition, "-b", NOWHERE, "--timeout", "1"], ExitCode.ERROR, "Check that the broker runs"),
+        ([stream, *group, "-b", NOWHERE, "--timeout", "1s"], ExitCode.ERROR, f"at {NOWHERE} could not be reached within 1 s"),
+        ([stream, *partition, "-b", NOWHERE, "--timeout", "1s"], ExitCode.ERROR, "Check that the broker runs"),
     ):  # fmt: skip
         result = shell("create", *arguments)
         assert (result.returncode, result.stdout) == (code, ""), result.stderr
@@ -284,7 +284,7 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
             assert says in result.stderr
     of_partition = shell.create(stream, "--partition", "0")
     assert shell("commit", of_partition).returncode == ExitCode.USAGE
-    assert shell("get", of_partition, "-b", NOWHERE, "--timeout", "1").returncode == ExitCode.ERROR
+    assert shell("get", of_partition, "-b", NOWHERE, "--timeout", "1s").returncode == ExitCode.ERROR
     assert shell("get", cursor, "--limit", "10001").returncode == ExitCode.USAGE
     assert len(shell.get(cursor)[0]) == 20
 

@@ -36,7 +36,7 @@ def tool(listeners: Listeners, name: str, *arguments: str) -> None:
 
 def cli(server: str, file: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     login = [] if file is None else ["--command-config", str(file)]
-    command = [*COMMAND, *arguments, "--bootstrap-server", server, *login, "--timeout", "5"]
+    command = [*COMMAND, *arguments, "--bootstrap-server", server, *login, "--timeout", "5s"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -368,7 +368,7 @@ def _age(conninfo: str, name: str, age_s: int) -> None:
 
 
 def test_what_killed_runs_leave_is_dropped_and_nothing_else(postgres: str, role: str) -> None:
-    to = sink(postgres, stage_retention_s=1_000)
+    to = sink(postgres, stage_retention="1000s")
     schema = pa.schema({"id": pa.int64()})
     dead, young, in_use = (to.begin(schema, name).name.name for name in ("dead", "young", "in_use"))
     for name in (dead, in_use):

@@ -94,7 +94,7 @@ class Positions:
 
 
 def parse_time_ms(text: str, *, option: str) -> int:
-    """Reads a point in time: ISO 8601 with an offset from UTC, or milliseconds since the epoch.
+    """Reads a point in time: ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC, as in Kafka's tools.
 
     Args:
         text: what the user wrote.
@@ -104,10 +104,10 @@ def parse_time_ms(text: str, *, option: str) -> int:
         Milliseconds since the epoch, UTC.
 
     Raises:
-        InvalidOption: if it is neither, lacks the offset from UTC, or lies before the epoch.
+        InvalidOption: if it is neither, or lies before the epoch.
 
-    >>> parse_time_ms("2013-01-01T05:00:00Z", option="startingTime")
-    1357016400000
+    >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTime") for zone in ("Z", "", "+01:00")]
+    [1357016400000, 1357016400000, 1357012800000]
     >>> parse_time_ms("1357016400000", option="startingTime")
     1357016400000
     >>> parse_time_ms("yesterday", option="startingTime")
@@ -125,7 +125,8 @@ def parse_time_ms(text: str, *, option: str) -> int:
     except ValueError:
         raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=remedy) from None
     if time.tzinfo is None:
-        raise InvalidOption(f"Option '{option}' is '{text}', which does not say its offset from UTC.", remedy=remedy)
+        # The time zone of the machine would give another position on another machine.
+        time = time.replace(tzinfo=timezone.utc)
     # In whole numbers: seconds as a float would lose a millisecond now and then.
     time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
     if time_ms < 0:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRefused, StreamGroupsError
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
@@ -48,7 +49,7 @@ class PostgresSink:
         create_table: whether to make the table if it is not there.
         ledger_table: where the positions are; made if it is not there. In the same database, and shared by any number of groups and tables.
         stage_schema: the schema in which the output of a batch waits to be committed; that of the table if it is not given.
-        stage_retention_s: how old a stage must be, in seconds, to count as left behind by a run that was killed.
+        stage_retention: the age of a stage, a duration, at which a later batch drops it as a killed run's. Longer than a batch may take.
 
     Raises:
         InvalidOption: if settings are missing, malformed, or contradict each other.
@@ -65,7 +66,7 @@ class PostgresSink:
     create_table: bool = True
     ledger_table: str = "streamgroups_ledger"
     stage_schema: str | None = None
-    stage_retention_s: int = 86_400
+    stage_retention: str = "1 day"
 
     def __post_init__(self) -> None:
         check_conninfo(self.conninfo)
@@ -77,12 +78,16 @@ class PostgresSink:
             )
         if self.stage_schema is not None:
             TableName.parse(f"{self.stage_schema}.stage", "stage_schema")
-        if self.stage_retention_s <= 0:
+        if not self._stage_retention_ms:
             raise InvalidOption(
-                f"'stage_retention_s' is {self.stage_retention_s}.",
-                remedy="Give the longest time that a batch may take, in seconds.",
+                f"Option 'stage_retention' is '{self.stage_retention}', which is 0.",
+                remedy="Give more than the longest time that a batch may take, as in '1 day'.",
             )
         self._check_mode()
+
+    @property
+    def _stage_retention_ms(self) -> int:
+        return parse_duration_ms(self.stage_retention, option="stage_retention")
 
     def _check_mode(self) -> None:
         if self.mode not in ("append", "upsert"):
@@ -133,7 +138,7 @@ class PostgresSink:
                 stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
                 stage = self._stage(columns, found, TableName(stage_schema, PREFIX + token))
                 make_stage(connection, stage)
-            drop_dead_stages(connection, stage_schema, older_than_s=self.stage_retention_s)
+            drop_dead_stages(connection, stage_schema, older_than_s=self._stage_retention_ms / 1_000)
         return stage
 
     def write(self, stage: PostgresStage, records: Iterator[pa.RecordBatch], attempt: int) -> PostgresStaged:

@@ -141,7 +141,7 @@ def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name.identifier))
 
 
-def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_s: int) -> None:
+def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_s: float) -> None:
     """Drops the stages of a schema that runs have left behind: those that are older and that nobody uses now.
 
     What cannot be dropped, because it is in use or gone already, is left to the next batch.

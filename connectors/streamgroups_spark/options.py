@@ -15,6 +15,7 @@ from typing import Any
 from streamgroups.batches.admission import Limits
 from streamgroups.batches.data_loss import LossPolicies
 from streamgroups.batches.resuming import OnRestart
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TIME_OPTIONS
 from streamgroups.groups.batch_lease import LeaseWord
@@ -24,7 +25,6 @@ from streamgroups.groups.subscription import Partitions, Pattern, Subscription, 
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
-from streamgroups.times import parse_duration_ms
 from streamgroups_kafka.client_config import ClientConfig
 from streamgroups_spark.loss_options import loss_policies
 from streamgroups_spark.position_options import ENDING, STARTING, ending_positions, starting_positions

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -73,12 +74,15 @@ def start(
     kafka_version: Version = None,
     properties: Property = None,
     output: Format = Output.table,
-    timeout_s: Annotated[float, typer.Option(help="Seconds to wait, the first fetching of Kafka included.")] = 600.0,
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait; the first start also downloads Kafka.")
+    ] = "10m",
 ) -> None:
     """Start a broker in the background."""
     from streamgroups_broker.background import launch, state_directory
 
     parse_properties(properties or [])
+    timeout_ms = parse_duration_ms(timeout, option="--timeout")
     state = state_directory(data_dir).absolute()
     arguments = ["broker", "run", "--port", str(port), "--nodes", str(nodes), "--record-in", str(state)]
     if data_dir is not None:
@@ -87,7 +91,7 @@ def start(
         arguments += ["--kafka-version", kafka_version]
     for assignment in properties or []:
         arguments += ["--property", assignment]
-    _print_running(launch([sys.executable, "-c", _RUN_AGAIN, *arguments], state, timeout_s), output)
+    _print_running(launch([sys.executable, "-c", _RUN_AGAIN, *arguments], state, timeout_ms / 1_000), output)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from streamgroups.cli.output import say
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from streamgroups_kafka.client_config import ClientConfig
 
 _OBJECTS_PER_COLLECTION = 200_000
+_MIN_TIMEOUT_MS = 100
 
 _SETTINGS_HELP = "A client setting, by Java's or librdkafka's name; repeatable. Wins over the file."
 
@@ -101,15 +103,15 @@ def _connect(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for the cluster.", rich_help_panel="Cluster")
-    ] = 10.0,
+        str, typer.Option(metavar="DURATION", help="How long to wait for the cluster.", rich_help_panel="Cluster")
+    ] = "10s",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say how many requests it took.", rich_help_panel="Cluster")
     ] = False,
 ) -> Iterator[Cluster]:
     started_s = time.monotonic()
     try:
-        with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout) as cluster:
+        with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout_s(timeout)) as cluster:
             try:
                 yield cluster
             finally:
@@ -149,6 +151,21 @@ def open_cluster(
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def timeout_s(text: str) -> float:
+    """What ``--timeout`` means, in seconds.
+
+    Raises:
+        InvalidOption: if it is not a duration, or shorter than 100 ms, in which no broker answers.
+
+    >>> timeout_s("500ms")
+    0.5
+    """
+    timeout_ms = parse_duration_ms(text, option="--timeout")
+    if timeout_ms < _MIN_TIMEOUT_MS:
+        raise InvalidOption(f"Option '--timeout' is '{text}'.", remedy=f"It must be at least {_MIN_TIMEOUT_MS}ms.")
+    return timeout_ms / 1_000
 
 
 def parse_settings(assignments: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import typer
 from streamgroups.cli.connecting import Connect, with_cluster
 from streamgroups.cli.counting import LOOK_MIB, CountLimitOption, count_bytes
 from streamgroups.cli.output import say
-from streamgroups.cli.words import parse_duration_ms
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring import Monitor
 

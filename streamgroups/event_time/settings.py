@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.generation import Every, Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
@@ -40,7 +41,6 @@ from streamgroups.event_time.windows import (
     tumbling,
 )
 from streamgroups.option_values import canonical, choice, flag
-from streamgroups.times import parse_duration_ms
 
 #: Of a source and of a query that reads it.
 TIME_OPTIONS = ("every", "delay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")

@@ -6,11 +6,11 @@ Called by users on the driver and by ``streamgroups_spark.windows``. Source: SEM
 
 from __future__ import annotations
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Boundary, EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.option_values import choice
-from streamgroups.times import parse_duration_ms
 
 _EVENT_TIME, _PROCESSING_TIME = "eventTime", "processingTime"
 

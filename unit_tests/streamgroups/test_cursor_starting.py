@@ -22,6 +22,7 @@ FIVE = datetime(2013, 1, 1, 5, tzinfo=timezone(timedelta(hours=-5)))
         ("AT_TIME", {"time": 1_357_016_400_000}, AtTime(1_357_016_400_000)),
         ("AT_TIME", {"time": "2013-01-01T05:00:00Z"}, AtTime(1_357_016_400_000)),
         ("AT_TIME", {"time": FIVE}, AtTime(1_357_034_400_000)),
+        ("AT_TIME", {"time": FIVE.replace(tzinfo=None)}, AtTime(1_357_016_400_000)),
         ("AT_OFFSET", {"offset": 0}, AtOffset(0)),
         ("AFTER_OFFSET", {"offset": 41}, AfterOffset(41)),
         (AtOffset(3), {}, AtOffset(3)),
@@ -52,7 +53,6 @@ def test_G1_a_group_cursor_has_three_types(type_: str) -> None:
         ("AT_TIME", {"time": -1}, "not a time"),
         ("AT_TIME", {"time": True}, "not a time"),
         ("AT_TIME", {"time": "noon"}, "not a time"),
-        ("AT_TIME", {"time": FIVE.replace(tzinfo=None)}, "offset from UTC"),
     ],
 )
 def test_G1_what_makes_no_sense_is_refused(type_: Any, more: dict[str, Any], said: str) -> None:

@@ -36,7 +36,9 @@ def test_every_millisecond_is_read_back_exactly(time_ms: int, offset_minutes: in
     assert parse_time_ms(str(time_ms), option="startingTime") == time_ms
 
 
-@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", " 2026-01-31T12:00:00z ", "2026-01-31T13:00:00+01:00"])
+@pytest.mark.parametrize(
+    "text", ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", " 2026-01-31T12:00:00z ", "2026-01-31T13:00:00+01:00"]
+)
 def test_utc_can_be_written_in_several_ways(text: str) -> None:
     assert parse_time_ms(text, option="startingTime") == 1_769_860_800_000
 
@@ -48,7 +50,6 @@ def test_utc_can_be_written_in_several_ways(text: str) -> None:
         ("Z", "is not a time"),
         ("-5", "is not a time"),
         ("12:00", "is not a time"),
-        ("2026-01-31T12:00:00", "does not say its offset from UTC"),
         ("1969-12-31T23:59:59Z", "is before 1970"),
         ("0001-01-01T00:00:00+23:00", "is before 1970"),
     ],

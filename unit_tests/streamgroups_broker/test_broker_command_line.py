@@ -60,7 +60,7 @@ def test_what_start_is_given_reaches_the_broker_in_the_background(
 
     monkeypatch.setattr(background, "launch", launch)
     given = ["--kafka-version", "4.0.0", "--nodes", "2", "--port", "0", "--property", "a=b"]
-    assert run(monkeypatch, "broker", "start", *given, "--timeout-s", "7.5") == 0
+    assert run(monkeypatch, "broker", "start", *given, "--timeout", "7500ms") == 0
     ((command, where, timeout_s),) = called
     assert (where, timeout_s) == (state, 7.5)
     arguments = command[command.index("broker") :]

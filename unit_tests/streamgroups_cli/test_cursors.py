@@ -299,7 +299,7 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON takes no --time."),
         ([*GROUP, "--type", "AT_TIME", "--time", "yesterday"], "--time is 'yesterday', which is not a time"),
         ([*GROUP, "--type", "SOMEWHERE"], "'SOMEWHERE' is not one of"),
-        ([*GROUP, "--lease", "soon"], "--lease is 'soon', which is not a duration"),
+        ([*GROUP, "--lease", "soon"], "Option '--lease' is 'soon', which is not a duration"),
         ([*GROUP, "--lease", "6m"], "--lease in milliseconds is 360000; it can be from 1,000 to 300,000."),
         (["--group", "billing.streamgroups", "--instance", "a"], "a name that streamgroups keeps"),
         (["--group", "billing", "--instance", " "], "--instance is ' ', which is no name"),

@@ -244,7 +244,7 @@ def test_help_imports_neither_spark_nor_a_client() -> None:
 
 def test_listing_imports_neither_spark_nor_what_spark_needs() -> None:
     code = (
-        "import sys; sys.argv = ['streamgroups', 'groups', 'list', '-b', '127.0.0.1:1', '--timeout', '0.1']\n"
+        "import sys; sys.argv = ['streamgroups', 'groups', 'list', '-b', '127.0.0.1:1', '--timeout', '100ms']\n"
         "from streamgroups.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"

@@ -34,7 +34,11 @@ def sink(**settings: Any) -> PostgresSink:
         ({"ledger_table": "a."}, "Option 'ledger_table'"),
         ({"ledger_table": "flights"}, "both 'flights'.*a table of its own"),
         ({"stage_schema": "a.b"}, "Option 'stage_schema'"),
-        ({"stage_retention_s": 0}, "'stage_retention_s' is 0"),
+        ({"stage_retention": "0s"}, "Option 'stage_retention' is '0s', which is 0"),
+        (
+            {"stage_retention": 3600},
+            "Option 'stage_retention' is '3600', which is not a duration. Write a number with a unit",
+        ),
         ({"mode": "merge"}, "'mode' is 'merge'.*'append' or 'upsert'"),
         ({"mode": "upsert"}, "needs a key.*key="),
         ({"key": ("id",)}, "has no use for 'key'.*mode='upsert'"),

@@ -12,7 +12,7 @@ from streamgroups.cli.cursors.places import KeyOption, signing_key
 from streamgroups.cli.cursors.using import print_cursor
 from streamgroups.cli.cursors.wording import command_words
 from streamgroups.cli.output import Output, OutputOption
-from streamgroups.cli.words import parse_duration_ms
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.cursors.admission import check_instance
 from streamgroups.groups.cursors.starting import CursorType, position_of

@@ -51,10 +51,8 @@ UndoOption = Annotated[
 
 
 WaitOption = Annotated[
-    float,
-    typer.Option(
-        "--wait", min=0, metavar="SECONDS", help="How long members may take to finish their batches and move."
-    ),
+    str,
+    typer.Option("--wait", metavar="DURATION", help="How long members may take to finish their batches and move."),
 ]
 
 

@@ -11,7 +11,7 @@ from streamgroups.cli.connecting import Connect, with_cluster
 from streamgroups.cli.counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
 from streamgroups.cli.output import Cell, Column, Output, OutputOption, Table, emit, say
-from streamgroups.cli.words import duration
+from streamgroups.durations import duration
 from streamgroups.errors import UnknownGroup
 from streamgroups.groups.lag import PartitionLag, Trouble, Unread
 from streamgroups.groups.overview import GroupMember

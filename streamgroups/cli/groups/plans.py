@@ -11,7 +11,7 @@ from typing import Any
 
 from streamgroups.cli.connecting import Cluster
 from streamgroups.cli.output import Cell, Column, Output, Table, emit, say
-from streamgroups.cli.words import duration
+from streamgroups.durations import duration
 from streamgroups.errors import GroupRefused
 from streamgroups.groups.lag import Unread
 from streamgroups.groups.overview import GroupDescription

@@ -18,7 +18,7 @@ from streamgroups.cli.groups.planning import plan_from_file, plan_scenario, read
 from streamgroups.cli.groups.plans import warn_of_clamping
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups.cli.output import Output, OutputOption
-from streamgroups.cli.words import parse_duration_ms
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.resets import Scenario, ShiftBy, ToCurrent, parse_scope
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
@@ -61,13 +61,13 @@ def reset(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The first record at or after a time, in ISO 8601; UTC unless it says otherwise.",
+            help="The first record at or after a time, in ISO 8601; UTC if it has no time zone.",
             rich_help_panel=_SCENARIO,
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="So long before now: 1h30m, or PT1H30M.", rich_help_panel=_SCENARIO),
+        typer.Option(metavar="DURATION", help="This long before now, as in 1h30m.", rich_help_panel=_SCENARIO),
     ] = None,
     from_file: Annotated[
         Path | None,
@@ -77,11 +77,12 @@ def reset(
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
     execute: ExecuteOption = False,
-    wait: WaitOption = 60.0,
+    wait: WaitOption = "1m",
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Move groups to other positions. Members follow if they are of this library; of others nobody may be in them."""
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     chosen = chosen_groups(groups, all_groups)
     given = {
         "--to-earliest": TrimHorizon() if to_earliest else None,
@@ -89,7 +90,7 @@ def reset(
         "--to-current": ToCurrent() if to_current else None,
         "--to-offset": None if to_offset is None else AtOffset(to_offset),
         "--shift-by": None if shift_by is None else ShiftBy(shift_by),
-        "--to-datetime": None if to_datetime is None else AtTime(parse_datetime_ms(to_datetime)),
+        "--to-datetime": None if to_datetime is None else AtTime(parse_time_ms(to_datetime, option="--to-datetime")),
         "--by-duration": None if by_duration is None else Ago(parse_duration_ms(by_duration, option="--by-duration")),
         "--from-file": from_file,
     }
@@ -118,20 +119,8 @@ def reset(
             undo_file=undo_file,
             output=output,
             why=f"before a reset {_words(given)}",
-            wait_s=wait,
+            wait_s=wait_s,
         )
-
-
-def parse_datetime_ms(text: str) -> int:
-    """A time as Kafka's tool reads it: without an offset from UTC it is UTC.
-
-    >>> parse_datetime_ms("2013-01-01T05:00:00.000") == parse_datetime_ms("2013-01-01T06:00:00+01:00")
-    True
-    """
-    # A date alone, or a time with an offset, is left as it is: the one is refused, the other says all.
-    clock = text.strip().partition("T")[2]
-    complete = text if not clock or any(c in clock for c in "+-zZ") else f"{text.strip()}Z"
-    return parse_time_ms(complete, option="--to-datetime")
 
 
 def _only(given: Mapping[str, Scenario | Ago | Path | None]) -> Scenario | Ago | Path:

@@ -15,6 +15,7 @@ from streamgroups.cli.groups.planning import plan_from_file, read_offsets_file
 from streamgroups.cli.groups.plans import warn_of_clamping
 from streamgroups.cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups.cli.output import Output, OutputOption, say
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
 from streamgroups.groups.resets import parse_scope
@@ -91,11 +92,12 @@ def import_(
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
     execute: ExecuteOption = False,
-    wait: WaitOption = 60.0,
+    wait: WaitOption = "1m",
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Move groups to what a file says. Members follow if they are of this library; of others nobody may be in them."""
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
         if len(filed) != 1:
@@ -116,5 +118,5 @@ def import_(
             undo_file=undo_file,
             output=output,
             why=f"before an import of {file}",
-            wait_s=wait,
+            wait_s=wait_s,
         )

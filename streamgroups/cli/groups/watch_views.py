@@ -9,7 +9,7 @@ from typing import Any
 from streamgroups.cli.counting import bounded
 from streamgroups.cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
 from streamgroups.cli.output import Cell, Column, Table, rich_table
-from streamgroups.cli.words import duration
+from streamgroups.durations import duration
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import WatchedGroup, WatchedPartition
 from streamgroups.printable import printable

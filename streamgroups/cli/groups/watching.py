@@ -17,7 +17,7 @@ from streamgroups.cli.counting import LOOK_MIB, CountLimitOption, count_bytes
 from streamgroups.cli.groups.scope import GroupsArgument
 from streamgroups.cli.groups.watch_views import Look, csv_rows, document, plain_table, screen
 from streamgroups.cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
-from streamgroups.cli.words import parse_duration_ms
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring import Monitor
 

@@ -27,7 +27,7 @@ class CursorType(Enum):
     AFTER_OFFSET = "AFTER_OFFSET"
 
 
-#: A time as users write it: a datetime that knows its offset from UTC, ISO 8601, or milliseconds since the epoch.
+#: A time as users write it: a datetime, ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC.
 Time = datetime | str | int
 
 _NEEDS = {CursorType.AT_TIME: "time", CursorType.AT_OFFSET: "offset", CursorType.AFTER_OFFSET: "offset"}
