@@ -19,8 +19,10 @@ ROOT = Path(__file__).parent.parent
 
 #: Files and directories whose texts are checked.
 CHECKED = (
+    "README.rst",
     "docs/glossary.rst",
     "docs/semantics.rst",
+    "docs/source.rst",
 )
 
 
