@@ -20,9 +20,12 @@ ROOT = Path(__file__).parent.parent
 #: Files and directories whose texts are checked.
 CHECKED = (
     "README.rst",
+    "docs/event-time.rst",
     "docs/glossary.rst",
     "docs/semantics.rst",
+    "docs/sinks.rst",
     "docs/source.rst",
+    "docs/windows.rst",
 )
 
 
