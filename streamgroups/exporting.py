@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups.metric_families import group_metrics, partition_metrics, watched_group
+from streamgroups.metric_families import gap_metrics, group_metrics, partition_metrics, watched_group
 from streamgroups.monitoring import WatchedGroup
 
 logger = logging.getLogger(__name__)
@@ -109,6 +109,7 @@ class GroupCollector(Collector):
         yield from self._looks.metrics()
         yield from group_metrics(groups)
         yield from partition_metrics(groups)
+        yield from gap_metrics(groups)
 
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:

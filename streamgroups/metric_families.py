@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.groups.lag import total
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import WatchedGroup, WatchedPartition
@@ -48,12 +49,14 @@ class GroupFigures:
         members: how many live members it has; ``None`` if nobody has asked.
         state: Kafka's word for its state, or ``None``.
         partitions: its partitions.
+        gaps: the recorded gaps of its partitions.
     """
 
     labels: tuple[str, ...]
     members: int | None
     state: str | None
     partitions: tuple[PartitionFigures, ...]
+    gaps: Mapping[TopicPartition, Gaps] = field(default_factory=dict)
 
     @property
     def lag_records(self) -> int | None:
@@ -100,6 +103,7 @@ def watched_group(group: WatchedGroup) -> GroupFigures:
         len(description.members),
         description.state,
         tuple(_watched_partition(p) for p in group.partitions),
+        group.gaps,
     )
 
 
@@ -142,7 +146,8 @@ def query_group(query: WatchedQuery, group: QueryGroup, looked: WatchedGroup | N
         for p in own
     )
     description = looked.snapshot.description
-    return GroupFigures(labels, len(description.members), description.state, tuple(partitions))
+    gaps = {p.topic_partition: looked.gaps[p.topic_partition] for p in own if p.topic_partition in looked.gaps}
+    return GroupFigures(labels, len(description.members), description.state, tuple(partitions), gaps)
 
 
 def _told_partition(p: QueryPartition) -> PartitionFigures:
@@ -201,6 +206,30 @@ def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GR
             for name, (_, value_of) in _OF_PARTITIONS.items():
                 _add(families[name], of_partition, value_of(p))
     return (family for family in families.values() if family.samples)
+
+
+def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
+    """The metrics of recorded gaps, by cause (:mod:`streamgroups.groups.gaps`).
+
+    Args:
+        groups: the groups.
+        labels: the names of the labels whose values are in the figures.
+    """
+    names = [*labels, "topic", "partition", "cause"]
+    count = CounterMetricFamily("streamgroups_partition_gaps", "Recorded gaps.", labels=names)
+    lost = CounterMetricFamily(
+        "streamgroups_partition_gap_lost_offsets",
+        "Offsets that expired before the group read them, as its gaps record.",
+        labels=names,
+    )
+    for g in groups:
+        for tp, gaps in g.gaps.items():
+            of_partition = [*g.labels, tp.topic, str(tp.partition)]
+            for cause, n in gaps.counts.items():
+                count.add_metric([*of_partition, cause.value], n)
+            if Cause.EXPIRED in gaps.counts:
+                lost.add_metric([*of_partition, Cause.EXPIRED.value], gaps.lost_offsets)
+    return (family for family in (count, lost) if family.samples)
 
 
 _OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = {

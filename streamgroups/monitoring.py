@@ -7,12 +7,13 @@ it saw, by the rules of :mod:`streamgroups.groups.lag_states`. Source: SEMANTICS
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamgroups.event_time.noted import GroupTime, NotedTime, group_time
 from streamgroups.event_time.seen import read_time
 from streamgroups.event_time.watermark import Watermark
-from streamgroups.groups.board import is_auxiliary, times_of
+from streamgroups.groups.board import gaps_of, is_auxiliary, times_of
+from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.lag import PartitionLag, total
 from streamgroups.groups.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.notes import warn_of_unreadable
@@ -48,11 +49,13 @@ class WatchedGroup:
         snapshot: the group now.
         partitions: its partitions.
         watermark: what they assert together; ``None`` if the group has no event time.
+        gaps: the recorded gaps of the partitions that have gaps.
     """
 
     snapshot: GroupSnapshot
     partitions: tuple[WatchedPartition, ...]
     watermark: Watermark | None = None
+    gaps: Mapping[TopicPartition, Gaps] = field(default_factory=dict)
 
     @property
     def state(self) -> LagState:
@@ -94,6 +97,7 @@ class Monitor:
             the partitions moved.
         count_bytes: how much one look may read to count records; lags that are not counted are upper bounds.
         event_times: whether to ask for event times, too: up to two more requests a look.
+        gaps: whether to read the recorded gaps too: up to two more requests a poll.
     """
 
     def __init__(
@@ -106,10 +110,11 @@ class Monitor:
         reads: int = READS_UNASKED,
         count_bytes: int = COUNT_BYTES,
         event_times: bool = False,
+        gaps: bool = False,
     ) -> None:
         self._groups, self._topics, self._now_ms = groups, topics, now_ms
         self._reads, self._count_bytes = reads, count_bytes
-        self._event_times = event_times
+        self._event_times, self._gaps = event_times, gaps
         self._history = LagHistory(window_ms)
         self._memory = Memory()
 
@@ -131,14 +136,19 @@ class Monitor:
             count_bytes=self._count_bytes,
             memory=self._memory,
         )
-        times = {}
-        if self._event_times:
-            times = self._times(snapshots, self._listed() if listed is None else listed)
+        if listed is None and (self._event_times or self._gaps):
+            listed = self._listed()
+        times = self._times(snapshots, listed or ()) if self._event_times else {}
+        gaps = self._recorded_gaps(group_ids, listed or ()) if self._gaps else {}
         now_ms = self._now_ms()
         self._history.keep_only(group_ids)
         for snapshot in snapshots:
             self._history.add(snapshot.description.group_id, now_ms, snapshot.lags)
-        return [self._watched(snapshot, times.get(snapshot.description.group_id), now_ms) for snapshot in snapshots]
+        return [
+            self._watched(snapshot, times.get(group_id), gaps.get(group_id, {}), now_ms)
+            for snapshot in snapshots
+            for group_id in [snapshot.description.group_id]
+        ]
 
     def _listed(self) -> list[str]:
         """All groups, those that hold notes among them."""
@@ -159,12 +169,26 @@ class Monitor:
                 found[group_id] = time
         return found
 
-    def _watched(self, snapshot: GroupSnapshot, time: GroupTime | None, now_ms: int) -> WatchedGroup:
+    def _recorded_gaps(
+        self, group_ids: Collection[str], listed: Collection[str]
+    ) -> dict[str, dict[TopicPartition, Gaps]]:
+        """The gaps of those groups that have a metadata group of gaps, as far as it may be read."""
+        with_gaps = [group_id for group_id in group_ids if gaps_of(group_id) in set(listed)]
+        read = self._groups.committed_offsets([gaps_of(group_id) for group_id in with_gaps])
+        return {
+            group_id: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
+            for group_id in with_gaps
+            for entries in [read[gaps_of(group_id)]]
+        }
+
+    def _watched(
+        self, snapshot: GroupSnapshot, time: GroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int
+    ) -> WatchedGroup:
         group_id = snapshot.description.group_id
         states = self._history.states(group_id, snapshot.description.owners)
         noted = {} if time is None else time.partitions
         partitions = (self._partition(group_id, lag, states, noted, now_ms) for lag in snapshot.lags)
-        return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark)
+        return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark, gaps)
 
     def _partition(
         self,

@@ -59,7 +59,7 @@ def connect(config: ClientConfig, *, window_ms: int) -> Connection:
     """
     session = AdminSession(config)
     groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
-    monitor = Monitor(groups, topics, _now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES)
+    monitor = Monitor(groups, topics, _now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
     return Connection(monitor.look, lambda: sum(session.requests.values()), session.close)
 
 

@@ -33,6 +33,7 @@ from streamgroups.metric_families import (
     QUERY_LABELS,
     BatchFlight,
     flight_metrics,
+    gap_metrics,
     group_metrics,
     partition_metrics,
     query_group,
@@ -231,6 +232,7 @@ class _QueryCollector(Collector):
         labels = (*GROUP_LABELS, *QUERY_LABELS)
         yield from group_metrics(groups, labels)
         yield from partition_metrics(groups, labels)
+        yield from gap_metrics(groups, labels)
         yield CounterMetricFamily(
             "streamgroups_query_event_errors", "Events of queries that were not understood.", value=errors
         )

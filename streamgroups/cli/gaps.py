@@ -63,8 +63,8 @@ def gaps(
         tables=lambda: [Table(_COLUMNS, rows)],
     )
     for (group, tp), of_partition in found.items():
-        if of_partition.dropped:
-            say(f"Group '{group}', {tp}: {of_partition.dropped} older gaps are counted, but not kept.")
+        if of_partition.not_kept:
+            say(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not kept.")
     if not rows:
         say("No gaps are recorded.")
     if missing:
@@ -101,5 +101,5 @@ def _summary(group: str, tp: TopicPartition, found: Gaps) -> Mapping[str, Any]:
         "partition": tp.partition,
         "gaps": found.count,
         "lost_offsets": found.lost_offsets,
-        "not_kept": found.dropped,
+        "not_kept": found.not_kept,
     }

@@ -49,7 +49,9 @@ def metrics(
         from streamgroups.exporting import GroupCollector, Looks
 
         limit_bytes = count_bytes(count_limit)
-        monitor = Monitor(cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes)
+        monitor = Monitor(
+            cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
+        )
         looks = Looks(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
         failure = looks.refresh()
         if failure is not None:

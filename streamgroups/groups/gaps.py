@@ -7,8 +7,9 @@ bytes: the newest gaps that fit are kept, the others are counted. Source: SEMANT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -71,8 +72,8 @@ class Gaps:
 
     Args:
         newest: those that are kept, in the order in which they were recorded.
-        dropped: how many older ones are not kept.
-        dropped_offsets: how many offsets those left out, as far as that is known.
+        dropped: how many older ones are not kept, by cause.
+        dropped_offsets: how many offsets those left out, as far as that is known; all of them expired.
 
     >>> gaps = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 0))
     >>> Gaps.parse(gaps.encode()) == gaps, gaps.count, gaps.lost_offsets
@@ -80,13 +81,25 @@ class Gaps:
     """
 
     newest: tuple[Gap, ...] = ()
-    dropped: int = 0
+    dropped: Mapping[Cause, int] = field(default_factory=dict)
     dropped_offsets: int = 0
 
     @property
     def count(self) -> int:
         """All that were ever recorded."""
-        return len(self.newest) + self.dropped
+        return sum(self.counts.values())
+
+    @property
+    def counts(self) -> Mapping[Cause, int]:
+        """All that were ever recorded, by cause; a cause without a gap is left out."""
+        counted = Counter(self.dropped)
+        counted.update(gap.cause for gap in self.newest)
+        return {cause: counted[cause] for cause in Cause if counted[cause]}
+
+    @property
+    def not_kept(self) -> int:
+        """How many older ones are not kept."""
+        return sum(self.dropped.values())
 
     @property
     def lost_offsets(self) -> int:
@@ -101,7 +114,8 @@ class Gaps:
         while len(gaps.encode().encode()) > MAX_BYTES and gaps.newest:
             first, *rest = gaps.newest
             lost = gaps.dropped_offsets + (first.lost_offsets or 0)
-            gaps = Gaps(tuple(rest), gaps.dropped + 1, lost)
+            counted = {**gaps.dropped, first.cause: gaps.dropped.get(first.cause, 0) + 1}
+            gaps = Gaps(tuple(rest), counted, lost)
         return gaps
 
     def __contains__(self, gap: Gap) -> bool:
@@ -110,20 +124,21 @@ class Gaps:
     def encode(self) -> str:
         """As metadata."""
         gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
-        return write_note({"gaps": gaps, "dropped": self.dropped, "dropped_offsets": self.dropped_offsets})
+        dropped = {cause.value: count for cause, count in self.dropped.items()}
+        return write_note({"gaps": gaps, "dropped": dropped, "dropped_offsets": self.dropped_offsets})
 
     @classmethod
     def parse(cls, metadata: str) -> Gaps:
         """Reads metadata back. What is no gap is left out.
 
         >>> Gaps.parse("by hand")
-        Gaps(newest=(), dropped=0, dropped_offsets=0)
+        Gaps(newest=(), dropped={}, dropped_offsets=0)
         """
         raw = read_note(metadata)
         listed = raw.get("gaps")
         found = [_gap(entry) for entry in listed] if isinstance(listed, list) else []
-        dropped, lost = raw.get("dropped"), raw.get("dropped_offsets")
-        return cls(tuple(gap for gap in found if gap is not None), _count(dropped), _count(lost))
+        lost = raw.get("dropped_offsets")
+        return cls(tuple(gap for gap in found if gap is not None), _dropped(raw.get("dropped")), _count(lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,12 @@ def _gap(entry: Any) -> Gap | None:
         return Gap(whole_or_none(begin), whole(end), Cause(cause), whole(found_ms), before, after)
     except (TypeError, ValueError):
         return None
+
+
+def _dropped(value: Any) -> Mapping[Cause, int]:
+    """Counts by cause, without causes that are unknown."""
+    counts = value if isinstance(value, dict) else {}
+    return {cause: count for cause in Cause if (count := _count(counts.get(cause.value)))}
 
 
 def _count(value: Any) -> int:

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamgroups.cli.metrics import dashboard_json
 from streamgroups.exporting import GroupCollector, Looks
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.board import board_of
+from streamgroups.groups.board import board_of, gaps_of
+from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.groups.lag_states import LagState
 from streamgroups.monitoring import Monitor
 from streamgroups.partitions import TopicPartition
@@ -34,7 +35,9 @@ class Exporter:
         self.cluster.commit("board", {P0: 4, P1: 1, TopicPartition("gone", 0): 1})
         self.cluster.delete_records(P1, 3)
         admin = FakeAdmin(self.cluster)
-        monitor = Monitor(admin, admin, self.clock, window_ms=60_000)
+        gaps = Gaps().plus(Gap(1, 3, Cause.EXPIRED, 1_000)).plus(Gap(8, 0, Cause.RECREATED, 2_000))
+        self.cluster.commit(gaps_of("board"), {P1: 0}, gaps.encode())
+        monitor = Monitor(admin, admin, self.clock, window_ms=60_000, gaps=True)
         self.looks = Looks(monitor.look, lambda: 7, lambda: self.clock() / 1000)
         self._registry = CollectorRegistry()
         self._registry.register(GroupCollector(self.looks))
@@ -78,6 +81,34 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_requests_total", ""] == 7
     assert samples["streamgroups_last_look_timestamp_seconds", ""] == 1_000
     assert (samples["streamgroups_looks_total", ""], samples["streamgroups_look_failures_total", ""]) == (1, 0)
+
+
+def test_O4_recorded_gaps_are_counters_by_cause(exporter: Exporter) -> None:
+    exporter.looks.refresh()
+    samples = exporter.scrape()
+    assert of_partitions(samples, "gaps_total") == {"expired 1 flights": 1, "recreated 1 flights": 1}
+    assert of_partitions(samples, "gap_lost_offsets_total") == {"expired 1 flights": 2}
+
+
+def test_O4_a_gap_that_is_only_counted_keeps_its_cause(exporter: Exporter) -> None:
+    gaps = Gaps()
+    for i in range(200):
+        gaps = gaps.plus(Gap(2 * i, 2 * i + 1, Cause.EXPIRED if i % 2 else Cause.TRUNCATED, i))
+    assert gaps.not_kept > 50
+    exporter.cluster.commit(gaps_of("board"), {P1: 0}, gaps.encode())
+    exporter.looks.refresh()
+    samples = exporter.scrape()
+    assert of_partitions(samples, "gaps_total") == {"expired 1 flights": 100, "truncated 1 flights": 100}
+    assert of_partitions(samples, "gap_lost_offsets_total") == {"expired 1 flights": 100}
+
+
+def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
+    admin = FakeAdmin(exporter.cluster)
+    exporter.cluster.commit("whole", {P0: 4})
+    watched = Monitor(admin, admin, exporter.clock, gaps=True).look(["board", "whole"])
+    assert [{tp: gaps.count for tp, gaps in group.gaps.items()} for group in watched] == [{P1: 2}, {}]
+    (without,) = Monitor(admin, admin, exporter.clock).look(["board"])
+    assert without.gaps == {}
 
 
 def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ from streamgroups.batches.progress import read_time_ms
 from streamgroups.cli.metrics import dashboard_json
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.board import gaps_of
+from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.metric_families import BatchFlight
 from streamgroups.monitoring import Monitor
 from streamgroups.partitions import TopicPartition
@@ -181,7 +183,9 @@ class FakeLooks:
             self.cluster.produce(TopicPartition("flights", partition), 30, timestamp_ms=clock() - 60_000)
         self.cluster.commit("board", {TopicPartition("flights", 0): 12, TopicPartition("flights", 1): 20})
         admin = FakeAdmin(self.cluster)
-        self._monitor = Monitor(admin, admin, clock, window_ms=60_000)
+        gaps = Gaps().plus(Gap(1, 3, Cause.EXPIRED, 1_000))
+        self.cluster.commit(gaps_of("board"), {TopicPartition("flights", p): 0 for p in (0, 1)}, gaps.encode())
+        self._monitor = Monitor(admin, admin, clock, window_ms=60_000, gaps=True)
         self.connecting = threading.Event()
         self.closed = 0
         self.asked: list[frozenset[str]] = []
@@ -226,6 +230,18 @@ def test_O3_the_cluster_knows_better(fake_cluster: FakeLooks) -> None:
     assert samples["group_members", ("board", "flight-board")] == 0
     assert (samples["up", ()], samples["requests_total", ()]) == (1, 3)
     assert (fake_cluster.asked, fake_cluster.closed) == ([frozenset({"board"})], 1)
+
+
+def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakeLooks) -> None:
+    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
+    told.tell_of("flight-board", 4)
+    told.look_once(fake_cluster)
+    gaps = [(name, labels, n) for (name, labels), n in told.scrape().items() if name.startswith("partition_gap")]
+    assert sorted((name, n) for name, _, n in gaps) == [
+        *[("partition_gap_lost_offsets_total", 2)] * 2,
+        *[("partition_gaps_total", 1)] * 2,
+    ]
+    assert all({"board", "expired", "flight-board"} <= set(labels) for _, labels, _ in gaps)
 
 
 def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakeLooks) -> None:
