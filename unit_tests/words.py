@@ -21,7 +21,9 @@ ROOT = Path(__file__).parent.parent
 CHECKED = (
     "README.rst",
     "docs/event-time.rst",
+    "docs/gaps.rst",
     "docs/glossary.rst",
+    "docs/groups-cli.rst",
     "docs/semantics.rst",
     "docs/sinks.rst",
     "docs/source.rst",
