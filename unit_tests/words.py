@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 #: Files and directories whose texts are checked.
 CHECKED = (
     "README.rst",
+    "docs/architecture.rst",
     "docs/event-time.rst",
     "docs/gaps.rst",
     "docs/glossary.rst",
