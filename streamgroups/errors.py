@@ -35,9 +35,11 @@ pickles them from its workers), so each one pickles.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from streamgroups.printable import printable
+
+_Error = TypeVar("_Error", bound="StreamGroupsError")
 
 
 class StreamGroupsError(Exception):
@@ -46,6 +48,9 @@ class StreamGroupsError(Exception):
     Args:
         what: one sentence: what happened, to which topic, partition or group.
         remedy: one sentence: what to do next.
+        group: the consumer group, if the error is about one.
+        topic: the topic, if the error is about one.
+        partition: the partition of the topic, if the error is about one.
 
     >>> print(InvalidOption("Option 'startingTme' is unknown.", remedy="Did you mean 'startingTime'?"))
     Option 'startingTme' is unknown. Did you mean 'startingTime'?
@@ -58,21 +63,56 @@ class StreamGroupsError(Exception):
     #: Control characters that its text may have.
     _keeps: ClassVar[str] = ""
 
-    def __init__(self, what: str, *, remedy: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        remedy: str = "",
+        group: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
         super().__init__(what, remedy)
         self.what = what
         self.remedy = remedy
+        self.group = group
+        self.topic = topic
+        self.partition = partition
+
+    def with_text(self: _Error, what: str, remedy: str) -> _Error:
+        """The same error, about the same group and partition, in other words."""
+        return type(self)(what, remedy=remedy, group=self.group, topic=self.topic, partition=self.partition)
+
+    @property
+    def document(self) -> dict[str, str | int | bool]:
+        """The error as a JSON object; ``group``, ``topic`` and ``partition`` only where they are known.
+
+        >>> UnknownGroup("Group 'orders' does not exist.", group="orders").document
+        {'class': 'UnknownGroup', 'code': 'unknown_group', 'message': "Group 'orders' does not exist.", 'remedy': '', \
+'retriable': False, 'group': 'orders'}
+        """
+        about = {"group": self.group, "topic": self.topic, "partition": self.partition}
+        return {
+            "class": type(self).__name__,
+            "code": self.code,
+            "message": self.what,
+            "remedy": self.remedy,
+            "retriable": self.retriable,
+            **{name: value for name, value in about.items() if value is not None},
+        }
 
     def __str__(self) -> str:
         # Names of groups and clients are anybody's: an error must neither drive a terminal nor forge a line of a log.
         return printable(f"{self.what} {self.remedy}".strip(), keep=self._keeps)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.remedy)
+        return _rebuild, (type(self), self.what, self.remedy, self.group, self.topic, self.partition)
 
 
-def _rebuild(cls: type[StreamGroupsError], what: str, remedy: str) -> StreamGroupsError:
-    return cls(what, remedy=remedy)
+def _rebuild(
+    cls: type[StreamGroupsError], what: str, remedy: str, group: str | None, topic: str | None, partition: int | None
+) -> StreamGroupsError:
+    return cls(what, remedy=remedy, group=group, topic=topic, partition=partition)
 
 
 class InvalidOption(StreamGroupsError):

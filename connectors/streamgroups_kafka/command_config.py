@@ -106,4 +106,4 @@ def as_in_a_file(error: StreamGroupsError) -> StreamGroupsError:
     >>> as_in_a_file(InvalidOption("Option 'kafka.sasl.mechanizm' is unknown.")).what
     "Option 'sasl.mechanizm' is unknown."
     """
-    return type(error)(error.what.replace("'kafka.", "'"), remedy=error.remedy.replace("'kafka.", "'"))
+    return error.with_text(error.what.replace("'kafka.", "'"), error.remedy.replace("'kafka.", "'"))

@@ -185,6 +185,8 @@ class RecordReader:
             raise DataLoss(
                 f"{tp} has no offset {next_offset} any more: it holds [{oldest}, {end}).",
                 remedy="Move the group with update_group (to TRIM_HORIZON, say), or make a new cursor where there is something.",
+                topic=tp.topic,
+                partition=tp.partition,
             )
         self._consumer.incremental_assign([theirs])
         self._next[tp] = next_offset

@@ -214,8 +214,8 @@ def to_streamgroups_error(
     Args:
         kafka_error: what the client or broker said.
         what: what was being done, and to what: it starts the text, before a colon.
-        group: the group it was about, for the remedy.
-        topic: the topic it was about, for the remedy.
+        group: the group it was about.
+        topic: the topic it was about.
         redact: takes secrets out of the client's text: :meth:`~streamgroups_kafka.client_config.ClientConfig.redact`.
 
     Returns:
@@ -238,7 +238,10 @@ def to_streamgroups_error(
     }
     said = redact(kafka_error.str()).strip().rstrip(".")
     return meaning.error(
-        f"{what}: {meaning.happened.format_map(names)} ({name}: {said}).", remedy=meaning.remedy.format_map(names)
+        f"{what}: {meaning.happened.format_map(names)} ({name}: {said}).",
+        remedy=meaning.remedy.format_map(names),
+        group=group,
+        topic=topic,
     )
 
 

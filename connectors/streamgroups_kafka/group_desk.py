@@ -57,6 +57,7 @@ class GroupDesk:
             raise UnknownTopic(
                 f"Stream '{stream}' does not exist, or this user may not see it.",
                 remedy=f"Create the topic, or grant Describe on Topic '{stream}'.",
+                topic=stream,
             )
         return count
 
@@ -71,6 +72,8 @@ class GroupDesk:
             raise UnknownTopic(
                 f"Stream '{tp.topic}' has no partition {tp.partition!r}.",
                 remedy=f"It has {len(partitions)}, numbered from 0.",
+                topic=tp.topic,
+                partition=tp.partition,
             )
 
     def offsets(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -104,6 +107,8 @@ class GroupDesk:
             raise GroupRefused(
                 f"Group '{group}' has neither members nor committed offsets on '{stream}': there is nothing to move.",
                 remedy="Check the names; create_group_cursor makes a group.",
+                group=group,
+                topic=stream,
             )
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
@@ -126,5 +131,6 @@ class GroupDesk:
                     f"Group '{group}' has live members that cannot be moved while they run: "
                     f"{', '.join(map(str, strangers))}.",
                     remedy="Stop them first; Spark queries and cursors of this library need not be stopped.",
+                    group=group,
                 )
             time.sleep(0.1)

@@ -6,14 +6,13 @@ Part of the command line (``streamgroups.cli``); all work is done by ``streamgro
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamgroups.cli.output import Column, Output, OutputOption, Table, emit
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 
@@ -30,13 +29,6 @@ _RUN_AGAIN = (
 )
 
 
-class Output(str, Enum):
-    """How a result is printed."""
-
-    table = "table"
-    json = "json"
-
-
 Port = Annotated[
     int,
     typer.Option(help="Client port of the first node, the next ones follow; 0 chooses free ports.", min=0, max=65533),
@@ -47,7 +39,6 @@ Version = Annotated[str | None, typer.Option("--kafka-version", help="Kafka rele
 Property = Annotated[
     list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Kafka broker property; repeatable.")
 ]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 
 
 @app.command()
@@ -73,7 +64,7 @@ def start(
     data_dir: DataDir = None,
     kafka_version: Version = None,
     properties: Property = None,
-    output: Format = Output.table,
+    output: OutputOption = Output.table,
     timeout: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait; the first start also downloads Kafka.")
     ] = "10m",
@@ -104,13 +95,18 @@ def stop(data_dir: DataDir = None) -> None:
 
 
 @app.command()
-def status(data_dir: DataDir = None, output: Format = Output.table) -> None:
+def status(data_dir: DataDir = None, output: OutputOption = Output.table) -> None:
     """Show the broker in the background; exit code 0 when it is running, 1 when not."""
     from streamgroups_broker import background
 
     running = background.find(background.state_directory(data_dir))
     if running is None:
-        print(json.dumps({"running": False}) if output is Output.json else "No broker is running.")
+        emit(
+            output,
+            document=lambda: {"running": False},
+            tables=lambda: [Table([], [], heading="No broker is running.")],
+            flat=lambda: Table([Column("running")], [["no"]]),
+        )
         raise typer.Exit(1)
     _print_running(running, output)
 
@@ -150,15 +146,12 @@ def _announce(kafka: EmbeddedKafka) -> None:
 
 
 def _print_running(running: Running, output: Output) -> None:
-    facts = {"running": True, **dataclasses.asdict(running)}
-    if output is Output.json:
-        print(json.dumps(facts))
-        return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, show_header=False)
-    for name, value in facts.items():
-        table.add_row(name.replace("_", " "), "yes" if value is True else str(value))
-    Console(soft_wrap=True).print(table)
+    facts = dataclasses.asdict(running)
+    emit(
+        output,
+        document=lambda: {"running": True, **facts},
+        tables=lambda: [
+            Table([Column("property"), Column("value")], [[n.replace("_", " "), v] for n, v in facts.items()])
+        ],
+        flat=lambda: Table([Column("running"), *map(Column, facts)], [["yes", *facts.values()]]),
+    )

@@ -32,6 +32,30 @@ _MIN_TIMEOUT_MS = 100
 
 _SETTINGS_HELP = "A client setting, by Java's or librdkafka's name; repeatable. Wins over the file."
 
+BootstrapServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+        help="One broker or more of the cluster, separated by commas.",
+        rich_help_panel="Cluster",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="A Java properties file, as Kafka's own tools take it.",
+        rich_help_panel="Cluster",
+    ),
+]
+KafkaOption = Annotated[
+    list[str] | None, typer.Option("--kafka", metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -80,28 +104,9 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _connect(
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            "-b",
-            metavar="HOST:PORT",
-            envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
-            help="One broker or more of the cluster.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A Java properties file, as Kafka's own tools take it.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    kafka: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
-    ] = None,
+    bootstrap_server: BootstrapServerOption = None,
+    command_config: CommandConfigOption = None,
+    kafka: KafkaOption = None,
     timeout: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for the cluster.", rich_help_panel="Cluster")
     ] = "10s",

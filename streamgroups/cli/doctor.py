@@ -6,19 +6,19 @@ them, this file shows the findings.
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgroups._version import __version__
+from streamgroups.cli.connecting import BootstrapServerOption, CommandConfigOption, KafkaOption, parse_settings
+from streamgroups.cli.output import Column, Output, OutputOption, Table, emit
 from streamgroups.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -30,31 +30,14 @@ if TYPE_CHECKING:
 _DEPENDENCIES = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "py4j")
 #: In a pipe nobody wants paths broken at the 80th character.
 _PIPE_WIDTH = 500
+_COLUMNS = tuple(map(Column, ("state", "about", "in_use", "what", "remedy")))
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
-class Output(str, Enum):
-    """How the findings are printed."""
-
-    table = "table"
-    json = "json"
-
-
 def doctor(
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Look at this Kafka cluster too; several separated by commas."),
-    ] = None,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Java properties file with security settings, as Kafka's own tools take it.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-        ),
-    ] = None,
+    bootstrap_server: BootstrapServerOption = None,
+    command_config: CommandConfigOption = None,
+    kafka: KafkaOption = None,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -64,7 +47,7 @@ def doctor(
             dir_okay=False,
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the findings.")] = Output.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Say which versions are in use, and what is wrong.
 
@@ -77,31 +60,36 @@ def doctor(
     """
     from streamgroups.doctor.findings import State, worst
 
-    config = _client_config(bootstrap_server, command_config)
+    config = _client_config(bootstrap_server, command_config, parse_settings(kafka or []))
     findings = _local_findings(script)
     if config is not None:
         from streamgroups.doctor.cluster import judge_cluster
         from streamgroups_kafka.cluster_probe import probe_cluster
 
         findings += judge_cluster(probe_cluster(config))
-    if output is Output.json:
-        print(json.dumps({"state": worst(findings), "findings": [asdict(finding) for finding in findings]}, indent=1))
-    else:
+    if output is Output.table:
         _print_table(findings)
+    else:
+        documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+        emit(
+            output,
+            document=lambda: {"state": worst(findings).value, "findings": documents},
+            tables=lambda: [Table(_COLUMNS, [[found[column.name] for column in _COLUMNS] for found in documents])],
+        )
     if worst(findings) is State.PROBLEM:
         raise typer.Exit(1)
 
 
-def _client_config(bootstrap_server: str | None, file: Path | None) -> ClientConfig | None:
+def _client_config(bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str]) -> ClientConfig | None:
     """How to reach the cluster to look at, refused before anything else is looked at; None if there is none."""
-    if bootstrap_server is None and file is None:
+    if bootstrap_server is None and file is None and not settings:
         return None
     try:
         from streamgroups_kafka.command_config import command_config
     except ImportError as e:
         remedy = "Run `streamgroups doctor` without --bootstrap-server first."
         raise InvalidOption(f"Without a Kafka client no cluster can be looked at: {e}.", remedy=remedy) from e
-    return command_config(bootstrap_server, file)
+    return command_config(bootstrap_server, file, settings)
 
 
 def _local_findings(script: Path | None) -> list[Finding]:
@@ -154,10 +142,10 @@ def _own_findings(python_version: str, distribution: Distribution | None) -> lis
 def _print_table(findings: Sequence[Finding]) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE, show_header=False, padding=(0, 1))
+    table = RichTable(box=box.SIMPLE, show_header=False, padding=(0, 1))
     for column in ({"no_wrap": True}, {"no_wrap": True}, {"no_wrap": True}, {"overflow": "fold"}):
         table.add_column(**column)
     for finding in findings:

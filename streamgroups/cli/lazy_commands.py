@@ -36,7 +36,8 @@ def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Ty
             self.commands = _Commands(places)  # type: ignore[assignment]
 
     # Typer takes what has a callback for a group.
-    return typer.Typer(help=help_, cls=LazyGroup, callback=lambda: None, no_args_is_help=True, **settings)
+    settings.setdefault("callback", lambda: None)
+    return typer.Typer(help=help_, cls=LazyGroup, no_args_is_help=True, **settings)
 
 
 class _Commands(Mapping[str, Any]):

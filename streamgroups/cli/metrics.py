@@ -27,7 +27,8 @@ def metrics(
         str, typer.Option(metavar="HOST:PORT", help="Where to answer; port 0 takes a free one.")
     ] = "127.0.0.1:9308",
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; repeatable. Default: all.")
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="Only this group; repeatable. Default: all."),
     ] = None,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look at the cluster.")] = "15s",
     window: Annotated[

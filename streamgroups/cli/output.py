@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise, takewhile
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -36,6 +38,21 @@ class Output(str, Enum):
 
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+_NAMES_JSON = re.compile(r"(--output=|-v?o)json", re.IGNORECASE)
+_NAMES_OUTPUT = re.compile(r"--output|-v?o")
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, read before it is parsed: errors of parsing are printed as JSON too.
+
+    >>> wants_json(["groups", "list", "-o", "json"]), wants_json(["--output=json"]), wants_json(["list", "--", "-ojson"])
+    (True, True, False)
+    """
+    options = list(takewhile(lambda argument: argument != "--", arguments))
+    pairs = pairwise(options)
+    return any(map(_NAMES_JSON.fullmatch, options)) or any(
+        _NAMES_OUTPUT.fullmatch(name) and value.lower() == "json" for name, value in pairs
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,13 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | Trouble]) -> dict[To
     missing = [tp for tp, found in bounds.items() if found is Trouble.NO_PARTITION]
     if missing:
         what = f"There is no partition {names(missing)}; nothing was changed."
-        raise UnknownTopic(what, remedy="See: streamgroups topics list.")
+        only = missing[0] if len(missing) == 1 else None
+        raise UnknownTopic(
+            what,
+            remedy="See: streamgroups topics list.",
+            topic=None if only is None else only.topic,
+            partition=None if only is None else only.partition,
+        )
     leaderless = [tp for tp, found in bounds.items() if isinstance(found, Trouble)]
     if leaderless:
         raise BrokerUnreachable(

@@ -162,7 +162,7 @@ def test_jars_that_are_damaged_are_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--bootstrap-servers", "localhost:9092"), ("-o", "yaml"), ("--command-config", "/no/file"), ("--script", "/no")],
+    [("--bootstrap-servers", "localhost:9092"), ("-o", "xml"), ("--script", "/no")],
 )
 def test_usage_errors_are_exit_code_2(wrong: tuple[str, str]) -> None:
     assert doctor(*wrong).exit_code == 2

@@ -33,7 +33,9 @@ def test_status_without_a_broker(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert run(monkeypatch, "broker", "status") == 1
     assert "No broker is running." in capsys.readouterr().out
     assert run(monkeypatch, "broker", "status", "-o", "json") == 1
-    assert json.loads(capsys.readouterr().out) == {"running": False}
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "running": False}
+    assert run(monkeypatch, "broker", "status", "-o", "csv") == 1
+    assert capsys.readouterr().out == "running\nno\n"
 
 
 def test_stop_without_a_broker_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_a_malformed_option_is_one_line_and_exit_code_2(
 
 
 def test_what_start_is_given_reaches_the_broker_in_the_background(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, state: Path
 ) -> None:
     called: list[tuple[list[str], Path, float]] = []
 
@@ -60,7 +62,8 @@ def test_what_start_is_given_reaches_the_broker_in_the_background(
 
     monkeypatch.setattr(background, "launch", launch)
     given = ["--kafka-version", "4.0.0", "--nodes", "2", "--port", "0", "--property", "a=b"]
-    assert run(monkeypatch, "broker", "start", *given, "--timeout", "7500ms") == 0
+    assert run(monkeypatch, "broker", "start", *given, "--timeout", "7500ms", "-o", "csv") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "yes,1,127.0.0.1:9092,/,id,4.0.0,1"
     ((command, where, timeout_s),) = called
     assert (where, timeout_s) == (state, 7.5)
     arguments = command[command.index("broker") :]

@@ -253,13 +253,13 @@ def test_the_format_of_an_export_is_that_of_its_file_unless_another_is_named(
         ((_, offsets),) = ((g["group"], g["partitions"]) for g in json.loads(text)["groups"])
         return [(o["partition"], o["offset"]) for o in offsets]
 
-    said = board("groups", "export", "board", "--format", "json").out
+    said = board("groups", "export", "board", "-o", "json").out
     assert lists(said) == [(0, 4), (1, 6)]
-    board("groups", "export", "board", "--file", str(tmp_path / "a.json"), "--format", "csv")
+    board("groups", "export", "board", "--file", str(tmp_path / "a.json"), "-o", "csv")
     assert (tmp_path / "a.json").read_text() == "flights,0,4\nflights,1,6\n"
-    board("groups", "export", "board", "--file", str(tmp_path / "b.csv"), "--format", "json")
+    board("groups", "export", "board", "--file", str(tmp_path / "b.csv"), "-o", "json")
     assert lists((tmp_path / "b.csv").read_text()) == lists(said)
-    assert board("groups", "export", "board", "--format", "yaml").code == 2
+    assert board("groups", "export", "board", "-o", "yaml").code == 2
 
 
 def test_a_group_can_be_copied(board: CommandLine, tmp_path: Path) -> None:

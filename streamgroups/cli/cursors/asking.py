@@ -52,6 +52,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
             f"Instance '{instance.instance}' of group '{instance.group}' did not answer within {_TIMEOUT_S:g} s: its process hangs or is "
             "stopped.",
             remedy="End that process. Its partitions go to the others after the session timeout.",
+            group=instance.group,
         ) from None
     except OSError:
         answer = ""
@@ -60,6 +61,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
             f"Instance '{instance.instance}' of group '{instance.group}' is not on this machine: it has left, or its process "
             "was ended.",
             remedy="Make a new cursor with create_group_cursor; the group goes on at its committed offsets.",
+            group=instance.group,
         )
     read: dict[str, Any] = json.loads(answer)
     if "error" in read:
@@ -82,12 +84,13 @@ def refusal(error: StreamGroupsError) -> dict[str, Any]:
     >>> print(error_of(refusal(FencedMember("It left.", remedy="Join again."))))
     It left. Join again.
     """
-    return {"error": error.code, "what": error.what, "remedy": error.remedy}
+    about = {"group": error.group, "topic": error.topic, "partition": error.partition}
+    return {"error": error.code, "what": error.what, "remedy": error.remedy, "about": about}
 
 
 def error_of(answer: dict[str, Any]) -> StreamGroupsError:
     """The error that an answer tells of."""
-    return _ERRORS.get(answer["error"], StreamGroupsError)(answer["what"], remedy=answer["remedy"])
+    return _ERRORS.get(answer["error"], StreamGroupsError)(answer["what"], remedy=answer["remedy"], **answer["about"])
 
 
 def to_json(message: Message) -> list[Any]:

@@ -50,7 +50,7 @@ def command_words() -> Iterator[None]:
     try:
         yield
     except StreamGroupsError as e:
-        raise type(e)(_translated(e.what), remedy=_translated(e.remedy)) from None
+        raise e.with_text(_translated(e.what), _translated(e.remedy)) from None
 
 
 def _translated(text: str) -> str:

@@ -120,6 +120,7 @@ def delete_offsets(
             raise UnknownTopic(
                 f"Group '{group}' has committed nothing of {', '.join(map(repr, missing))} there; nothing was changed.",
                 remedy=f"See: streamgroups groups describe {names([group])}.",
+                group=group,
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
         _emit("offsets", _OFFSETS, rows, output, dry_run=not execute)
@@ -139,6 +140,7 @@ def _require_known(
         raise UnknownGroup(
             f"There is no group {', '.join(map(repr, unknown))}; nothing was changed.",
             remedy="See: streamgroups groups list.",
+            group=unknown[0] if len(unknown) == 1 else None,
         )
 
 
@@ -150,6 +152,7 @@ def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
             f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
             "its offsets cannot be deleted; nothing was changed.",
             remedy="Stop those members first (a killed one counts until its session times out).",
+            group=group.group_id,
         )
 
 

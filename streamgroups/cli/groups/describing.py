@@ -102,6 +102,7 @@ def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
     return UnknownGroup(
         f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
         remedy="See: streamgroups groups list.",
+        group=missing[0] if len(missing) == 1 else None,
     )
 
 

@@ -123,6 +123,7 @@ def move_live(
             f"Group '{group_id}' is still moving, after {within_s:g} s: its members finish the batches they are at first. "
             f"Waiting for {who}. The order stands.",
             remedy=f"Look with: streamgroups groups describe {names([group_id])}.",
+            group=group_id,
         )
         return dict.fromkeys(left, still)
     return {}

@@ -109,12 +109,14 @@ def _require_owned(plans: Sequence[GroupPlan]) -> None:
             raise GroupRefused(
                 f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
                 remedy="Name what they read with --topic, or stop them first.",
+                group=p.group_id,
             )
         if p.forgotten:
             raise GroupRefused(
                 f"Group '{p.group_id}' has members, so what it has committed of {names(p.forgotten)} cannot be deleted; "
                 "nothing was changed.",
                 remedy="Stop them first.",
+                group=p.group_id,
             )
 
 

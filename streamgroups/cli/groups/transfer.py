@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +22,6 @@ from streamgroups.printable import printable
 from streamgroups.times import utc
 
 
-class FileFormat(str, Enum):
-    """How a file of offsets is written."""
-
-    csv = "csv"
-    json = "json"
-
-
 @with_cluster
 def export(
     connect: Connect,
@@ -39,10 +31,11 @@ def export(
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file to write. Default: standard output.")
     ] = None,
-    format_: Annotated[
-        FileFormat | None,
+    output: Annotated[
+        Output | None,
         typer.Option(
-            "--format",
+            "--output",
+            "-o",
             help="csv is what Kafka's own tool reads, json keeps metadata too. Default: by the file's name, else csv.",
             show_default=False,
         ),
@@ -51,6 +44,8 @@ def export(
     """Write down what groups have committed."""
     chosen = chosen_groups(groups, all_groups)
     scope = parse_scope(topic or [])
+    if output not in (None, Output.csv, Output.json):
+        raise InvalidOption(f"Option '--output' is '{output.value}'.", remedy="Offsets are exported as csv or json.")
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         committed = cluster.groups.committed_offsets(ids)
@@ -58,7 +53,9 @@ def export(
     unknown = [g for g in ids if not committed[g]]
     if unknown and chosen is not None:
         raise UnknownGroup(
-            f"Nothing is committed in {', '.join(map(repr, unknown))}.", remedy="See: streamgroups groups list."
+            f"Nothing is committed in {', '.join(map(repr, unknown))}.",
+            remedy="See: streamgroups groups list.",
+            group=unknown[0] if len(unknown) == 1 else None,
         )
     filed = {
         g: {
@@ -68,8 +65,8 @@ def export(
         }
         for g, offsets in committed.items()
     }
-    by_name = FileFormat.json if file is not None and file.suffix == ".json" else FileFormat.csv
-    as_json = (format_ or by_name) is FileFormat.json
+    by_name = Output.json if file is not None and file.suffix == ".json" else Output.csv
+    as_json = (output or by_name) is Output.json
     text = to_json(filed, made_at=now, why="an export") if as_json else to_csv(filed)
     if file is None:
         print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
@@ -85,7 +82,10 @@ def import_(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", metavar="GROUP", help="The group to move, if the file names none, or one that is to be copied."
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="The group to move, if the file names none, or one that is to be copied.",
         ),
     ] = None,
     strict: Annotated[

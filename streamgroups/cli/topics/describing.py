@@ -55,6 +55,7 @@ def describe(
         raise UnknownTopic(
             f"There is no topic {', '.join(map(repr, missing))}, or this user may not see it.",
             remedy="See: streamgroups topics list.",
+            topic=missing[0] if len(missing) == 1 else None,
         )
 
 

@@ -102,6 +102,7 @@ nothing. Give this instance a name of its own. If that one has died, the group m
     raise GroupRefused(
         f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which holds {held}.",
         remedy="Give this instance a name of its own. If that one has died, the group misses it after its session timeout.",
+        group=group.group_id,
     )
 
 
@@ -165,6 +166,7 @@ not needed any more; without members are: b.
     raise GroupRefused(
         f"Stream '{stream}' is read by {len(readers)} groups already, which is the limit.",
         remedy=f"Delete one that is not needed any more; {candidates}.",
+        topic=stream,
     )
 
 

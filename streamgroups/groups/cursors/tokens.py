@@ -101,6 +101,9 @@ def _cursor(read: dict[str, Any], now_ms: int) -> Cursor:
         raise CursorExpired(
             f"This cursor of {whose} expired {late_s:.0f} s ago: a cursor lasts {LIFETIME_MS // 60_000} minutes.",
             remedy=_MAKE_ANEW,
+            group=read.get("g"),
+            topic=read["s"],
+            partition=read.get("p"),
         )
     if "g" not in read:
         return PartitionCursor(read["s"], read["p"], read["o"])

@@ -1,0 +1,125 @@
+"""Errors under ``-o json``: one object, the exit code of the text form, and what every command has in common."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from streamgroups._version import __version__
+from streamgroups.cli import app
+from streamgroups.cli.exits import ExitCode
+from streamgroups.cli.output import wants_json
+from streamgroups.errors import DataLoss, StreamGroupsError
+from unit_tests.cli_runner import CommandLine
+
+JSON = ["-o", "json"]
+
+
+def commands() -> Iterator[list[str]]:
+    """The words of every command and group of commands."""
+
+    def below(command: Any, path: list[str]) -> Iterator[list[str]]:
+        yield path
+        if hasattr(command, "list_commands"):
+            context = command.context_class(command)
+            for name in command.list_commands(context):
+                yield from below(command.get_command(context, name), [*path, name])
+
+    yield from below(typer.main.get_command(app), [])
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (
+            ["groups", "describe", "nobody"],
+            ExitCode.ERROR,
+            {"class": "UnknownGroup", "code": "unknown_group", "group": "nobody"},
+        ),
+        (
+            ["topics", "describe", "gone"],
+            ExitCode.ERROR,
+            {"class": "UnknownTopic", "code": "unknown_topic", "topic": "gone"},
+        ),
+        (["groups", "describe"], ExitCode.USAGE, {"class": "InvalidOption", "code": "invalid_option"}),
+        (["groups", "describe", "nobody", "--timeout", "soon"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (["groups", "list", "--bogus"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (["groups", "fly"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (["doctor", "--kafka", "nonsense"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (["broker", "start", "--property", "nonsense"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (
+            ["groups", "reset", "board", "--topic", "flights:7", "--to-offset", "0"],
+            ExitCode.ERROR,
+            {"class": "UnknownTopic", "topic": "flights", "partition": 7},
+        ),
+    ],
+)
+def test_an_error_is_one_object_on_standard_error(
+    cli: CommandLine, arguments: list[str], code: ExitCode, error: dict[str, Any]
+) -> None:
+    cli.cluster.create_topic("flights")
+    as_text, as_json = cli(*arguments), cli(*arguments, *JSON)
+    assert (as_text.code, as_json.code) == (code, code)
+    document = json.loads(as_json.err.splitlines()[-1])
+    assert document["schema_version"] == 1
+    assert error.items() <= document["error"].items()
+    assert set(document["error"]) - {"group", "topic", "partition"} == {
+        "class",
+        "code",
+        "message",
+        "remedy",
+        "retriable",
+    }
+    assert document["error"]["message"].rstrip(".") in " ".join(as_text.err.replace("│", " ").split())
+
+
+def test_a_result_is_the_same_whether_errors_are_json() -> None:
+    assert not wants_json(["groups", "list", "-o", "yaml", "json"])
+    assert all(map(wants_json, (["-o", "JSON"], ["-ojson"], ["-vo", "json"], ["--output", "json"], ["--output=json"])))
+
+
+def test_what_an_error_is_about_survives_pickling_and_new_words() -> None:
+    error = DataLoss("flights-3 has no offset 5.", group="board", topic="flights", partition=3)
+    for copy in (pickle.loads(pickle.dumps(error)), error.with_text(error.what, "")):
+        assert isinstance(copy, StreamGroupsError)
+        assert copy.document == error.document
+    assert error.document["partition"] == 3
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_a_short_flag_for_help(cli: CommandLine, path: list[str]) -> None:
+    assert cli(*path, "-h").out == cli(*path, "--help").out
+    assert cli(*path, "-h").code == 0
+
+
+def test_the_version(cli: CommandLine) -> None:
+    assert cli("--version").out == f"streamgroups {__version__}\n"
+
+
+def test_one_flag_means_one_thing_in_all_commands() -> None:
+    """Flags with one name have one form: ``-b`` and ``-o`` belong to all commands that have a cluster or a result."""
+    root = typer.main.get_command(app)
+    seen: dict[str, set[tuple[str, ...]]] = {}
+    types: dict[str, set[str]] = {}
+    for path in COMMANDS:
+        command: Any = root
+        for name in path:
+            command = command.get_command(command.context_class(command), name)
+        for parameter in command.params:
+            for flag in parameter.opts if parameter.param_type_name == "option" else ():
+                seen.setdefault(flag, set()).add(tuple(sorted(parameter.opts)))
+                types.setdefault(flag, set()).add(str(parameter.metavar))
+    assert seen["-b"] == {("--bootstrap-server", "-b")} == seen["--bootstrap-server"]
+    assert seen["-o"] == {("--output", "-o")} == seen["--output"]
+    # How many records: the last ones of a topic, the next ones of a cursor.
+    assert {flag for flag, forms in seen.items() if len(forms) > 1} == {"-n"}
+    for flag in ("--timeout", "--interval", "--window", "--wait", "--lease"):
+        assert types[flag] == {"DURATION"}
