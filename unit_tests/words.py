@@ -21,13 +21,17 @@ ROOT = Path(__file__).parent.parent
 CHECKED = (
     "README.rst",
     "docs/architecture.rst",
+    "docs/cursors-cli.rst",
+    "docs/cursors.rst",
     "docs/event-time.rst",
     "docs/gaps.rst",
     "docs/glossary.rst",
     "docs/groups-cli.rst",
+    "docs/metrics.rst",
     "docs/semantics.rst",
     "docs/sinks.rst",
     "docs/source.rst",
+    "docs/supervision.rst",
     "docs/windows.rst",
 )
 
@@ -79,7 +83,7 @@ WORDS = (
     Word("anew", "again; of a topic: recreated"),
     Word("made again", "recreated"),
     Word("(is|are|was|were|be) none", "does not exist, is missing"),
-    Word("that there (is|are|was|were)( not)?", "that exists, that does not exist"),
+    Word("that there (is|are|was|were) (not|none)", "that exists, that does not exist"),
     Word("of which", "a relative clause, or a new sentence"),
     Word("for ever", "permanently, indefinitely"),
     Word("in peace", "without errors"),

@@ -86,9 +86,9 @@ def test_other_threads_leave_signals_alone() -> None:
 
 
 def test_the_documents_name_every_error_that_the_rule_tells_apart() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "supervision.rst").read_text()
-    at_once, _, later = text.partition("- after 10 runs in a row")
-    for_certain, _, at_first = at_once.partition("- at once, if nothing has worked yet")
+    text = " ".join((Path(__file__).parents[2] / "docs" / "supervision.rst").read_text().split())
+    at_once, _, later = text.partition("- After 10 consecutive runs")
+    for_certain, _, at_first = at_once.partition("- At once, if no run has succeeded yet")
 
     def named(part: str) -> set[type[StreamGroupsError]]:
         return {error for error in StreamGroupsError.__subclasses__() if f"``{error.code}``" in part}
