@@ -21,7 +21,9 @@ ROOT = Path(__file__).parent.parent
 CHECKED = (
     "README.rst",
     "docs/architecture.rst",
+    "docs/benchmarks.rst",
     "docs/broker.rst",
+    "docs/containers.rst",
     "docs/cursors-cli.rst",
     "docs/cursors.rst",
     "docs/delta.rst",
