@@ -6,28 +6,47 @@ What a user imports as ``sg``. Names that need Spark or a Kafka client are loade
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamgroups._version import __version__
+from streamgroups._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from streamgroups.event_time.aggregates import python_aggregate
-    from streamgroups.event_time.shapes import hopping, session, tumbling
-    from streamgroups.groups.cursors.message import Message
-    from streamgroups.groups.cursors.starting import CursorType
-    from streamgroups.supervision import RestartPolicy
-    from streamgroups_delta.sink import DeltaSink
-    from streamgroups_kafka.group_cursors import GroupCursors
-    from streamgroups_postgres.sink import PostgresSink
-    from streamgroups_spark.event_time import with_event_time
-    from streamgroups_spark.exactly_once import KafkaSink, exactly_once
-    from streamgroups_spark.explaining import explain_time
-    from streamgroups_spark.foreach_ledger import LedgerPosition, ledger
-    from streamgroups_spark.metrics_listener import MetricsListener
-    from streamgroups_spark.registering import register
-    from streamgroups_spark.supervising import supervise
-    from streamgroups_spark.time_recorder import record_time
-    from streamgroups_spark.windows import dead_letters, window_results, windows
+    # For type checkers, which do not call __getattr__; a test compares these imports with _NAMES.
+    from streamgroups import errors as errors
+    from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
+    from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
+    from streamgroups.event_time.shapes import hopping as hopping
+    from streamgroups.event_time.shapes import session as session
+    from streamgroups.event_time.shapes import tumbling as tumbling
+    from streamgroups.groups.cursors.message import Message as Message
+    from streamgroups.groups.cursors.starting import CursorType as CursorType
+    from streamgroups.groups.cursors.state import GroupState as GroupState
+    from streamgroups.partitions import OffsetRange as OffsetRange
+    from streamgroups.partitions import TopicPartition as TopicPartition
+    from streamgroups.supervision import RestartPolicy as RestartPolicy
+    from streamgroups_delta.sink import DeltaSink as DeltaSink
+    from streamgroups_kafka.group_cursors import GroupCursors as GroupCursors
+    from streamgroups_postgres.sink import PostgresSink as PostgresSink
+    from streamgroups_spark.event_time import with_event_time as with_event_time
+    from streamgroups_spark.exactly_once import KafkaSink as KafkaSink
+    from streamgroups_spark.exactly_once import exactly_once as exactly_once
+    from streamgroups_spark.explaining import explain_time as explain_time
+    from streamgroups_spark.foreach_ledger import BatchLedger as BatchLedger
+    from streamgroups_spark.foreach_ledger import LedgerBatch as LedgerBatch
+    from streamgroups_spark.foreach_ledger import LedgerPosition as LedgerPosition
+    from streamgroups_spark.foreach_ledger import LedgerPositions as LedgerPositions
+    from streamgroups_spark.foreach_ledger import LedgerTable as LedgerTable
+    from streamgroups_spark.foreach_ledger import ledger as ledger
+    from streamgroups_spark.metrics_listener import MetricsListener as MetricsListener
+    from streamgroups_spark.registering import register as register
+    from streamgroups_spark.supervising import Outcome as Outcome
+    from streamgroups_spark.supervising import supervise as supervise
+    from streamgroups_spark.time_recorder import TimeRecorder as TimeRecorder
+    from streamgroups_spark.time_recorder import record_time as record_time
+    from streamgroups_spark.windows import dead_letters as dead_letters
+    from streamgroups_spark.windows import window_results as window_results
+    from streamgroups_spark.windows import windows as windows
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
     AT_TIME = CursorType.AT_TIME
@@ -35,72 +54,42 @@ if TYPE_CHECKING:
     AT_OFFSET = CursorType.AT_OFFSET
     AFTER_OFFSET = CursorType.AFTER_OFFSET
 
-_WHERE = {
-    "DeltaSink": "streamgroups_delta.sink",
-    "GroupCursors": "streamgroups_kafka.group_cursors",
-    "KafkaSink": "streamgroups_spark.exactly_once",
-    "LedgerPosition": "streamgroups_spark.foreach_ledger",
-    "Message": "streamgroups.groups.cursors.message",
-    "MetricsListener": "streamgroups_spark.metrics_listener",
-    "PostgresSink": "streamgroups_postgres.sink",
-    "RestartPolicy": "streamgroups.supervision",
-    "dead_letters": "streamgroups_spark.windows",
-    "exactly_once": "streamgroups_spark.exactly_once",
-    "explain_time": "streamgroups_spark.explaining",
-    "hopping": "streamgroups.event_time.shapes",
-    "ledger": "streamgroups_spark.foreach_ledger",
-    "python_aggregate": "streamgroups.event_time.aggregates",
-    "record_time": "streamgroups_spark.time_recorder",
-    "register": "streamgroups_spark.registering",
-    "session": "streamgroups.event_time.shapes",
-    "supervise": "streamgroups_spark.supervising",
-    "tumbling": "streamgroups.event_time.shapes",
-    "window_results": "streamgroups_spark.windows",
-    "windows": "streamgroups_spark.windows",
-    "with_event_time": "streamgroups_spark.event_time",
+#: The names by the module that defines them; of a class, some of its members.
+_NAMES = {
+    "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
+    "streamgroups.event_time.shapes": "hopping session tumbling",
+    "streamgroups.groups.cursors.message": "Message",
+    "streamgroups.groups.cursors.starting": "CursorType",
+    "streamgroups.groups.cursors.starting:CursorType": "TRIM_HORIZON AT_TIME LATEST AT_OFFSET AFTER_OFFSET",
+    "streamgroups.groups.cursors.state": "GroupState",
+    "streamgroups.partitions": "OffsetRange TopicPartition",
+    "streamgroups.supervision": "RestartPolicy",
+    "streamgroups_delta.sink": "DeltaSink",
+    "streamgroups_kafka.group_cursors": "GroupCursors",
+    "streamgroups_postgres.sink": "PostgresSink",
+    "streamgroups_spark.event_time": "with_event_time",
+    "streamgroups_spark.exactly_once": "KafkaSink exactly_once",
+    "streamgroups_spark.explaining": "explain_time",
+    "streamgroups_spark.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
+    "streamgroups_spark.metrics_listener": "MetricsListener",
+    "streamgroups_spark.registering": "register",
+    "streamgroups_spark.supervising": "Outcome supervise",
+    "streamgroups_spark.time_recorder": "TimeRecorder record_time",
+    "streamgroups_spark.windows": "dead_letters window_results windows",
 }
-_CURSOR_TYPES = ("TRIM_HORIZON", "AT_TIME", "LATEST", "AT_OFFSET", "AFTER_OFFSET")
+_PLACES = {name: place for place, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "AFTER_OFFSET",
-    "AT_OFFSET",
-    "AT_TIME",
-    "LATEST",
-    "TRIM_HORIZON",
-    "DeltaSink",
-    "GroupCursors",
-    "KafkaSink",
-    "LedgerPosition",
-    "Message",
-    "MetricsListener",
-    "PostgresSink",
-    "RestartPolicy",
-    "__version__",
-    "dead_letters",
-    "exactly_once",
-    "explain_time",
-    "hopping",
-    "ledger",
-    "python_aggregate",
-    "record_time",
-    "register",
-    "session",
-    "supervise",
-    "tumbling",
-    "window_results",
-    "windows",
-    "with_event_time",
-]
+__all__ = ["__version__", "errors", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _CURSOR_TYPES:
-        return import_module("streamgroups.groups.cursors.starting").CursorType[name]
-    if name not in _WHERE:
+    if name == "errors":
+        return import_module("streamgroups.errors")
+    if name not in _PLACES:
         raise AttributeError(f"module 'streamgroups' has no attribute '{name}'")
-    return getattr(import_module(_WHERE[name]), name)
+    module, _, holder = _PLACES[name].partition(":")
+    found = import_module(module)
+    return getattr(getattr(found, holder) if holder else found, name)
 
 
 def __dir__() -> list[str]:

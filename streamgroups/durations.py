@@ -94,3 +94,17 @@ def duration(ms: int | None) -> str | None:
         if count:
             parts.append(f"{count}{unit}")
     return sign + (" ".join(parts[:2]) or "0s")
+
+
+def exact(ms: int) -> str:
+    """A duration as :func:`parse_duration_ms` reads it back.
+
+    >>> [exact(ms) for ms in (0, 1_500, 5_400_000)]
+    ['0ms', '1s500ms', '1h30m']
+    """
+    parts, rest = [], abs(ms)
+    for unit, size_ms in _UNITS_MS.items():
+        count, rest = divmod(rest, size_ms)
+        if count:
+            parts.append(f"{count}{unit}")
+    return ("-" if ms < 0 else "") + ("".join(parts) or "0ms")

@@ -41,7 +41,7 @@ class LedgerPosition(NamedTuple):
 LedgerPositions = Mapping[tuple[str, int], LedgerPosition]
 
 
-class Positions(Protocol):
+class LedgerTable(Protocol):
     """The user's table of positions. It is pickled to the source's process: it connects when it is asked."""
 
     def read(self) -> LedgerPositions:
@@ -135,7 +135,7 @@ class BatchLedger:
         return LedgerBatch(self.group_id, seen.ranges, seen.quiet, seen.identities.get(self.group_id, {}))
 
 
-def ledger(group_id: str, *, checkpoint: str, positions: Positions) -> BatchLedger:
+def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLedger:
     """Keeps the positions of a group beside one's own output. Call it before the query is started.
 
     Args:
@@ -166,7 +166,7 @@ def ledger(group_id: str, *, checkpoint: str, positions: Positions) -> BatchLedg
 class _PositionsSink:
     """What the source needs of a :class:`streamgroups.staging.StagingSink`: the ledger."""
 
-    positions: Positions
+    positions: LedgerTable
 
     def open(self, group_id: str) -> AbstractContextManager[_PositionsLedger]:
         return nullcontext(_PositionsLedger(self.positions))
@@ -175,7 +175,7 @@ class _PositionsSink:
 class _PositionsLedger:
     """Takes partitions over, which are one member's: nothing is written to it but by ``foreachBatch`` itself."""
 
-    def __init__(self, positions: Positions) -> None:
+    def __init__(self, positions: LedgerTable) -> None:
         self._positions = positions
         self._rows: dict[TopicPartition, LedgerPosition] = {}
 

@@ -25,7 +25,7 @@ def tumbling(size: str) -> Hopping:
         InvalidOption: if it is no duration, or 0.
 
     >>> tumbling("5 minutes")
-    Hopping(size_ms=300000, hop_ms=300000)
+    tumbling('5m')
     """
     size_ms = parse_duration_ms(size, option="size")
     return Hopping(size_ms, size_ms)
@@ -42,7 +42,7 @@ def hopping(size: str, *, hop: str) -> Hopping:
         InvalidOption: if one is no duration, or 0, or the hop is longer than the size.
 
     >>> hopping("10 minutes", hop="5 minutes")
-    Hopping(size_ms=600000, hop_ms=300000)
+    hopping('10m', hop='5m')
     """
     return Hopping(parse_duration_ms(size, option="size"), parse_duration_ms(hop, option="hop"))
 
@@ -57,7 +57,7 @@ def session(gap: str) -> Session:
         InvalidOption: if it is no duration, or 0.
 
     >>> session("30s")
-    Session(gap_ms=30000)
+    session('30s')
     """
     return Session(parse_duration_ms(gap, option="gap"))
 

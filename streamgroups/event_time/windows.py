@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from streamgroups.durations import exact
 from streamgroups.errors import InvalidOption
 from streamgroups.times import utc
 
@@ -28,7 +29,7 @@ class Window:
         return f"[{utc(self.start_ms)}, {utc(self.end_ms)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hopping:
     """Windows of one size that begin every ``hop_ms``; a record is in each one that its time is in.
 
@@ -47,17 +48,22 @@ class Hopping:
                 remedy="Give the shorter one to hop.",
             )
 
+    def __repr__(self) -> str:
+        if self.hop_ms == self.size_ms:
+            return f"tumbling('{exact(self.size_ms)}')"
+        return f"hopping('{exact(self.size_ms)}', hop='{exact(self.hop_ms)}')"
+
 
 def tumbling(size_ms: int) -> Hopping:
     """Windows of one size, one after the other.
 
     >>> tumbling(300_000)
-    Hopping(size_ms=300000, hop_ms=300000)
+    tumbling('5m')
     """
     return Hopping(size_ms, size_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Session:
     """A window lasts as long as records come, and ends ``gap_ms`` after the last one. Sessions are kept for each key by itself.
 
@@ -69,6 +75,9 @@ class Session:
 
     def __post_init__(self) -> None:
         _refuse_nothing(gap=self.gap_ms)
+
+    def __repr__(self) -> str:
+        return f"session('{exact(self.gap_ms)}')"
 
 
 Shape: TypeAlias = Hopping | Session

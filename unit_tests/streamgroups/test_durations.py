@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.durations import FORMS, duration, parse_duration_ms
+from streamgroups.durations import FORMS, duration, exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.positions import parse_time_ms
 from streamgroups.times import utc
@@ -53,6 +53,11 @@ def test_a_duration_as_shown_is_not_longer_than_it_is(ms: int) -> None:
     assert shown is not None
     if ms >= 10_000:
         assert 0 <= ms - parse_duration_ms(shown, option="o") < 86_400_000
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_a_duration_is_read_back(ms: int) -> None:
+    assert parse_duration_ms(exact(ms), option="o", signed=True) == ms
 
 
 @given(st.integers(0, 253_402_300_799_999))
