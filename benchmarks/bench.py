@@ -50,7 +50,7 @@ class Scale:
         codecs: compressions, as Kafka's producers call them, and ``compressed`` records for each.
         rounds: of what is quoted most.
         shape_rounds: of the costs by partitions, size and codec.
-        handover_rounds: of hand-overs.
+        handover_rounds: of handovers.
     """
 
     bulk: int = 5_000_000

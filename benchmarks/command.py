@@ -39,7 +39,7 @@ FAMILIES: Mapping[str, Family] = {
     "queries": queries,
     "event-time": event_time,
     "small-batches": _SMALL_BATCHES,
-    "hand-over": handover,
+    "handover": handover,
     "partitions": partitions,
     "sizes": sizes,
     "compression": compression,
@@ -55,7 +55,7 @@ _NOTES = (
     f"{SPARK} is Spark's own source with its defaults, {SPARK_20} the same with kafka.fetch.max.wait.ms=20, which is our reader's "
     "default. The ratio is to the faster of the two; the other has none.",
     f"{LOOP} and {QUIX} are one process each; Spark has {TASKS} tasks at once.",
-    "Streams read with the trigger availableNow; their figure is that of the trigger unless it says start to end.",
+    'Streams read with the trigger availableNow; their figure is that of the trigger unless the line has "start to end".',
     "When a query joins, its first micro-batch starts Python workers and compiles code before it reads: a second or more that a plain "
     "consumer does not have.",
 )

@@ -38,23 +38,23 @@ _SESSION_MS = 6_000
 #: Also a busy machine starts Spark within this.
 _PATIENCE_S = 180
 _BY_THE_MEMBER = {"joining": Kind.JOINING, "assigned": Kind.ASSIGNED}
-#: Seconds of one hand-over, by what caused it.
+#: Seconds of one handover, by what caused it.
 Times = Mapping[str, float]
 _CAUSES = {
-    "assigned": "hand-over, a member joins: until it has partitions",
-    "join": "hand-over, a member joins: until it has read",
-    "kill": f"hand-over, kill -9: until read by another ({_SESSION_MS // 1000} s are the session timeout)",
-    "stop": "hand-over, a member stops: until read by another",
+    "assigned": "handover, a member joins: until it has partitions",
+    "join": "handover, a member joins: until it has read",
+    "kill": f"handover, kill -9: until read by another ({_SESSION_MS // 1000} s are the session timeout)",
+    "stop": "handover, a member stops: until read by another",
 }
 
 
 def handover(bench: Bench) -> Iterator[Row]:
-    """Each cause of a hand-over, once a round."""
+    """Each cause of a handover, once a round."""
     runs: dict[str, Callable[[], Times]] = {
         OURS: partial(_round, bench, "query"),
         CONSUMERS: partial(_round, bench, "consumer"),
     }
-    found = bench.race("hand-over", runs, bench.scale.handover_rounds)
+    found = bench.race("handover", runs, bench.scale.handover_rounds)
     for cause, what in _CAUSES.items():
         figures: dict[str, Cell] = {
             name: cell if isinstance(cell, Missing) else median_of([times[cause] for times in cell])
