@@ -29,7 +29,7 @@ test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker
+	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker -p streamgroups_cli -p streamgroups_prometheus -p streamgroups_reports
 	MYPYPATH=connectors:. $(BIN)/mypy integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 	$(BIN)/python -m unit_tests.words

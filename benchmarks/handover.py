@@ -29,7 +29,7 @@ from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
 from benchmarks.sources import OURS, SPARK
 from benchmarks.workload import SteadyLoad, create
 from streamgroups.groups.history import Kind
-from streamgroups_kafka.history import read_history
+from streamgroups_kafka.membership.history_file import read_history
 
 CONSUMERS = "confluent-kafka consumers"
 PARTITIONS = 8

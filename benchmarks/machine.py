@@ -15,7 +15,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 import streamgroups
-from streamgroups_kafka.client_probe import probe_reader
+from streamgroups_kafka.probes.client import probe_reader
 
 
 def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.history import read_history
-from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.membership.history_file import read_history
 
 _EVERY_S = 0.5
 _LINE_EVERY_S = 3.0

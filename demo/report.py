@@ -1,6 +1,6 @@
 """What the demo says at its end: in the terminal, and below the timeline of the HTML report.
 
-Called by ``demo.__main__``; the timeline itself is :mod:`streamgroups.groups.timeline`.
+Called by ``demo.__main__``; the timeline itself is :mod:`streamgroups_reports.ownership`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.table import Table
 from demo.check import Arrived, Finding
 from demo.flights import Delays
 from demo.scenario import GROUP, Outcome
-from streamgroups.groups.timeline import page
+from streamgroups_reports.ownership import page
 
 _HEADERS = ("carrier", "flights", "cancelled", "departure", "arrival", "> 15 min late")
 _NO_NEWS = re.compile(r"\s+(Inc\.|Co\.|Corporation)$")

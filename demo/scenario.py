@@ -18,12 +18,12 @@ from demo.flights import Loader, all_flights
 from demo.live import LiveView
 from demo.processes import Folders, Query
 from streamgroups.groups.history import Event
-from streamgroups.groups.timeline import Mark, MarkKind
 from streamgroups.partitions import TopicPartition
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.history import read_history
-from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.membership.history_file import read_history
+from streamgroups_reports.ownership import Mark, MarkKind
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8
 #: A killed member is noticed after this long, under both protocols.

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.spark_sessions import JVM, session_builder
-from streamgroups.supervision import RestartPolicy
+from streamgroups.supervision.policy import RestartPolicy
 
 
 def sink_of(config: dict[str, Any]) -> Any:

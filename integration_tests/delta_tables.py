@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 import streamgroups as sg
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import commit_batch, take_over_partitions
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_delta.stages import Stage, Staged
 

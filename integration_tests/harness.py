@@ -25,8 +25,8 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.groups.audit import uncommitted
 from streamgroups.groups.history import Event
-from streamgroups_kafka.commit_metadata import metadata_of
-from streamgroups_kafka.history import read_history
+from streamgroups_kafka.client.commit_metadata import metadata_of
+from streamgroups_kafka.membership.history_file import read_history
 
 Record = tuple[str, int, int]
 

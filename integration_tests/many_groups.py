@@ -14,9 +14,9 @@ from integration_tests.harness import Broker, produce
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.command_config import command_config
-from streamgroups_kafka.groups_admin import KafkaGroupAdmin
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.properties_file import command_config
 
 GROUPS, PARTITIONS = 200, 100
 #: Our command and Kafka's for the same, by what they do.
@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "describe one": (["describe", "group-007"], ["--describe", "--group", "group-007"]),
     "describe all": (["describe", "--all-groups"], ["--describe", "--all-groups"]),
 }
-_OURS = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups"]
+_OURS = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups"]
 
 
 @contextmanager

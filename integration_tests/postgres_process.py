@@ -17,7 +17,7 @@ from unittest import mock
 import psycopg
 import pyarrow as pa
 
-from streamgroups.committing import commit_batch
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
 from streamgroups_postgres.sink import PostgresSink

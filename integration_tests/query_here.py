@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration_tests.harness import Query, wait_until
 from integration_tests.query import start_query
-from streamgroups_spark.commit_log import CommitLog
+from streamgroups_spark.internals.checkpoint_log import CommitLog
 
 
 class Sink:

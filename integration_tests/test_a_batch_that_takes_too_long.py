@@ -23,10 +23,10 @@ from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.transactions.coordinator import Transactions
 
 PARTITIONS = 4
 N = 40

@@ -89,13 +89,13 @@ def test_it_goes_on_where_it_failed(
     query = unreliable(fails_at=[0, 10, 10])
     before = signal.getsignal(signal.SIGTERM)
     policy = sg.RestartPolicy(first_wait_ms=1, most_failures=2)
-    with caplog.at_level(logging.WARNING, "streamgroups_spark.supervising"):
+    with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         outcome = sg.supervise(query.start, policy=policy)
     assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
     assert query.records == dict.fromkeys(expected(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
     assert signal.getsignal(signal.SIGTERM) is before
     # Py4J logs what foreachBatch raises, too.
-    told = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.supervising"]
+    told = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
     again = "Query departures failed, and is started again in _ s"
     first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
     later = f"{again} (it had finished batches): RuntimeError: the sink is down"

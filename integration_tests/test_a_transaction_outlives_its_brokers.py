@@ -14,9 +14,9 @@ from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.transaction_writer import TransactionWriter
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.writer import TransactionWriter
 
 PARTITIONS = 3
 

@@ -14,14 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from integration_tests.harness import produce
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
 from streamgroups.errors import DataLoss, ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka import native, native_fetcher
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.columns import COLUMNS
-from streamgroups_kafka.fetching import ReadSettings
-from streamgroups_kafka.range_reader import read_ranges
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups_kafka import native
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.read import native_fetcher
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.fetcher import ReadSettings
+from streamgroups_kafka.read.range_reader import read_ranges
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 

@@ -8,8 +8,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from integration_tests.object_store import BUCKET, StoreProcess
-from streamgroups_spark.commit_log import CommitLog
-from streamgroups_spark.unstarted_checkpoint import clear_unstarted
+from streamgroups_spark.internals.checkpoint_log import CommitLog
+from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 
 #: As Spark resolves it; Arrow knows no such scheme.
 CHECKPOINT = f"s3a://{BUCKET}/board"

@@ -19,12 +19,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness import Broker, committed, described, produce, wait_until
-from streamgroups.cli.exits import ExitCode
-from streamgroups.groups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
+from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
+from streamgroups_cli.exits import ExitCode
 
 #: A port nobody listens on.
 NOWHERE = "127.0.0.1:1"
-COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()", "cursors"]
+COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()", "cursors"]
 PROTOCOLS = {
     "classic": ["--kafka", "group.protocol=classic", "--kafka", "session.timeout.ms=6000"],
     "consumer": ["--kafka", "group.protocol=consumer"],
@@ -307,7 +307,7 @@ def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> No
     text = text.replace("billing", billing).replace("--limit 1000", "--limit 7").replace("handle", "tee -a handled")
     command = tmp_path / "bin" / "streamgroups"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from streamgroups.cli import main; main()" "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from streamgroups_cli import main; main()" "$@"\n')
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path)}
     subprocess.run(["bash", "-c", text], check=True, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)

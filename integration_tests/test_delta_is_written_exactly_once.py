@@ -25,8 +25,8 @@ from integration_tests.delta_tables import (
     stage,
     write_batch,
 )
-from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, LedgerConflict
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import LedgerTransaction
 from streamgroups_delta.ledger import DeltaLedger

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 import streamgroups as sg
 from integration_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
 from integration_tests.object_store import BUCKET, StoreProcess
-from streamgroups.committing import commit_batch
 from streamgroups.errors import SinkRefused, SinkUnreachable, StreamGroupsError
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 
 

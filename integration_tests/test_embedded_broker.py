@@ -165,7 +165,7 @@ def test_the_command_line_starts_finds_and_stops_one(tmp_path: Path) -> None:
     environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(tmp_path)}
 
     def broker(*arguments: str) -> subprocess.CompletedProcess[str]:
-        code = "from streamgroups.cli import main; main()"
+        code = "from streamgroups_cli import main; main()"
         command = [sys.executable, "-c", code, "broker", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
 
@@ -188,7 +188,7 @@ def test_the_command_line_starts_finds_and_stops_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    code = "from streamgroups.cli import main; main()"
+    code = "from streamgroups_cli import main; main()"
     command = [sys.executable, "-c", code, "broker", "run", "--port", "0", "--data-dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as run:
         assert run.stdout is not None

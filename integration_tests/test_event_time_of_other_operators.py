@@ -13,8 +13,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import streamgroups as sg
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
 from integration_tests.harness import sharing, wait_until
-from streamgroups.batches.progress import read_time_ms
-from streamgroups_spark.time_source import SPARK_LATE_MS
+from streamgroups.monitoring.query_progress import read_time_ms
+from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
 
 #: How long after a record its timer fires.
 TIMER_MIN = 5

@@ -40,7 +40,7 @@ def check_plan(query: StreamingQuery) -> None:
 
 def watched(bootstrap: str, group: str) -> list[str]:
     """O3: what ``groups watch`` says that each partition does to the watermark."""
-    program = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+    program = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
     command = [*program, "groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap]
     look = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
     return [partition["time_state"] for partition in look["groups"][0]["partitions"]]

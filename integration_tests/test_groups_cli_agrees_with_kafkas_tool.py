@@ -42,7 +42,7 @@ def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], sta
 
 
 def ours(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from streamgroups.cli import main; main()"
+    code = "from streamgroups_cli import main; main()"
     command = [sys.executable, "-c", code, "groups", *arguments, "--bootstrap-server", bootstrap]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

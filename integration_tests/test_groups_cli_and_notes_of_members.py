@@ -8,7 +8,7 @@ from collections.abc import Callable
 import streamgroups as sg
 from integration_tests.harness import produce
 from integration_tests.test_groups_cli_refuses_wrong_input import cli
-from streamgroups.groups.board import board_of, resets_of
+from streamgroups.coordination.reset_protocol import board_of, resets_of
 
 
 def listed(bootstrap: str, *arguments: str) -> set[str]:

@@ -16,10 +16,10 @@ import pytest
 
 from integration_tests.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.command_config import command_config
-from streamgroups_kafka.groups_admin import KafkaGroupAdmin
-from streamgroups_kafka.topics_admin import KafkaTopicAdmin
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+from streamgroups_kafka.client.properties_file import command_config
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from integration_tests.harness import wait_until
 from streamgroups.groups.lag import NothingUnread, Unread
+from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
-from streamgroups.survey import survey
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.command_config import command_config
-from streamgroups_kafka.groups_admin import KafkaGroupAdmin
-from streamgroups_kafka.topics_admin import KafkaTopicAdmin
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+from streamgroups_kafka.client.properties_file import command_config
 from unit_tests.admin_contract import AdminContract
 
 

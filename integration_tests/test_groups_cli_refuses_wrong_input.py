@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from integration_tests.harness import committed, produce, wait_until
-from streamgroups.cli.exits import ExitCode
+from streamgroups_cli.exits import ExitCode
 
 #: A port nobody listens on.
 NOWHERE = "127.0.0.1:1"
 
 
 def cli(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from streamgroups.cli import main; main()"
+    code = "from streamgroups_cli import main; main()"
     command = [sys.executable, "-c", code, *arguments, "--bootstrap-server", bootstrap]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -17,7 +17,7 @@ from integration_tests.harness import produce, sharing, wait_until
 
 def in_flight(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
     """Lag and what of it is in flight, by partition."""
-    command = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups", "describe", group]
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
     said = subprocess.run(
         [*command, "-o", "json", "-b", bootstrap], capture_output=True, text=True, timeout=120, check=False
     )

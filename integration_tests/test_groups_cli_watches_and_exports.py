@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.harness import produce, wait_until
 
-COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
 def cli(bootstrap: str, *arguments: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from integration_tests.harness import QueryProcess, committed, produce, sharing, wait_until
 from integration_tests.secured_broker import PLAIN, SCRAM, Listeners, secured_broker
-from streamgroups.cli.exits import ExitCode
+from streamgroups_cli.exits import ExitCode
 
-COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ import streamgroups as sg
 from integration_tests.harness import committed, committed_metadata, produce, read_committed, wait_until
 from integration_tests.transaction_process import config_of
 from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
-from streamgroups.groups.commit_mark import CommitMark
-from streamgroups_kafka.partitioning import partitions_of_keys
-from streamgroups_kafka.transactions import Transactions
-from streamgroups_spark.kafka_sink import transactional_id_of
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.write.partitioner import partitions_of_keys
+from streamgroups_spark.sinks.kafka import transactional_id_of
 
 N = 400
 

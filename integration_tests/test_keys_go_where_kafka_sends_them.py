@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from streamgroups_kafka.native import ENCODER_VARIABLE
-from streamgroups_kafka.partitioning import partitions_of_keys
+from streamgroups_kafka.write.partitioner import partitions_of_keys
 
 PARTITIONS = 7
 

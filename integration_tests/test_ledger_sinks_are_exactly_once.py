@@ -21,10 +21,10 @@ import streamgroups as sg
 from integration_tests.harness import committed, committed_metadata, produce, wait_until
 from integration_tests.postgres import PostgresServer
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import InvalidOption
-from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Cause, Gaps
-from streamgroups.staging import StagingSink
+from streamgroups.ledgers.staging import StagingSink
 
 N = 200
 ReadBack = Callable[[], list[int]]

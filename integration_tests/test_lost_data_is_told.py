@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from integration_tests.harness import committed_metadata, produce, wait_until
-from streamgroups.groups.board import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.groups.gaps import Gaps
 
 

@@ -76,7 +76,7 @@ def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more:
 
 def described_by_us(bootstrap: str, group: str) -> dict[int, tuple[int, int, int]]:
     """Committed offset, end offset and lag of each partition, by ``streamgroups groups describe``."""
-    command = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups", "describe", group]
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
     said = subprocess.run([*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, check=True)
     (found,) = json.loads(said.stdout)["groups"]
     return {p["partition"]: (p["committed_offset"], p["end_offset"], p["lag"]) for p in found["partitions"]}

@@ -35,7 +35,7 @@ from streamgroups.groups.history import Event, Kind
 PARTITIONS = 6
 TRIGGER_MS = 1_500
 AT_ONCE = 1_200
-GROUPS = [sys.executable, "-c", "from streamgroups.cli import main; main()", "groups"]
+GROUPS = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups"]
 
 
 def groups(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:

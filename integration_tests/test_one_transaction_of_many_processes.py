@@ -22,10 +22,10 @@ from streamgroups.errors import (
 )
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.transaction_errors import Step
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.errors import Step
 
 PARTITIONS = 6
 

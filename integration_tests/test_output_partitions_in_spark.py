@@ -10,8 +10,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamgroups.errors import InvalidOption, UnknownTopic
-from streamgroups_kafka.partitioning import partitions_of_keys
-from streamgroups_spark.output_partitions import with_partitions
+from streamgroups_kafka.write.partitioner import partitions_of_keys
+from streamgroups_spark.sinks.output_partitions import with_partitions
 
 COUNTS = {"departures": 12, "arrivals": 3}
 KEYS = [b"kafka", b"", None, *(str(i).encode() for i in range(50))]

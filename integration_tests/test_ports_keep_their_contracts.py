@@ -13,21 +13,21 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness import wait_until
-from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
-from streamgroups_kafka.admin_board import AdminBoard
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.board import KafkaBoard
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.command_config import command_config
-from streamgroups_kafka.cursor_reader import RecordReader
-from streamgroups_kafka.groups_admin import KafkaGroupAdmin
-from streamgroups_kafka.log import KafkaCluster
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.properties_file import command_config
+from streamgroups_kafka.cursors.reader import RecordReader
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.transactions.coordinator import Transactions
 from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
 
 #: Raised inside librdkafka's binding, which has no other way to ask for subscriptions.

@@ -17,8 +17,7 @@ from integration_tests.harness import wait_until
 from integration_tests.lossy_proxy import LossyProxy
 from integration_tests.postgres import PostgresServer
 from integration_tests.postgres_process import GROUP, P0, P1, offsets, open_at, sink, stage
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import commit_batch, take_over_partitions
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     FencedBatch,
     LedgerConflict,
@@ -28,6 +27,7 @@ from streamgroups.errors import (
     SinkUnreachable,
 )
 from streamgroups.groups.membership import Owned
+from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Ledger

@@ -13,7 +13,6 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.postgres import PASSWORD, WITH_PASSWORD, PostgresServer
 from integration_tests.postgres_process import GROUP, P0, offsets, open_at, sink, stage, token
-from streamgroups.committing import commit_batch
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
@@ -24,6 +23,7 @@ from streamgroups.errors import (
     StageLost,
     StreamGroupsError,
 )
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PREFIX

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from integration_tests.postgres_process import GROUP, P0, open_at, sink, stage
-from streamgroups.committing import commit_batch
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PostgresStaged

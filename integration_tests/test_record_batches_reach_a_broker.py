@@ -16,12 +16,12 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from integration_tests.harness import Broker, wait_until
 from streamgroups.errors import RecordRefused
 from streamgroups_kafka import native
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.compression import CODECS, Compression
-from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.native import ENCODER_VARIABLE
-from streamgroups_kafka.record_batches import BatchSettings, encode
+from streamgroups_kafka.write.compression import CODECS, Compression
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
 NOW_MS = 1_700_000_000_000
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER = 45, 47, 2, 6

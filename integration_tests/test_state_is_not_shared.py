@@ -18,7 +18,7 @@ import streamgroups as sg
 from integration_tests.event_times import departures
 from integration_tests.harness import alone, committed, end_offsets, produce, sharing, wait_until
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.plans import analyzed, read_streams
+from streamgroups_spark.internals.plan import analyzed, read_streams
 
 #: No broker is there: what is rejected has not come so far.
 NOWHERE = "127.0.0.1:9"
@@ -141,11 +141,11 @@ def test_what_cannot_be_known_is_not_taken_for_stateless(
 ) -> None:
     """Where Spark keeps the process of a source elsewhere, its group says which queries may be meant; where nothing answers, none may be shared."""
     flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
-    monkeypatch.setattr("streamgroups_spark.active_queries.ActiveQueries._process_ids", lambda *_: [])
+    monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries._process_ids", lambda *_: [])
     query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
         query.awaitTermination(60)
-    monkeypatch.setattr("streamgroups_spark.active_queries.ActiveQueries.answer", lambda *_: None)
+    monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries.answer", lambda *_: None)
     query = flights.writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"does not say whether the query keeps state.*sg\.register"):
         query.awaitTermination(60)

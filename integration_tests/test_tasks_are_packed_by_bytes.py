@@ -9,8 +9,8 @@ from pyspark.sql.functions import spark_partition_id
 
 from integration_tests.harness import produce
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.log import KafkaCluster
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.client.config import ClientConfig
 
 
 def test_a_partition_of_large_records_has_a_task_to_itself(

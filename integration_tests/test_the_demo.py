@@ -16,7 +16,7 @@ from demo.check import check, read_output
 from demo.flights import Delays, all_flights
 from demo.processes import Folders
 from streamgroups.groups.history import Kind
-from streamgroups.groups.timeline import MarkKind
+from streamgroups_reports.ownership import MarkKind
 
 
 def test_S1_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

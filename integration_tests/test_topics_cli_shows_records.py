@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness import produce
 
-COMMAND = [sys.executable, "-c", "from streamgroups.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
 def cli(bootstrap: str, *arguments: str) -> str:

@@ -18,9 +18,9 @@ from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
 from streamgroups.errors import NotAuthorized
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.transaction_writer import TransactionWriter
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.writer import TransactionWriter
 
 
 @pytest.fixture(scope="module")

@@ -26,12 +26,12 @@ from integration_tests import windows_query
 from integration_tests.event_times import START_MS, depart, departures, windows
 from integration_tests.harness import read_committed, sharing, wait_until, wait_until_empty
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
-from streamgroups_kafka.output import OutputSettings, write_records
-from streamgroups_kafka.transactions import Transactions
-from streamgroups_spark.batch_seen import batch_seen
-from streamgroups_spark.kafka_sink import KafkaStreamWriter, TaskWritten, transactional_id_of
-from streamgroups_spark.registering import SESSION
-from streamgroups_spark.sink_options import parse_sink
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.output import OutputSettings, write_records
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.sinks.batch_info import batch_seen
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten, transactional_id_of
+from streamgroups_spark.sinks.options import parse_sink
 
 HOUR = range(60)
 SINKS = ("kafka", "postgres", "delta")

@@ -18,8 +18,8 @@ import streamgroups as sg
 from integration_tests.harness import committed, wait_until
 from integration_tests.query_here import stop_between_batches
 from integration_tests.spark_sessions import STATE_STORE
-from streamgroups.batches.progress import read_progress
 from streamgroups.errors import InvalidOption
+from streamgroups.monitoring.query_progress import read_progress
 
 #: Event times are seconds after this: long ago, so that the clock has passed every window's end.
 EPOCH_MS = 1_577_836_800_000

@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.encoding import EncodedBatch
-from streamgroups_kafka.record_batches import BatchSettings, encode
-from streamgroups_kafka.transaction_session import OpenTransaction
-from streamgroups_kafka.transaction_writer import TransactionWriter
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_kafka.write.encoder import EncodedBatch
+from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
 
 def config_of(bootstrap: str) -> ClientConfig:

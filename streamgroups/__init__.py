@@ -14,39 +14,39 @@ from streamgroups._version import __version__ as __version__
 if TYPE_CHECKING:
     # For type checkers, which do not call __getattr__; a test compares these imports with _NAMES.
     from streamgroups import errors as errors
+    from streamgroups.cursors.starting_position import CursorType as CursorType
+    from streamgroups.cursors.state import GroupState as GroupState
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
     from streamgroups.event_time.shapes import hopping as hopping
     from streamgroups.event_time.shapes import session as session
     from streamgroups.event_time.shapes import tumbling as tumbling
-    from streamgroups.groups.cursors.message import Message as Message
-    from streamgroups.groups.cursors.starting import CursorType as CursorType
-    from streamgroups.groups.cursors.state import GroupState as GroupState
+    from streamgroups.message import Message as Message
     from streamgroups.partitions import OffsetRange as OffsetRange
     from streamgroups.partitions import TopicPartition as TopicPartition
-    from streamgroups.supervision import RestartPolicy as RestartPolicy
+    from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_delta.sink import DeltaSink as DeltaSink
-    from streamgroups_kafka.group_cursors import GroupCursors as GroupCursors
+    from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
-    from streamgroups_spark.event_time import with_event_time as with_event_time
-    from streamgroups_spark.exactly_once import KafkaSink as KafkaSink
-    from streamgroups_spark.exactly_once import exactly_once as exactly_once
-    from streamgroups_spark.explaining import explain_time as explain_time
-    from streamgroups_spark.foreach_ledger import BatchLedger as BatchLedger
-    from streamgroups_spark.foreach_ledger import LedgerBatch as LedgerBatch
-    from streamgroups_spark.foreach_ledger import LedgerPosition as LedgerPosition
-    from streamgroups_spark.foreach_ledger import LedgerPositions as LedgerPositions
-    from streamgroups_spark.foreach_ledger import LedgerTable as LedgerTable
-    from streamgroups_spark.foreach_ledger import ledger as ledger
-    from streamgroups_spark.metrics_listener import MetricsListener as MetricsListener
-    from streamgroups_spark.registering import register as register
-    from streamgroups_spark.supervising import Outcome as Outcome
-    from streamgroups_spark.supervising import supervise as supervise
-    from streamgroups_spark.time_recorder import TimeRecorder as TimeRecorder
-    from streamgroups_spark.time_recorder import record_time as record_time
-    from streamgroups_spark.windows import dead_letters as dead_letters
-    from streamgroups_spark.windows import window_results as window_results
-    from streamgroups_spark.windows import windows as windows
+    from streamgroups_spark.event_time.explain import explain_time as explain_time
+    from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
+    from streamgroups_spark.event_time.recorder import record_time as record_time
+    from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
+    from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
+    from streamgroups_spark.ops.supervise import Outcome as Outcome
+    from streamgroups_spark.ops.supervise import supervise as supervise
+    from streamgroups_spark.register import register as register
+    from streamgroups_spark.sinks.exactly_once import KafkaSink as KafkaSink
+    from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
+    from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
+    from streamgroups_spark.sinks.foreach_ledger import LedgerBatch as LedgerBatch
+    from streamgroups_spark.sinks.foreach_ledger import LedgerPosition as LedgerPosition
+    from streamgroups_spark.sinks.foreach_ledger import LedgerPositions as LedgerPositions
+    from streamgroups_spark.sinks.foreach_ledger import LedgerTable as LedgerTable
+    from streamgroups_spark.sinks.foreach_ledger import ledger as ledger
+    from streamgroups_spark.windows.api import dead_letters as dead_letters
+    from streamgroups_spark.windows.api import window_results as window_results
+    from streamgroups_spark.windows.api import windows as windows
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
     AT_TIME = CursorType.AT_TIME
@@ -58,24 +58,24 @@ if TYPE_CHECKING:
 _NAMES = {
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
     "streamgroups.event_time.shapes": "hopping session tumbling",
-    "streamgroups.groups.cursors.message": "Message",
-    "streamgroups.groups.cursors.starting": "CursorType",
-    "streamgroups.groups.cursors.starting:CursorType": "TRIM_HORIZON AT_TIME LATEST AT_OFFSET AFTER_OFFSET",
-    "streamgroups.groups.cursors.state": "GroupState",
+    "streamgroups.message": "Message",
+    "streamgroups.cursors.starting_position": "CursorType",
+    "streamgroups.cursors.starting_position:CursorType": "TRIM_HORIZON AT_TIME LATEST AT_OFFSET AFTER_OFFSET",
+    "streamgroups.cursors.state": "GroupState",
     "streamgroups.partitions": "OffsetRange TopicPartition",
-    "streamgroups.supervision": "RestartPolicy",
+    "streamgroups.supervision.policy": "RestartPolicy",
     "streamgroups_delta.sink": "DeltaSink",
-    "streamgroups_kafka.group_cursors": "GroupCursors",
+    "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
     "streamgroups_postgres.sink": "PostgresSink",
-    "streamgroups_spark.event_time": "with_event_time",
-    "streamgroups_spark.exactly_once": "KafkaSink exactly_once",
-    "streamgroups_spark.explaining": "explain_time",
-    "streamgroups_spark.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
-    "streamgroups_spark.metrics_listener": "MetricsListener",
-    "streamgroups_spark.registering": "register",
-    "streamgroups_spark.supervising": "Outcome supervise",
-    "streamgroups_spark.time_recorder": "TimeRecorder record_time",
-    "streamgroups_spark.windows": "dead_letters window_results windows",
+    "streamgroups_spark.event_time.with_event_time": "with_event_time",
+    "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
+    "streamgroups_spark.event_time.explain": "explain_time",
+    "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
+    "streamgroups_spark.ops.metrics_listener": "MetricsListener",
+    "streamgroups_spark.register": "register",
+    "streamgroups_spark.ops.supervise": "Outcome supervise",
+    "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
+    "streamgroups_spark.windows.api": "dead_letters window_results windows",
 }
 _PLACES = {name: place for place, names in _NAMES.items() for name in names.split()}
 

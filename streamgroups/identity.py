@@ -1,7 +1,7 @@
 """Which topic of which cluster an offset belongs to.
 
-Part of every stored position: checkpoints (:mod:`streamgroups.batches.offset_json`), committed offsets
-(:mod:`streamgroups.groups.commit_mark`) and ledgers. An offset means nothing without it: a topic that is deleted and recreated counts
+Part of every stored position: checkpoints (:mod:`streamgroups.checkpoints.offset`), committed offsets
+(:mod:`streamgroups.groups.commit_metadata`) and ledgers. An offset means nothing without it: a topic that is deleted and recreated counts
 from 0 again, and so does another cluster behind the same address. Source: KIP-516 (topic ids, brokers from 2.8), KIP-78 (cluster ids);
 SEMANTICS S7, S11.
 """

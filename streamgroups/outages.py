@@ -1,6 +1,6 @@
 """Which failures of a broker are logged: the first at once, then one line in ten seconds, and the end of it once.
 
-Called by ``streamgroups_kafka.client_logs``, for all clients of a process that reach one cluster: while a broker is away each of them tries to
+Called by ``streamgroups_kafka.client.logs``, for all clients of a process that reach one cluster: while a broker is away each of them tries to
 connect again and again, and has as many lines to say about it. A function of the state, what happened, and the time.
 """
 

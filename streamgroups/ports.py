@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups.groups.cursors.message import Message
+from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import LiveGroup
+from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
 from streamgroups.groups.membership import InFlight, Membership
-from streamgroups.groups.overview import GroupDescription, GroupListing
 from streamgroups.identity import TopicIdentity
+from streamgroups.message import Message
 from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
 
 #: What a sink writes for one batch: a staging table, files, rows.
@@ -220,7 +220,7 @@ class TopicAdmin(Protocol):
 
 
 class Board(Protocol):
-    """Notes beside partitions, kept as committed offsets of groups that nobody joins: :mod:`streamgroups.groups.board`.
+    """Notes beside partitions, kept as committed offsets of groups that nobody joins: :mod:`streamgroups.coordination.reset_protocol`.
 
     Safe to call from any thread; raises as :class:`Log` does.
     """

@@ -1,7 +1,7 @@
 """Where reading starts: the positions a user can name, as variants.
 
-Made by option parsing (``streamgroups_spark.options``) and by the CLI; turned into offsets by whoever can ask the log
-(:mod:`streamgroups.batches.starting`). Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets API.
+Made by option parsing (``streamgroups_spark.source.options``) and by the CLI; turned into offsets by whoever can ask the log
+(:mod:`streamgroups.query.starting_offsets`). Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets API.
 """
 
 from __future__ import annotations

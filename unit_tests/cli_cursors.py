@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroups.cli.cursors import instance_process
-from streamgroups.cli.cursors.instance_process import InstanceServer, Job
+from streamgroups.cursors.starting_position import CursorType, position_of
+from streamgroups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import StreamGroupsError
 from streamgroups.fakes import FakeBoard, FakeCluster, FakeGroup, FakeMember, FakeRecords
-from streamgroups.groups.cursors.message import Message
-from streamgroups.groups.cursors.starting import CursorType, position_of
-from streamgroups.groups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, TrimHorizon
-from streamgroups_kafka.cursor_session import InstanceSession, Outside
+from streamgroups_cli.cursors import instance_process
+from streamgroups_cli.cursors.instance_process import InstanceServer, Job
+from streamgroups_kafka.cursors.session import InstanceSession, Outside
 
 SESSION = "5e55"
 
@@ -28,7 +28,7 @@ def now_ms() -> int:
 
 
 class FakeCursors:
-    """See :class:`streamgroups.cli.cursors.opening.Cursors`."""
+    """See :class:`streamgroups_cli.cursors.client.Cursors`."""
 
     def __init__(self, cluster: FakeCluster, key: bytes) -> None:
         self._cluster, self._key = cluster, key

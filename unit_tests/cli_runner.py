@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.cli import connecting, main
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups_kafka.command_config import command_config
+from streamgroups_cli import connection as connecting
+from streamgroups_cli import main
+from streamgroups_kafka.client.properties_file import command_config
 
 
 @dataclass(frozen=True, slots=True)

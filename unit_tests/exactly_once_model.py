@@ -1,7 +1,7 @@
 """Queries of one group that write to one sink, and every way they can fail.
 
 A :class:`Query` outlives its processes: it has the checkpoint. A :class:`Process` is a query that runs: the real
-``streamgroups_spark.micro_batches`` under the small Spark of ``spark_model``, with a member and a sink in memory. How it takes partitions over and how it
+``streamgroups.query.micro_batches`` under the small Spark of ``spark_model``, with a member and a sink in memory. How it takes partitions over and how it
 commits is a :class:`Method`: the real one, or one that lacks something. Used by ``test_exactly_once``.
 """
 
@@ -15,15 +15,15 @@ from typing import ClassVar, Protocol
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamgroups.batches.admission import Limits
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import commit_batch
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, SinkUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeLedger
-from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark import batch_seen
-from streamgroups_spark.batch_seen import SeenBatch
+from streamgroups.query.admission import Limits
+from streamgroups_spark.sinks import batch_info as batch_seen
+from streamgroups_spark.sinks.batch_info import SeenBatch
 from unit_tests.spark_model import Checkpoint, Run, Settings, tp
 from unit_tests.spark_model import World as Cluster
 
@@ -195,7 +195,7 @@ class Process:
         self.spark.source.stop()
 
     def seen(self, *, to_commit: bool = False) -> SeenBatch:
-        """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.batch_seen``."""
+        """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.sinks.batch_info``."""
         facts = self.spark.facts(to_commit=to_commit)
         assert facts is not None
         batch_seen.check_source(facts)
@@ -212,7 +212,7 @@ class Process:
         )
 
     def write(self) -> None:
-        """As ``streamgroups_spark.ledger_sink`` does."""
+        """As ``streamgroups_spark.sinks.ledger`` does."""
         batch = self.seen()
         if not batch.is_written:
             self.world.is_committing = True

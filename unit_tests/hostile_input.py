@@ -23,27 +23,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from streamgroups.batches.left import Left
-from streamgroups.batches.offset_json import BatchOffset, decode, encode
-from streamgroups.batches.progress import decode_report, encode_report, read_progress
+from streamgroups.checkpoints.offset import BatchOffset, decode, encode
+from streamgroups.checkpoints.skipped_ranges import Left
+from streamgroups.coordination.reset_protocol import Note, Order
+from streamgroups.cursors import tokens
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
-from streamgroups.event_time import noted
+from streamgroups.event_time import stored_time as noted
 from streamgroups.event_time.encoding import decode_source, encode_source
-from streamgroups.event_time.generation import Generation, Progress
+from streamgroups.event_time.observations import read_time, write_note
 from streamgroups.event_time.partition_time import PartitionTime
-from streamgroups.event_time.seen import read_time, write_note
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
-from streamgroups.groups.board import Note, Order
-from streamgroups.groups.cursors import tokens
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka import api_versions
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.groups_admin import parse_assignment
-from streamgroups_kafka.log import parse_subscription
+from streamgroups_kafka.admin.cluster import parse_subscription
+from streamgroups_kafka.admin.groups import parse_assignment
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.probes import api_versions
 
 Text: TypeAlias = str | bytes
 

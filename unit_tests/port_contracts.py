@@ -19,7 +19,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Board, Committed, Groups, Log, Member, Records
 
-#: How the metadata of commits begins (``streamgroups.groups.commit_mark``).
+#: How the metadata of commits begins (``streamgroups.groups.commit_metadata``).
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
 
 TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
 from streamgroups_kafka.native import ENCODER_VARIABLE
-from streamgroups_kafka.record_batches import encode
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.write.record_batches import encode
 
 NOW_MS = 1_700_000_000_000
 LARGEST_SEQUENCE = 2**31 - 1

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.errors import to_streamgroups_error
-from streamgroups_kafka.transaction_errors import Code
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.transactions.errors import Code
 
 _PRODUCER_ID = 77
 

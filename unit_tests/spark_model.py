@@ -1,7 +1,7 @@
 """Spark's side of a streaming query, as small as it can be: what ``MicroBatchExecution`` asks of a source, in its order.
 
 A :class:`Checkpoint` outlives the runs of a query, a :class:`Run` is one process of it. Offsets go through JSON text, as in
-the files of a real checkpoint. Used by tests of ``streamgroups_spark.micro_batches`` on :mod:`streamgroups.fakes`.
+the files of a real checkpoint. Used by tests of ``streamgroups.query.micro_batches`` on :mod:`streamgroups.fakes`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamgroups.batches.admission import UNLIMITED, Limits
-from streamgroups.batches.data_loss import FAIL_ON_LOSS, LossPolicies
-from streamgroups.batches.packing import Packing
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.event_time.seen import Seen
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.event_time.observations import Seen
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import (
     FakeBoard,
@@ -28,24 +27,25 @@ from streamgroups.fakes import (
     FakeLedger,
     FakeMember,
 )
-from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Gaps
-from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member
 from streamgroups.positions import Positions, TrimHorizon
-from streamgroups_kafka.gap_records import GapRecords
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.member_state import Standing
-from streamgroups_kafka.orders import OrderBook
-from streamgroups_spark.batch_facts import BatchFacts, facts_of
-from streamgroups_spark.ledger_member import LedgerMember, TakingOver
-from streamgroups_spark.left_ranges import LeftRanges
-from streamgroups_spark.micro_batches import MicroBatches
-from streamgroups_spark.moving import Moving
-from streamgroups_spark.query_time import QueryTime
+from streamgroups.query.admission import UNLIMITED, Limits
+from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
+from streamgroups.query.ledger_member import LedgerMember, TakingOver
+from streamgroups.query.micro_batches import MicroBatches
+from streamgroups.query.packing import Packing
+from streamgroups.query.reset_participation import Moving
+from streamgroups.query.skipped_range_store import LeftRanges
+from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.state import Standing
+from streamgroups_spark.event_time.query_time import QueryTime
+from streamgroups_spark.source.batch_messages import BatchFacts, facts_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checkpoint:
     commits: int = 0
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """See :meth:`streamgroups_spark.micro_batches.CommitLog.has_finished`."""
+        """See :meth:`streamgroups.query.micro_batches.CommitLog.has_finished`."""
         return bool(self.commits) and json.loads(self.offsets[self.commits - 1]) == offset
 
 
@@ -120,14 +120,14 @@ def tp(partition: int) -> TopicPartition:
 
 
 class LedgerOnly:
-    """What a source needs of a sink that keeps a ledger (:class:`streamgroups.staging.StagingSink`)."""
+    """What a source needs of a sink that keeps a ledger (:class:`streamgroups.ledgers.staging.StagingSink`)."""
 
     def __init__(self, ledger: FakeLedger[Any]) -> None:
         self._ledger = ledger
 
     @contextmanager
     def open(self, group_id: str) -> Iterator[FakeLedger[Any]]:
-        """See :meth:`streamgroups.staging.StagingSink.open`."""
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`."""
         yield self._ledger
 
 
@@ -213,7 +213,7 @@ class Run:
         return self._member if self._sink is None else LedgerMember(self._member, self._sink, "airline")
 
     def facts(self, *, to_commit: bool = False) -> BatchFacts | None:
-        """What a sink is told of the batch that runs, as ``streamgroups_spark.running_query`` does; ``None`` if none runs."""
+        """What a sink is told of the batch that runs, as ``streamgroups_spark.source.running_query`` does; ``None`` if none runs."""
         run = self.source.run(self._end) if self._end is not None else None
         if run is None:
             return None

@@ -19,6 +19,9 @@ PACKAGES = (
     "streamgroups_postgres",
     "streamgroups_spark",
     "streamgroups_broker",
+    "streamgroups_cli",
+    "streamgroups_prometheus",
+    "streamgroups_reports",
 )
 
 

@@ -49,7 +49,7 @@ def test_what_is_not_offered_is_not_there() -> None:
 def test_importing_it_and_its_fakes_imports_neither_spark_nor_a_client() -> None:
     code = """
 import sys
-import streamgroups, streamgroups.ports, streamgroups.fakes, streamgroups.lookup
+import streamgroups, streamgroups.ports, streamgroups.fakes, streamgroups.query.offset_lookup
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
     "pyspark", "pyarrow", "pandas", "confluent_kafka", "deltalake", "psycopg", "typer", "rich", "tenacity",
     "streamgroups_kafka", "streamgroups_delta", "streamgroups_postgres", "streamgroups_spark", "streamgroups_broker"}))

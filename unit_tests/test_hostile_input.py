@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroups.json_values import MAX_DEPTH, read_json, read_json_prefix
-from streamgroups_kafka.groups_admin import parse_assignment
-from streamgroups_kafka.log import parse_subscription
+from streamgroups_kafka.admin.cluster import parse_subscription
+from streamgroups_kafka.admin.groups import parse_assignment
 from unit_tests.examples import examples
 from unit_tests.hostile_input import PARSERS, Parser, check, spoiled
 

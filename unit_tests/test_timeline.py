@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from streamgroups.groups.history import Event, Kind
-from streamgroups.groups.timeline import Mark, MarkKind, page, timeline
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_reports.ownership import Mark, MarkKind, page, timeline
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -20,9 +20,9 @@ from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeClaim, FakeGroup, FakeTransaction
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
-from streamgroups_kafka.errors import to_streamgroups_error
-from streamgroups_kafka.transaction_errors import Code
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.transactions.errors import Code
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
 _T = TypeVar("_T")
 Row = tuple[TopicPartition, int]
@@ -219,7 +219,7 @@ class FakeTransactionBroker:
 
 
 class _Session:
-    """In the place of :class:`streamgroups_kafka.admin_session.AdminSession`: connected to a broker in memory."""
+    """In the place of :class:`streamgroups_kafka.admin.session.AdminSession`: connected to a broker in memory."""
 
     def __init__(self, broker: FakeTransactionBroker) -> None:
         self._broker = broker
@@ -250,7 +250,7 @@ class _Session:
 @contextmanager
 def connected(broker: FakeTransactionBroker) -> Iterator[None]:
     """While the block lasts, transactions are this broker's."""
-    with patch("streamgroups_kafka.transaction_session.AdminSession", lambda *_, **__: _Session(broker)):
+    with patch("streamgroups_kafka.transactions.session.AdminSession", lambda *_, **__: _Session(broker)):
         yield
 
 

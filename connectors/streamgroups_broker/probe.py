@@ -1,6 +1,6 @@
 """Looks at Java and at the embedded broker's jars for ``streamgroups doctor``.
 
-Called by ``streamgroups.cli.doctor``; judged by :mod:`streamgroups.doctor.machine`. Java is found as ``spark-class`` finds it:
+Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.machine`. Java is found as ``spark-class`` finds it:
 ``JAVA_HOME``, else ``PATH``.
 """
 

@@ -1,6 +1,6 @@
 """The ledger in the table's own log: one transaction identifier per source partition, in the commit that adds the output.
 
-Made by ``sink``; called by ``streamgroups.committing``. Implements :class:`streamgroups.ports.Ledger`. Source: Delta's protocol, "Transaction
+Made by ``sink``; called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`. Source: Delta's protocol, "Transaction
 Identifiers": a commit may hold actions ``txn`` with an application's id and version, which checkpoints of the log keep and every reader sees.
 Here the id names the group and a source partition, and the version is the next offset. A second one per partition, ``.../identity``, says of which
 topic and cluster that is: its version holds fingerprints of both ids (:func:`streamgroups.identity.fingerprint_bits`), for a log keeps no text.

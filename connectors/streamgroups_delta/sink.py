@@ -1,6 +1,6 @@
 """The Delta Lake sink: how a micro-batch is appended to a table, replaces its partitions, or is merged into it, exactly once.
 
-Made by users; its methods are called by ``streamgroups_spark``. Implements :class:`streamgroups.staging.StagingSink`: tasks write data files
+Made by users; its methods are called by ``streamgroups_spark``. Implements :class:`streamgroups.ledgers.staging.StagingSink`: tasks write data files
 into the table's directory that no version of the table names, the driver names them in one commit together with the source's positions.
 Source: SEMANTICS X2-X4; Delta's protocol.
 """
@@ -109,7 +109,7 @@ class DeltaSink:
         )
 
     def begin(self, schema: pa.Schema, token: str) -> Stage:
-        """See :meth:`streamgroups.staging.StagingSink.begin`.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
             SinkRefused: if the table is missing, does not fit the records, or may not be written.
@@ -142,7 +142,7 @@ class DeltaSink:
                 )
 
     def write(self, stage: Stage, records: Iterator[pa.RecordBatch], attempt: int) -> Staged:
-        """See :meth:`streamgroups.staging.StagingSink.write`.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.write`.
 
         Raises:
             RecordRefused: if a value is null that may not be, or does not fit its column.
@@ -155,7 +155,7 @@ class DeltaSink:
         return write_files(store, stage, records, attempt, target.telling)
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
-        """See :meth:`streamgroups.staging.StagingSink.open`. A table that is missing is made; its columns come with the first batch.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`. A table that is missing is made; its columns come with the first batch.
 
         Raises:
             SinkRefused: if the table is missing and ``create_table`` is off, or it may not be used.
@@ -165,7 +165,7 @@ class DeltaSink:
         return nullcontext(DeltaLedger(self._target, group_id))
 
     def discard(self, stage: Stage) -> None:
-        """See :meth:`streamgroups.staging.StagingSink.discard`. What it leaves, VACUUM removes."""
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. What it leaves, VACUUM removes."""
         try:
             remove_leftovers(self._target, stage)
         except Exception as e:

@@ -1,6 +1,6 @@
 """What a user says of a PostgreSQL sink, and its life: begin, write, commit, discard.
 
-Offered as ``sg.PostgresSink``; implements :class:`streamgroups.staging.StagingSink`. Source: SEMANTICS X1-X4.
+Offered as ``sg.PostgresSink``; implements :class:`streamgroups.ledgers.staging.StagingSink`. Source: SEMANTICS X1-X4.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PostgresSink:
             )
 
     def begin(self, schema: pa.Schema, token: str) -> PostgresStage:
-        """See :meth:`streamgroups.staging.StagingSink.begin`.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
             SinkRefused: if the table does not fit the records, or is not there and must not be made. Nothing was changed.
@@ -142,7 +142,7 @@ class PostgresSink:
         return stage
 
     def write(self, stage: PostgresStage, records: Iterator[pa.RecordBatch], attempt: int) -> PostgresStaged:
-        """See :meth:`streamgroups.staging.StagingSink.write`. A task without records does not connect.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.write`. A task without records does not connect.
 
         Raises:
             RecordRefused: if a value is refused, naming column and row.
@@ -158,7 +158,7 @@ class PostgresSink:
 
     @contextmanager
     def open(self, group_id: str) -> Iterator[PostgresLedger]:
-        """See :meth:`streamgroups.staging.StagingSink.open`.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`.
 
         Raises:
             SinkUnreachable: if the server does not answer.
@@ -173,7 +173,7 @@ class PostgresSink:
             ledger.close()
 
     def discard(self, stage: PostgresStage) -> None:
-        """See :meth:`streamgroups.staging.StagingSink.discard`. What cannot be dropped now is dropped by a later batch."""
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. What cannot be dropped now is dropped by a later batch."""
         doing = f"Dropping {stage.name}"
         try:
             with connected(self.conninfo, doing) as connection, telling(doing):

@@ -73,15 +73,15 @@ def _in_the_middle(point: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 #: What is wrapped, by module: attributes, and what is done to them.
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
-    "streamgroups_spark.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
-    "streamgroups_spark.source": [("read_ranges", _in_the_middle("mid-read"))],
-    "streamgroups_kafka.transaction_writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
-    "streamgroups_kafka.transactions": [
+    "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
+    "streamgroups_spark.source.data_source": [("read_ranges", _in_the_middle("mid-read"))],
+    "streamgroups_kafka.transactions.writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
+    "streamgroups_kafka.transactions.coordinator": [
         ("Transactions.begin", _around(None, "transaction-begun")),
         ("Transactions.commit_offsets", _around("before-offsets", None)),
         ("Transactions.commit", _around("before-commit", "after-commit")),
     ],
-    "streamgroups_spark.ledger_sink": [
+    "streamgroups_spark.sinks.ledger": [
         ("commit_batch", _around("before-commit", "after-commit")),
         ("LedgerStreamWriter.write", _around(None, "inside-transaction")),
         ("LedgerStreamWriter.__getstate__", _around(None, "transaction-begun")),
@@ -144,18 +144,18 @@ def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
 
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
-        "streamgroups.committing": [("judge", _all_is_new)],
-        "streamgroups_spark.running_query": [("TakingOver", _nobody_is_asked)],
+        "streamgroups.ledgers.commit": [("judge", _all_is_new)],
+        "streamgroups_spark.source.running_query": [("TakingOver", _nobody_is_asked)],
     },
     "fence": {
-        "streamgroups.committing": [("judge", _only_done_is_done)],
-        "streamgroups_kafka.transactions": [("Transactions.commit_offsets", _anybody)],
+        "streamgroups.ledgers.commit": [("judge", _only_done_is_done)],
+        "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _anybody)],
     },
     "batch-id": {
-        "streamgroups.committing": [("judge", _all_is_new)],
-        "streamgroups_spark.running_query": [("TakingOver", _nobody_is_asked)],
-        "streamgroups_spark.ledger_sink": [("LedgerStreamWriter.commit", _by_batch_id)],
-        "streamgroups_spark.kafka_sink": [("KafkaStreamWriter.commit", _by_batch_id)],
+        "streamgroups.ledgers.commit": [("judge", _all_is_new)],
+        "streamgroups_spark.source.running_query": [("TakingOver", _nobody_is_asked)],
+        "streamgroups_spark.sinks.ledger": [("LedgerStreamWriter.commit", _by_batch_id)],
+        "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },
 }
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():

@@ -1,6 +1,6 @@
 """Judges a Kafka cluster: who answers, how old it is, which group protocols it has, how long it keeps offsets.
 
-Called by ``streamgroups.cli.doctor``. Sources: KIP-35 and KIP-584 (what a broker supports, and what the cluster has agreed
+Called by ``streamgroups_cli.doctor``. Sources: KIP-35 and KIP-584 (what a broker supports, and what the cluster has agreed
 on), KIP-848 (``group.version``), Kafka's ``MetadataVersion`` (which release a level means), KIP-211 (offset retention).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamgroups.doctor.findings import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
 #: Feature levels of ``metadata.version``, by the release that brought them; a level between two belongs to the lower one.
 _RELEASES = (

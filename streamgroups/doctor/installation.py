@@ -1,6 +1,6 @@
 """Judges what is installed in this Python: its own version, packages, the client library, the reader.
 
-Called by ``streamgroups.cli.doctor``. What is required comes as facts too: it stands in the metadata of the installed
+Called by ``streamgroups_cli.doctor``. What is required comes as facts too: it stands in the metadata of the installed
 distribution (``setup.cfg``), and nowhere else. Source of the known faults: librdkafka's changelog.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from streamgroups.doctor.findings import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Judges what Spark and the embedded broker need of this machine: Java, the workers' Python, names, memory.
 
-Called by ``streamgroups.cli.doctor``. Sources: Spark's overview (the Javas it runs on) and configuration
+Called by ``streamgroups_cli.doctor``. Sources: Spark's overview (the Javas it runs on) and configuration
 (``PYSPARK_PYTHON``, ``SPARK_HOME``), Spark's ``JavaModuleOptions`` (it starts no JVM without ``jdk.incubator.vector``).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroups.doctor.findings import Finding, ok, problem, warning
+from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
 #: The newest Java that Spark 4.2 says it runs on.
 NEWEST_JAVA = 25

@@ -1,6 +1,6 @@
 """Aggregates of windows: the ones of Spark SQL that can be kept in a state of our own, and those that users write in Python.
 
-Called by ``streamgroups_spark.windows``. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max``, which can be made of parts.
+Called by ``streamgroups_spark.windows.api``. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max``, which can be made of parts.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamgroups.event_time.generation import Progress
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Progress
 from streamgroups.event_time.watermark import At, AtEnd, NotYet, Watermark
 from streamgroups.json_values import items, partition_number, time_ms, time_ms_or_none, whole, whole_or_none
 from streamgroups.partitions import TopicPartition

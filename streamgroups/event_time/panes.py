@@ -1,6 +1,6 @@
 """Panes: what is told of a window, when, and what of it is taken back.
 
-Called by ``streamgroups_spark.window_processor`` for each batch of a query, in each part of its state. A window's results for one
+Called by ``streamgroups_spark.windows.processor`` for each batch of a query, in each part of its state. A window's results for one
 key are a *pane*. It is told when the window is due, again whenever a late record has changed it, and not at all after the window has
 closed. Source: SEMANTICS W4, W5; the panes and their accumulation in Beam's model; Flink's merging windows.
 

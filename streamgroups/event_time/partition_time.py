@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroups.event_time.generation import NOTHING, Generation, Progress, asserted, progress
 from streamgroups.event_time.idleness import Sighting, is_idle, quiet_since
+from streamgroups.event_time.strategy import NOTHING, Generation, Progress, asserted, progress
 from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
 
 

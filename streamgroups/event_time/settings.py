@@ -28,7 +28,7 @@ from enum import Enum
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.generation import Every, Generation, Period, Records
+from streamgroups.event_time.strategy import Every, Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import (
     Boundary,

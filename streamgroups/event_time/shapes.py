@@ -1,6 +1,6 @@
 """Windows as users write them: ``sg.tumbling("5 minutes")`` and its like, and the settings of ``sg.windows``.
 
-Called by users on the driver and by ``streamgroups_spark.windows``. Source: SEMANTICS W4-W6; the rules are those of
+Called by users on the driver and by ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6; the rules are those of
 :mod:`streamgroups.event_time.settings`, where the same settings are options.
 """
 

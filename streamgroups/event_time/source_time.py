@@ -2,7 +2,7 @@
 
 Called by whoever drives a query's time, with each look at the partitions a member owns; what it returns is the time by which windows
 close and records are late. Source: SEMANTICS W1-W3, W5, W8. What it imports is added by
-:mod:`streamgroups.event_time.importing`.
+:mod:`streamgroups.event_time.imports`.
 
 ========================================  ==================================================================================
 partitions                                the source asserts
@@ -90,7 +90,7 @@ def observe(
         settings: how time is made.
         now_ms: when it is, in milliseconds since the epoch.
 
-    >>> from streamgroups.event_time.generation import Generation
+    >>> from streamgroups.event_time.strategy import Generation
     >>> settings = TimeSettings(Generation())
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> state = take(SourceTime(), {p0: None, p1: None})
@@ -139,7 +139,7 @@ def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
         states: what each member knows, of partitions of its own.
         settings: how time is made.
 
-    >>> from streamgroups.event_time.generation import Generation
+    >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> alice = SourceTime(At(900), {p0: PartitionTime(watermark=At(900))})
@@ -177,7 +177,7 @@ def stop(state: SourceTime, settings: TimeSettings) -> Watermark:
         state: what was known.
         settings: how time is made.
 
-    >>> from streamgroups.event_time.generation import Generation
+    >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At
     >>> stop(SourceTime(At(5)), TimeSettings(Generation(flush=True))), stop(SourceTime(At(5)), TimeSettings(Generation()))
     (AtEnd(), At(time_ms=5))

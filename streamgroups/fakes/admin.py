@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
+from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread, UnreadRecords
-from streamgroups.groups.overview import GroupDescription, GroupListing, GroupMember
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import Committed, StampedOffset, StoredRecord
 

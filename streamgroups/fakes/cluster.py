@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRefused, ReadTimedOut, UnknownTopic
-from streamgroups.groups.joining import LiveGroup
+from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Committed

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from streamgroups.fakes.assignment import assign
 from streamgroups.fakes.cluster import FakeCluster
-from streamgroups.groups.assignment import assign
-from streamgroups.groups.commit_mark import is_exclusive
-from streamgroups.groups.joining import LiveGroup, LiveMember
+from streamgroups.groups.commit_metadata import is_exclusive
+from streamgroups.groups.join_policy import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 

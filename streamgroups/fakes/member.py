@@ -1,7 +1,7 @@
 """A member of a group in memory: the client's side of it.
 
 Implements :class:`streamgroups.ports.Member` on a :class:`~streamgroups.fakes.group.FakeGroup`, as
-``streamgroups_kafka.member`` does on a broker: both hold a :class:`~streamgroups.groups.membership.Membership` and translate.
+``streamgroups_kafka.membership.member`` does on a broker: both hold a :class:`~streamgroups.groups.membership.Membership` and translate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
-from streamgroups.groups.commit_mark import CommitMark, is_exclusive
+from streamgroups.groups.commit_metadata import CommitMark, is_exclusive
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from streamgroups.errors import DataLoss
 from streamgroups.fakes.cluster import FakeCluster
-from streamgroups.groups.cursors.message import Message
+from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Batch
 

@@ -1,6 +1,6 @@
 """How long a batch may be in flight: when that is a warning, and when the member leaves its group until the batch ends.
 
-Held by ``streamgroups_kafka.member_state``; carried out by ``streamgroups_kafka.member_thread``, which polls while Spark works. A query whose batch
+Held by ``streamgroups_kafka.membership.state``; carried out by ``streamgroups_kafka.membership.consumer_thread``, which polls while Spark works. A query whose batch
 hangs (a sink, user code, a stuck task) is alive to Kafka, for a thread of its own sends heartbeats; so it would hold its partitions for ever.
 Every change is a function ``(state, event, now) -> (state, effects)``. Source: SEMANTICS S8; KIP-62 (``max.poll.interval.ms``).
 

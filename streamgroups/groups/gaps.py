@@ -1,7 +1,7 @@
 """Gaps: offsets of a partition that a group never reads, recorded where every host finds them.
 
-Recorded by ``streamgroups_kafka.gap_records`` for running queries and their tasks, listed by ``streamgroups gaps``. The gaps of a partition are the
-metadata of a committed offset in the metadata group :func:`streamgroups.groups.board.gaps_of`. A broker limits metadata to 4,096
+Recorded by ``streamgroups_kafka.admin.gap_records`` for running queries and their tasks, listed by ``streamgroups gaps``. The gaps of a partition are the
+metadata of a committed offset in the metadata group :func:`streamgroups.coordination.reset_protocol.gaps_of`. A broker limits metadata to 4,096
 bytes: the newest gaps that fit are kept, the others are counted. Source: SEMANTICS S7, O4.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import string, whole, whole_or_none
-from streamgroups.notes import read_note, write_note
+from streamgroups.metadata_entries import read_note, write_note
 from streamgroups.partitions import TopicPartition
 
 #: What a broker allows as metadata by default (``offset.metadata.max.bytes``), less the NUL that confluent-kafka adds.

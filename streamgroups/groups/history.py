@@ -1,6 +1,6 @@
 """The history of a group: what each member owned, read and committed, and when.
 
-Written as JSON lines by every member that is given ``historyDir`` (``streamgroups_kafka.history``); read by
+Written as JSON lines by every member that is given ``historyDir`` (``streamgroups_kafka.membership.history_file``); read by
 :mod:`streamgroups.groups.audit`, the timeline report and tests. One line is one :class:`Event`. Members of one group may
 run on several machines, so times are comparable only as far as their clocks are.
 """

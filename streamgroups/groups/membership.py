@@ -1,7 +1,7 @@
 """One query's membership in a group, as a value: what it owns, what it reads, what it has been asked to give back.
 
-Held by ``streamgroups_kafka.member_state`` (for the member, which talks to the group) and read by
-``streamgroups_spark.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next, so that
+Held by ``streamgroups_kafka.membership.state`` (for the member, which talks to the group) and read by
+``streamgroups.query.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next, so that
 hand-over can be tested without a broker. Source: KIP-429 (incremental cooperative rebalance), KIP-848; SEMANTICS G2, G11, G12, S1-S3.
 
 The life of a partition here::
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 

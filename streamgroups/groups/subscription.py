@@ -1,6 +1,6 @@
 """What a query subscribes to, as variants, and which topics that means now.
 
-Made by option parsing; resolved by ``streamgroups_spark.micro_batches`` at the start and again while running, so that a
+Made by option parsing; resolved by ``streamgroups.query.micro_batches`` at the start and again while running, so that a
 pattern finds new topics. Source: SEMANTICS S4; Spark's ``subscribe``, ``subscribePattern`` and ``assign``.
 """
 

@@ -1,1 +1,1 @@
-"""Decisions about writing exactly once: what a ledger's positions allow, where reading goes on, what is replayed."""
+"""Whether and how a batch is committed together with its positions."""

@@ -1,6 +1,6 @@
 """May this batch be written? The compare-and-swap of a ledger, as a function.
 
-Called by ``streamgroups.committing`` inside the sink's own transaction. A ledger is the position of every source partition, kept where
+Called by ``streamgroups.ledgers.commit`` inside the sink's own transaction. A ledger is the position of every source partition, kept where
 the output is kept and moved in the transaction that writes it. So the question is never "which batch is this?" (a new checkpoint
 counts from 0 again) but "is everything before it written, and nothing of it?". Source: SEMANTICS X2-X4.
 

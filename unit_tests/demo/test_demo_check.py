@@ -17,8 +17,8 @@ from demo.check import Arrived, Finding, check, read_output
 from demo.flights import Delays
 from demo.scenario import Outcome
 from streamgroups.groups.history import Event, Kind
-from streamgroups.groups.timeline import Mark, MarkKind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_reports.ownership import Mark, MarkKind
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ENDS = {P0: 20, P1: 10}

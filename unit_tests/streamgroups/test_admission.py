@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.batches.admission import UNLIMITED, Limits, admit, share
 from streamgroups.partitions import TopicPartition
+from streamgroups.query.admission import UNLIMITED, Limits, admit, share
 from unit_tests.streamgroups.strategies import TOPIC_PARTITIONS
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from streamgroups.groups.assignment import assign, is_balanced
+from streamgroups.fakes.assignment import assign, is_balanced
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.strategies import TOPIC_PARTITIONS
 

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.board import Note, Order, Step, next_step, pending
+from streamgroups.coordination.reset_protocol import Note, Order, Step, next_step, pending
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamgroups.errors import GroupRefused, InvalidOption
-from streamgroups.groups.board import Note, board_of, resets_of
-from streamgroups.groups.cursors.admission import (
+from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
+from streamgroups.cursors.admission import (
     Reading,
     check_group_count,
     check_group_name,
@@ -18,7 +17,8 @@ from streamgroups.groups.cursors.admission import (
     has_vanished,
     readers_of,
 )
-from streamgroups.groups.joining import LiveGroup, LiveMember
+from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.join_policy import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 
 DAY_MS = 86_400_000

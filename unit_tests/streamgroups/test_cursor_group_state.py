@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamgroups.groups.board import Note, Order
-from streamgroups.groups.cursors.state import PartitionState, group_state
-from streamgroups.groups.joining import LiveGroup, LiveMember
+from streamgroups.coordination.reset_protocol import Note, Order
+from streamgroups.cursors.state import PartitionState, group_state
+from streamgroups.groups.join_policy import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2, P3 = (TopicPartition("flights", p) for p in range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from streamgroups.groups.cursors.lease import Lease
+from streamgroups.cursors.lease import Lease
 
 TIMES = st.integers(0, 2**40)
 

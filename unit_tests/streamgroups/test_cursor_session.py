@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamgroups.groups.cursors.session import Covered, Holding, cover, in_flight, plan_commit, read_from, trim
+from streamgroups.cursors.session import Covered, Holding, cover, in_flight, plan_commit, read_from, trim
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = TPS = tuple(TopicPartition("flights", p) for p in range(3))

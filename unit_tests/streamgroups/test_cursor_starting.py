@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from streamgroups.cursors.starting_position import CursorType, position_of
 from streamgroups.errors import InvalidOption
-from streamgroups.groups.cursors.starting import CursorType, position_of
 from streamgroups.positions import AfterOffset, AtOffset, AtTime, Latest, Position, TrimHorizon
 
 FIVE = datetime(2013, 1, 1, 5, tzinfo=timezone(timedelta(hours=-5)))

@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from streamgroups.cursors.session import Covered
+from streamgroups.cursors.tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import CursorExpired, InvalidCursor
-from streamgroups.groups.cursors.session import Covered
-from streamgroups.groups.cursors.tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.partitions import TopicPartition
 
 KEY = b"0123456789abcdef"

@@ -6,7 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from streamgroups.batches.data_loss import (
+from streamgroups.groups.gaps import MAX_BYTES, Cause, Gap, Gaps
+from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint
+from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.query.data_loss import (
     LossPolicies,
     OnDataLoss,
     StoredPosition,
@@ -14,9 +17,6 @@ from streamgroups.batches.data_loss import (
     data_loss,
     find_loss,
 )
-from streamgroups.groups.gaps import MAX_BYTES, Cause, Gap, Gaps
-from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint
-from streamgroups.partitions import Bounds, TopicPartition
 
 P0 = TopicPartition("flights", 0)
 A, B = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")
@@ -149,7 +149,7 @@ class TestGaps:
         [[1], [1, 2, "gone", 3, None, None], [1, -2, "expired", 3, None, None], [1, 2, "expired", 3, 4, None], 7, None],
     )
     def test_what_is_no_gap_is_left_out(self, entry: object) -> None:
-        from streamgroups.notes import write_note
+        from streamgroups.metadata_entries import write_note
 
         written = write_note(
             {"gaps": [entry, [1, 2, "expired", 3, None, None]], "dropped": True, "dropped_offsets": -1}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroups.doctor import installation, machine
-from streamgroups.doctor.findings import Finding, State, ok, problem, warning, worst
+from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
 from streamgroups.doctor.installation import ClientLibrary, Distribution, NotLoadable, Package, Reader
 from streamgroups.doctor.machine import EmbeddedKafka, JavaFound, JavaUnusable, Machine, SparkHome, WorkerPython
 

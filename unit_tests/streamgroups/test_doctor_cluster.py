@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamgroups.doctor.check_results import Finding, State, worst
 from streamgroups.doctor.cluster import (
     METADATA_BYTES,
     PROTOCOLS,
@@ -18,7 +19,6 @@ from streamgroups.doctor.cluster import (
     judge_cluster,
     release_of,
 )
-from streamgroups.doctor.findings import Finding, State, worst
 
 V4_1 = Supported({9: 9, 68: 1}, {"metadata.version": 27}, {"metadata.version": 27, "group.version": 1})
 V4_2 = replace(V4_1, features={"metadata.version": 29})

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamgroups.cli import app
 from streamgroups.errors import InvalidOption
+from streamgroups_cli import app
 
 MODULES = "java.base@17.0.15\njdk.incubator.vector@17.0.15"
 
@@ -190,7 +190,7 @@ def test_a_cluster_that_is_not_well_named_is_refused_at_once(
 def test_it_imports_neither_spark_nor_arrow() -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'doctor']\n"
-        "from streamgroups.cli import main\n"
+        "from streamgroups_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print([m for m in ('pyspark', 'pandas', 'pyarrow') if m in sys.modules])"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, StreamGroupsError, UnknownTopic
-from streamgroups.failures import failure_in, failure_of
 from streamgroups.printable import printable
+from streamgroups.supervision.failures import failure_in, failure_of
 
 EVENTS = [
     json.loads(line)

@@ -27,7 +27,7 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
-from streamgroups_kafka.admin_board import AdminBoard
+from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
 from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
 
 

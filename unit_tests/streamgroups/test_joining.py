@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import GroupRefused
-from streamgroups.groups.joining import LiveGroup, LiveMember, MembershipMode, check_may_join
+from streamgroups.groups.join_policy import LiveGroup, LiveMember, MembershipMode, check_may_join
 from streamgroups.partitions import TopicPartition
 
 SHARED, EXCLUSIVE = MembershipMode.SHARED, MembershipMode.EXCLUSIVE

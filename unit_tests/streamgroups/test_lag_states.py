@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.lag import PartitionLag
-from streamgroups.groups.lag_states import LagHistory, LagState, Sample, judge, read_per_s, worst, written_at_ms
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.monitoring import Monitor
+from streamgroups.monitoring.lag_states import LagHistory, LagState, Sample, judge, read_per_s, worst, written_at_ms
+from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import Bounds, TopicPartition
 
 TP = TopicPartition("flights", 0)

@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import (
     AlreadyDone,
     Commit,
@@ -22,7 +22,7 @@ from streamgroups.ledgers.ledger import (
     combine,
     judge,
 )
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.ledgers.no_data_batch import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.batches.offset_json import VERSION, BatchOffset, decode, encode
+from streamgroups.checkpoints.offset import VERSION, BatchOffset, decode, encode
 from streamgroups.errors import OffsetFormat
 from streamgroups.partitions import OffsetRange, TopicPartition
 from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS, range_lists

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from streamgroups.batches.packing import SMALL_TASK_OFFSETS, Packing, pack, split
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.packing import SMALL_TASK_OFFSETS, Packing, pack, split
 from unit_tests.streamgroups.strategies import range_lists, ranges_of
 
 P0 = TopicPartition("flights", 0)

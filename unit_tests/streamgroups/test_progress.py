@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.batches.progress import (
+from streamgroups.monitoring.query_progress import (
     QueryProgress,
     SourceProgress,
     SourceReport,

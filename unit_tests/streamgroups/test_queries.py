@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import hypothesis.strategies as st
 from hypothesis import given
 
-from streamgroups.batches.progress import QueryProgress, SourceProgress, SourceReport
-from streamgroups.groups.lag_states import LagState
+from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.queries import Queries, QueryGroup, WatchedQuery
+from streamgroups.monitoring.query_progress import QueryProgress, SourceProgress, SourceReport
 from streamgroups.partitions import TopicPartition
-from streamgroups.queries import Queries, QueryGroup, WatchedQuery
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 Ranges = Mapping[TopicPartition, tuple[int, int]]

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamgroups.committing import commit_batch
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone, Commit
-from streamgroups.ledgers.quiet import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
 from unit_tests.examples import examples
 
 BATCH = QuietBatch("this checkpoint", 7, 99)

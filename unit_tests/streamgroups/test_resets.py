@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import BrokerUnreachable, GroupRefused, InvalidOption, UnknownTopic
 from streamgroups.groups.lag import Trouble
 from streamgroups.groups.offset_files import FiledOffset, parse, to_csv, to_json
-from streamgroups.groups.resets import (
+from streamgroups.groups.reset_plan import (
     Facts,
     Scenario,
     ShiftBy,

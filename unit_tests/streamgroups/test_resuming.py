@@ -1,4 +1,4 @@
-"""S5: what a restarted query does, row by row of the table in ``resuming``."""
+"""S5: what a restarted query does, row by row of the table in ``restart``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from streamgroups.batches.offset_json import BatchOffset
-from streamgroups.batches.resuming import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.checkpoints.restart import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition

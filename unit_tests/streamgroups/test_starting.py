@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
-from streamgroups.batches.starting import nearest_offsets, resolve, times_asked
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.fakes import FakeClock, FakeCluster
-from streamgroups.lookup import offsets_of, ranges_of
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.positions import (
     AfterOffset,
@@ -25,6 +22,9 @@ from streamgroups.positions import (
     TrimHorizon,
     WhenNoRecordMatches,
 )
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups.query.offset_lookup import offsets_of, ranges_of
+from streamgroups.query.starting_offsets import nearest_offsets, resolve, times_asked
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {P0: Bounds(3, 9)}

@@ -13,8 +13,8 @@ from streamgroups.errors import (
     NotAuthorized,
     StreamGroupsError,
 )
-from streamgroups.failures import Failure
-from streamgroups.supervision import (
+from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.policy import (
     NEVER_PASS,
     NEVER_PASS_AT_FIRST,
     AskedToStop,

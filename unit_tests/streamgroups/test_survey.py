@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.lag import FirstUnread, NothingUnread, UnreadRecords
+from streamgroups.monitoring.snapshots import Memory, survey
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.survey import Memory, survey
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

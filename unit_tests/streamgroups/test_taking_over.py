@@ -1,4 +1,4 @@
-"""S5, X4: where partitions are read on when a sink keeps a ledger, row by row of the table in ``taking_over``."""
+"""S5, X4: where partitions are read on when a sink keeps a ledger, row by row of the table in ``recovery``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import take_over_partitions
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import PositionsDiffer
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.taking_over import LedgerDifference, TakeOver, take_over
+from streamgroups.ledgers.commit import take_over_partitions
+from streamgroups.ledgers.recovery import LedgerDifference, TakeOver, take_over
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

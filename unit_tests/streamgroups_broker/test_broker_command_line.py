@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.cli import main
 from streamgroups.errors import EmbeddedBrokerError
 from streamgroups_broker import background
+from streamgroups_cli import main
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -104,7 +104,7 @@ def test_a_background_command_that_fails_passes_its_words_on(state: Path) -> Non
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'broker', '--help']\n"
-        "from streamgroups.cli import main\n"
+        "from streamgroups_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print([m for m in ('pyspark', 'confluent_kafka', 'pyarrow', 'streamgroups_broker') if m in sys.modules])"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.cli.groups import changing
+from streamgroups.coordination.reset_protocol import board_of, resets_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
 from streamgroups.fakes import FakeBoard, FakeExecutor
-from streamgroups.groups.board import board_of, resets_of
+from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
-from streamgroups.groups.overview import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_spark.moving import Moving
+from streamgroups.query.reset_participation import Moving
+from streamgroups_cli.groups import changes as changing
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamgroups.cli.cursors import instance_process, opening
-from streamgroups.cli.cursors.places import signing_key
+from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups.errors import DataLoss
-from streamgroups.groups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups.partitions import TopicPartition
+from streamgroups_cli.cursors import client as opening
+from streamgroups_cli.cursors import instance_process
+from streamgroups_cli.cursors.paths import signing_key
 from unit_tests.cli_cursors import SESSION, FakeCursors, Instances, now_ms
 from unit_tests.cli_runner import CommandLine
 
@@ -379,7 +380,7 @@ def test_a_directory_that_cannot_be_made(stream: CommandLine, monkeypatch: pytes
 def test_a_request_to_an_instance_loads_no_client(state: Path) -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'cursors', 'heartbeat', 'x']\n"
-        "from streamgroups.cli import main\n"
+        "from streamgroups_cli import main\n"
         "try: main()\n"
         "except SystemExit as e: print(e.code)\n"
         "heavy = ('pyspark', 'confluent_kafka', 'kafka', 'pyarrow', 'pandas', 'yaml', 'prometheus_client')\n"

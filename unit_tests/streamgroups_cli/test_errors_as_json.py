@@ -11,10 +11,10 @@ import pytest
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.cli import app
-from streamgroups.cli.exits import ExitCode
-from streamgroups.cli.output import wants_json
 from streamgroups.errors import DataLoss, StreamGroupsError
+from streamgroups_cli import app
+from streamgroups_cli.exits import ExitCode
+from streamgroups_cli.output import wants_json
 from unit_tests.cli_runner import CommandLine
 
 JSON = ["-o", "json"]

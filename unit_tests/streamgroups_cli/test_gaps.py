@@ -9,7 +9,7 @@ import json
 import pytest
 import yaml
 
-from streamgroups.groups.board import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups import notes
-from streamgroups.cli import broker
-from streamgroups.cli.cursors import instance_process
-from streamgroups.exporting import Looks
+from streamgroups import metadata_entries as notes
+from streamgroups.coordination import reset_protocol as board
+from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.cursors.admission import readers_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
-from streamgroups.groups import board
-from streamgroups.groups.board import board_of
-from streamgroups.groups.cursors.admission import readers_of
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.monitoring import Monitor
+from streamgroups.monitoring.monitor import Monitor
+from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
-from streamgroups.survey import survey
+from streamgroups_cli import broker
+from streamgroups_cli.cursors import instance_process
+from streamgroups_prometheus.exporter import Looks
 from unit_tests.cli_runner import CommandLine
 
 FLIGHTS, MALLORYS = TopicPartition("flights", 0), TopicPartition("mallory", 0)

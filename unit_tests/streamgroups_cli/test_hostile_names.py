@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, GroupRefused
-from streamgroups.groups.joining import LiveMember
+from streamgroups.groups.join_policy import LiveMember
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamgroups.cli.groups import describing
-from streamgroups.groups.board import Note, board_of, resets_of
+from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_cli.groups import describing
 from unit_tests.cli_runner import CommandLine
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cli"
@@ -230,7 +230,7 @@ def test_an_empty_cluster_has_an_empty_list(cli: CommandLine) -> None:
 def test_help_imports_neither_spark_nor_a_client() -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'groups', 'describe', '--help']\n"
-        "from streamgroups.cli import main\n"
+        "from streamgroups_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = ('pyspark', 'confluent_kafka', 'kafka', 'pyarrow', 'pandas', 'yaml', 'prometheus_client')\n"
@@ -245,7 +245,7 @@ def test_help_imports_neither_spark_nor_a_client() -> None:
 def test_listing_imports_neither_spark_nor_what_spark_needs() -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'groups', 'list', '-b', '127.0.0.1:1', '--timeout', '100ms']\n"
-        "from streamgroups.cli import main\n"
+        "from streamgroups_cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print([m for m in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'rich.table') if m in sys.modules])"

@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamgroups.cli.metrics import dashboard_json
-from streamgroups.exporting import GroupCollector, Looks
+from streamgroups.coordination.reset_protocol import board_of, gaps_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.board import board_of, gaps_of
 from streamgroups.groups.gaps import Cause, Gap, Gaps
-from streamgroups.groups.lag_states import LagState
-from streamgroups.monitoring import Monitor
+from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
+from streamgroups_cli.metrics import dashboard_json
+from streamgroups_prometheus.exporter import GroupCollector, Looks
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -113,7 +113,7 @@ def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
 
 def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
-    monkeypatch.setattr("streamgroups.exporting.time.monotonic", lambda: next(times_s))
+    monkeypatch.setattr("streamgroups_prometheus.exporter.time.monotonic", lambda: next(times_s))
     exporter.looks.refresh()
     assert exporter.scrape()["streamgroups_look_duration_seconds", ""] == 2.5
     exporter.cluster.reachable = False

@@ -10,16 +10,16 @@ import pytest
 import yaml
 from rich.console import Console
 
-from streamgroups.cli.groups.watch_views import Look, screen
-from streamgroups.event_time.generation import Generation
+from streamgroups.coordination.reset_protocol import times_of
+from streamgroups.event_time.observations import write_note
 from streamgroups.event_time.partition_time import PartitionTime
-from streamgroups.event_time.seen import write_note
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.fakes import FakeAdmin
-from streamgroups.groups.board import times_of
-from streamgroups.monitoring import Monitor
+from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
+from streamgroups_cli.groups.watch_views import Look, screen
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

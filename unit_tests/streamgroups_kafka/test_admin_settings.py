@@ -11,9 +11,9 @@ import pytest
 
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka import partition_sizes
-from streamgroups_kafka.admin_settings import admin_settings
-from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.admin import partition_sizes
+from streamgroups_kafka.admin.session_settings import admin_settings
+from streamgroups_kafka.client.config import ClientConfig
 
 OAUTH = {
     "bootstrap.servers": "127.0.0.1:1",

@@ -10,8 +10,8 @@ import warnings
 import pytest
 
 from streamgroups.errors import BrokerUnreachable
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
 
 
 def _unclosed(config: dict[str, str]) -> list[str]:

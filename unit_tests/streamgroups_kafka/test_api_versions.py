@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.doctor.cluster import release_of
-from streamgroups_kafka.api_versions import NotKafka, ask, parse, request
+from streamgroups_kafka.probes.api_versions import NotKafka, ask, parse, request
 
 GOLDEN = bytes.fromhex((Path(__file__).parents[1] / "golden" / "api_versions_4.1.2.hex").read_text())
 #: Error 35, then an array of requests in version 0: what brokers before 2.4 say to a version they do not know.

@@ -17,9 +17,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka import java_settings
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.jaas import SECRET, parse_jaas
+from streamgroups_kafka.client import java_settings
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.jaas import SECRET, parse_jaas
 from unit_tests.examples import examples
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:1"}

@@ -9,27 +9,27 @@ import sys
 import pytest
 
 from streamgroups.fakes import FakeClock
-from streamgroups_kafka.client_logs import ClientLog, MemberLog, take_over_logs_of
+from streamgroups_kafka.client.logs import ClientLog, MemberLog, take_over_logs_of
 
 #: A member, an admin, a board and a reader of a broker, which then goes away: librdkafka's mock.
 ONE_PROCESS = """
 import contextlib, threading
 import pyarrow as pa
 from confluent_kafka import Producer
-import streamgroups_kafka.log
+import streamgroups_kafka.admin.cluster
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.waiting import comes_true
-from streamgroups_kafka.admin_session import AdminSession
-from streamgroups_kafka.board import KafkaBoard
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.client_logs import client_log
-from streamgroups_kafka.fetching import ReadSettings
-from streamgroups_kafka.log import KafkaCluster
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.range_reader import read_ranges
+from streamgroups.retry import comes_true
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.read.fetcher import ReadSettings
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.read.range_reader import read_ranges
 
 mock = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "0"})
 (broker,) = mock.list_topics("t", timeout=30).brokers.values()
@@ -47,7 +47,7 @@ def read():
 
 reading = threading.Thread(target=read)
 reading.start()
-streamgroups_kafka.log.REQUEST_TIMEOUT_S = 0.5
+streamgroups_kafka.admin.cluster.REQUEST_TIMEOUT_S = 0.5
 print("AWAY", file=__import__("sys").stderr, flush=True)
 del mock
 requests = [cluster.check_reachable, lambda: board.read("g", [tp]), lambda: AdminSession(config, timeout_s=1)]

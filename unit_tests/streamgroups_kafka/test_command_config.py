@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.command_config import command_config, read_properties
+from streamgroups_kafka.client.properties_file import command_config, read_properties
 
 LOGIN = """\
 # As in Kafka's documentation.

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamgroups.coordination.reset_protocol import Note, board_of
+from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import BrokerUnreachable, FencedMember
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
-from streamgroups.groups.board import Note, board_of
-from streamgroups.groups.cursors.message import Message
-from streamgroups.groups.cursors.tokens import GroupCursor
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
-from streamgroups_kafka.cursor_member import CursorMember
-from streamgroups_kafka.cursor_session import InstanceSession, Outside
-from streamgroups_kafka.orders import OrderBook
+from streamgroups_kafka.cursors.member import CursorMember
+from streamgroups_kafka.cursors.session import InstanceSession, Outside
 from unit_tests.examples import examples
 
 GROUP = "billing"

@@ -9,7 +9,7 @@ from streamgroups.fakes import FakeCluster
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.cursor_positions import checked
+from streamgroups_kafka.cursors.positions import checked
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 FIRST = TopicIdentity("fake-cluster", "id-of-flights")

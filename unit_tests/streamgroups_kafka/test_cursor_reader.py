@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
-from streamgroups_kafka import cursor_reader
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.cursor_reader import PartitionReaders, RecordReader
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors import reader as cursor_reader
+from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
 from unit_tests.scripted_consumer import ScriptedConsumer, end_of, records, trouble
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

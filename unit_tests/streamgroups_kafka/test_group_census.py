@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streamgroups.coordination.reset_protocol import Note, board_of
 from streamgroups.errors import UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.board import Note, board_of
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka import group_census
-from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors import retention as group_census
 
 
 class Session:

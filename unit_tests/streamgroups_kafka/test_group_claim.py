@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from streamgroups.errors import GroupRefused
-from streamgroups_kafka.group_claim import GroupClaim
+from streamgroups_kafka.membership.group_metadata import GroupClaim
 
 
 @pytest.mark.parametrize("instance_id", [None, "desk-1", ""])

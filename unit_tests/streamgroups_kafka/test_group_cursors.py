@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.group_cursors import GroupCursors
+from streamgroups_kafka.cursors.group_cursors import GroupCursors
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from streamgroups.groups.audit import uncommitted
 from streamgroups.groups.history import Event, Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.waiting import comes_true
-from streamgroups_kafka import member_thread
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
+from streamgroups.retry import comes_true
+from streamgroups_kafka.membership import consumer_thread as member_thread
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BATCH = {P0: (5, 9), P1: (7, 8)}

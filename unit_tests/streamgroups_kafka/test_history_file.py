@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamgroups.groups.history import Kind
-from streamgroups_kafka import history
-from streamgroups_kafka.history import HistoryFile, read_history
+from streamgroups_kafka.membership import history_file as history
+from streamgroups_kafka.membership.history_file import HistoryFile, read_history
 
 
 def test_others_cannot_read_it(tmp_path: Path) -> None:

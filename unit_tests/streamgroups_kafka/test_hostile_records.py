@@ -12,15 +12,17 @@ import pytest
 
 from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka import cursor_reader, flawed_records, native
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.columns import COLUMNS
-from streamgroups_kafka.cursor_reader import RecordReader
-from streamgroups_kafka.fetching import BATCH_BYTES, NewFetcher, ReadSettings
-from streamgroups_kafka.native_fetcher import NativeFetcher
-from streamgroups_kafka.plain_fetcher import PlainFetcher
-from streamgroups_kafka.range_reader import _Reading
-from streamgroups_kafka.stored_records import stored_records
+from streamgroups_kafka import native
+from streamgroups_kafka.admin.stored_records import stored_records
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors import reader as cursor_reader
+from streamgroups_kafka.cursors.reader import RecordReader
+from streamgroups_kafka.read import flawed_records
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.fetcher import BATCH_BYTES, NewFetcher, ReadSettings
+from streamgroups_kafka.read.native_fetcher import NativeFetcher
+from streamgroups_kafka.read.plain_fetcher import PlainFetcher
+from streamgroups_kafka.read.range_reader import _Reading
 from unit_tests.raw_broker import RawBroker, batch, header, record
 
 HEADERS = TopicPartition("headers", 0)

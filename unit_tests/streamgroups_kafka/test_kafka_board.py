@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka import board as module
-from streamgroups_kafka.board import KafkaBoard
-from streamgroups_kafka.client_config import ClientConfig
+from streamgroups_kafka.admin import metadata_store as module
+from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.scripted_consumer import Row, ScriptedConsumer
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})

@@ -18,8 +18,8 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka import errors
-from streamgroups_kafka.errors import CommitVerdict, commit_verdict, to_streamgroups_error
+from streamgroups_kafka.client import errors
+from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 
 RETRY, FENCED, FATAL = CommitVerdict.RETRY_WHILE_OWNED, CommitVerdict.FENCED, CommitVerdict.FATAL
 EVERY_CODE = sorted(

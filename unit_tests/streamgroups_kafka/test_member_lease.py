@@ -16,13 +16,13 @@ from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.waiting import comes_true
-from streamgroups_kafka.batch_watch import BatchWatch
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.member import KafkaMember
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.member_state import MemberState, Turn
+from streamgroups.retry import comes_true
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.membership.batch_watch import BatchWatch
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import MemberState, Turn
 
 PARTITIONS = 4
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -185,7 +185,7 @@ def test_a_batch_that_takes_long_is_warned_of_once_with_what_to_do(
     caplog: pytest.LogCaptureFixture, lease: LeaseLimits, until: str
 ) -> None:
     it = Watched(LeaseLimits(15_000, lease.lease_timeout_ms))
-    with caplog.at_level(logging.WARNING, "streamgroups_kafka.batch_watch"):
+    with caplog.at_level(logging.WARNING, "streamgroups_kafka.membership.batch_watch"):
         it.passes(4)
         assert not caplog.records
         it.passes(4)

@@ -12,9 +12,9 @@ from streamgroups.fakes import FakeHistory
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.member_state import MemberState, Turn
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import MemberState, Turn
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 FAILURE = GroupRefused("no", remedy="no")

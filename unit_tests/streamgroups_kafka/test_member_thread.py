@@ -10,15 +10,15 @@ from confluent_kafka import KafkaError
 
 from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeHistory
-from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka import member_thread
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.member_settings import MemberSettings
-from streamgroups_kafka.member_state import MemberState
-from streamgroups_kafka.member_thread import ConsumerOwner
+from streamgroups_kafka.membership import consumer_thread as member_thread
+from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import MemberState
 from unit_tests.scripted_consumer import ScriptedConsumer, Step, trouble
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

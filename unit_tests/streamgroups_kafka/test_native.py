@@ -14,12 +14,13 @@ from confluent_kafka import KafkaException
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka import native, range_reader
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.columns import COLUMNS
-from streamgroups_kafka.fetching import ReadSettings
-from streamgroups_kafka.native_fetcher import NativeFetcher, WarmClients
-from streamgroups_kafka.plain_fetcher import PlainFetcher
+from streamgroups_kafka import native
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.read import range_reader
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.fetcher import ReadSettings
+from streamgroups_kafka.read.native_fetcher import NativeFetcher, WarmClients
+from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 from unit_tests.requirements import without
 
 #: Nobody listens there; a client is made all the same.

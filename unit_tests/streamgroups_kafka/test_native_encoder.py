@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption, RecordRefused
-from streamgroups_kafka import native, record_batches
-from streamgroups_kafka.encoding import HEADER_BYTES
-from streamgroups_kafka.plain_encoder import PlainEncoder
-from streamgroups_kafka.record_batches import BatchSettings, encoder
+from streamgroups_kafka import native
+from streamgroups_kafka.write import record_batches
+from streamgroups_kafka.write.encoder import HEADER_BYTES
+from streamgroups_kafka.write.plain_encoder import PlainEncoder
+from streamgroups_kafka.write.record_batches import BatchSettings, encoder
 from unit_tests.records import (
     NAMELESS,
     NO_ENTRY,

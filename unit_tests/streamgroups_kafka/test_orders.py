@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroups.coordination.reset_protocol import Order, board_of, resets_of
+from streamgroups.coordination.reset_requests import OrderBook
 from streamgroups.errors import GroupRefused
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster
-from streamgroups.groups.board import Order, board_of, resets_of
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.orders import OrderBook
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.native_encoder import NativeEncoder
-from streamgroups_kafka.partitioning import partitions_of_keys
-from streamgroups_kafka.plain_encoder import PlainEncoder
+from streamgroups_kafka.write.native_encoder import NativeEncoder
+from streamgroups_kafka.write.partitioner import partitions_of_keys
+from streamgroups_kafka.write.plain_encoder import PlainEncoder
 
 #: Of Kafka's own test of ``Utils.murmur2``, and of librdkafka's of ``rd_murmur2``.
 KNOWN = {

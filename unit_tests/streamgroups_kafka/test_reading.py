@@ -12,20 +12,21 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeBoard, FakeCluster
-from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka import native, plain_fetcher, range_reader
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.columns import COLUMNS
-from streamgroups_kafka.fetching import ReadSettings, Trouble
-from streamgroups_kafka.gap_records import GapRecords
-from streamgroups_kafka.plain_fetcher import PlainFetcher
-from streamgroups_kafka.range_reader import read_ranges
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups_kafka import native
+from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.read import plain_fetcher, range_reader
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.fetcher import ReadSettings, Trouble
+from streamgroups_kafka.read.plain_fetcher import PlainFetcher
+from streamgroups_kafka.read.range_reader import read_ranges
 from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, records, trouble
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

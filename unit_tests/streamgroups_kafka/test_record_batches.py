@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroups.errors import RecordRefused
-from streamgroups_kafka.encoding import EncodedBatch, ProducerIdentity
 from streamgroups_kafka.native import ENCODER_VARIABLE
-from streamgroups_kafka.record_batches import BatchSettings, encode
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.write.record_batches import BatchSettings, encode
 from unit_tests.examples import examples
 from unit_tests.records import (
     IDENTITIES,

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from streamgroups.errors import InvalidOption, RecordRefused
-from streamgroups_kafka.compression import Compression
-from streamgroups_kafka.encoding import ProducerIdentity
-from streamgroups_kafka.record_batches import BatchSettings, encode
+from streamgroups_kafka.write.compression import Compression
+from streamgroups_kafka.write.encoder import ProducerIdentity
+from streamgroups_kafka.write.record_batches import BatchSettings, encode
 from unit_tests.records import (
     NAMELESS,
     NO_ENTRY,

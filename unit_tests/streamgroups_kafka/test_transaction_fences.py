@@ -2,7 +2,7 @@
 
 A group's offsets in a transaction overwrite whatever is there; Kafka compares nothing. What holds zombies off is that each transaction has an epoch of its own,
 that offsets are added with the member's generation, that a batch is written only while all it read is still the member's, and that members wait for stable
-offsets. The search runs what production runs: ``micro_batches``, ``kafka_sink``, ``transactions`` and ``transaction_writer``, against a broker's rules in memory.
+offsets. The search runs what production runs: ``micro_batches``, ``kafka``, ``transactions`` and ``writer``, against a broker's rules in memory.
 A story for each fence shows what happens where that one is taken out of the code.
 """
 
@@ -22,16 +22,16 @@ from hypothesis.stateful import invariant, precondition, rule
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.output import Written
-from streamgroups_kafka.transaction_session import OpenTransaction
-from streamgroups_kafka.transaction_writer import TransactionWriter
-from streamgroups_kafka.transactions import Transactions
-from streamgroups_spark import kafka_sink
-from streamgroups_spark.batch_facts import BatchWritten
-from streamgroups_spark.batch_seen import SeenBatch
-from streamgroups_spark.kafka_sink import KafkaStreamWriter, TaskWritten
-from streamgroups_spark.sink_options import parse_sink
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.output import Written
+from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_spark.sinks import kafka as kafka_sink
+from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
+from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.source.batch_messages import BatchWritten
 from unit_tests.exactly_once_model import (
     EXCLUSIVE,
     PARTITIONS,
@@ -305,7 +305,7 @@ def _without_generation() -> Any:
 
 def _without_looking_what_is_held() -> Any:
     """What the group has taken meanwhile is written all the same."""
-    return patch("streamgroups_spark.batch_seen.check_source", lambda *_, **__: None)
+    return patch("streamgroups_spark.sinks.batch_info.check_source", lambda *_, **__: None)
 
 
 def _without_stable_offsets() -> Any:

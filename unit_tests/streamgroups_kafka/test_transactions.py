@@ -18,14 +18,14 @@ from streamgroups.errors import (
 )
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka import transaction_session
-from streamgroups_kafka.client_config import ClientConfig
-from streamgroups_kafka.encoding import EncodedBatch
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_kafka.transaction_errors import Code
-from streamgroups_kafka.transaction_session import OpenTransaction, Standalone
-from streamgroups_kafka.transaction_writer import TransactionWriter
-from streamgroups_kafka.transactions import Transactions
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.errors import Code
+from streamgroups_kafka.transactions.session import OpenTransaction, Standalone
+from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_kafka.write.encoder import EncodedBatch
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamgroups.staging import StagingSink
+from streamgroups.ledgers.staging import StagingSink
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PostgresStage, PostgresStaged
 

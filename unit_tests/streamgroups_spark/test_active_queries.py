@@ -9,13 +9,13 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError
 
-from streamgroups.event_time.generation import Generation
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups_spark.active_queries import ActiveQueries
-from streamgroups_spark.plans import read_streams
-from streamgroups_spark.query_facts import FinishedRequest, QueryFacts, QueryRequest
-from streamgroups_spark.time_facts import StreamTime
-from streamgroups_spark.time_source import options_of
+from streamgroups.event_time.strategy import Generation
+from streamgroups_spark.event_time.messages import StreamTime
+from streamgroups_spark.event_time.punctuation_source import options_of
+from streamgroups_spark.internals.active_queries import ActiveQueries
+from streamgroups_spark.internals.plan import read_streams
+from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
 
 
 class Seq(list[Any]):

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from streamgroups.batches.offset_json import BatchOffset, encode
+from streamgroups.checkpoints.offset import BatchOffset, encode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
-from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_spark import batch_seen as module
-from streamgroups_spark.batch_facts import BatchFacts, BatchQuestion
-from streamgroups_spark.batch_seen import batch_seen
-from streamgroups_spark.rendezvous import Answering
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.sinks import batch_info as module
+from streamgroups_spark.sinks.batch_info import batch_seen
+from streamgroups_spark.source.batch_messages import BatchFacts, BatchQuestion
 
 RANGES = tuple(OffsetRange(TopicPartition("flights", p), 10, 20) for p in range(2))
 END = encode(BatchOffset(3, RANGES))

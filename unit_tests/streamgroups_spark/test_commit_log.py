@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from streamgroups.batches.offset_json import decode
+from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import OffsetFormat
-from streamgroups_spark.commit_log import CommitLog, ends_in
-from streamgroups_spark.query_ports import CommitLog as CommitLogPort
+from streamgroups.query.query_ports import CommitLog as CommitLogPort
+from streamgroups_spark.internals.checkpoint_log import CommitLog, ends_in
 from unit_tests.spark_model import Checkpoint
 
 BEGUN = {"version": 2, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}

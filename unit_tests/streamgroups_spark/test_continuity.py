@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
-from streamgroups.batches.resuming import OnRestart
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import BrokerUnreachable, DataLoss
-from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 SKIP, EARLIEST, FAIL = (LossPolicies(policy) for policy in (OnDataLoss.SKIP, OnDataLoss.EARLIEST, OnDataLoss.FAIL))

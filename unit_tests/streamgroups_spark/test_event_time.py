@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.generation import Generation, Records
-from streamgroups.event_time.seen import Seen
+from streamgroups.event_time.observations import Seen
+from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.event_time import check_column, checked_settings, options_of_time
-from streamgroups_spark.options import parse
-from streamgroups_spark.seen_times import SeenParam, SeenStore, Told, measured, seen_in
+from streamgroups_spark.event_time.observed_times import SeenParam, SeenStore, Told, measured, seen_in
+from streamgroups_spark.event_time.with_event_time import check_column, checked_settings, options_of_time
+from streamgroups_spark.source.options import parse
 
 SOURCE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -7,15 +7,21 @@ from dataclasses import replace
 import pytest
 
 from streamgroups.errors import FencedBatch, InvalidOption
-from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.ledgers.no_data_batch import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_spark import foreach_ledger
-from streamgroups_spark.batch_facts import BatchFacts
-from streamgroups_spark.batch_seen import SeenBatch
-from streamgroups_spark.foreach_ledger import BatchLedger, LedgerBatch, LedgerPosition, LedgerPositions, _PositionsSink
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_spark.sinks import foreach_ledger
+from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.foreach_ledger import (
+    BatchLedger,
+    LedgerBatch,
+    LedgerPosition,
+    LedgerPositions,
+    _PositionsSink,
+)
+from streamgroups_spark.source.batch_messages import BatchFacts
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE = LedgerBatch("board", (OffsetRange(P0, 10, 20),))

@@ -12,10 +12,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamgroups.batches.admission import Limits
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
+from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 

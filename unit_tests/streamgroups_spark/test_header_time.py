@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given
 
-from streamgroups_kafka.columns import COLUMNS
-from streamgroups_spark.header_time import header_times, read_schema, with_times
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_spark.event_time.header_column import header_times, read_schema, with_times
 
 _VALUES = st.none() | st.binary(max_size=6) | st.integers(-(10**14), 10**14).map(lambda ms: str(ms).encode())
 _HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["ts", "other", ""]), _VALUES), max_size=4)

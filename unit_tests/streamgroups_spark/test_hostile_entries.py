@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroups import notes
-from streamgroups.batches.admission import Limits
-from streamgroups.event_time.generation import Generation
+from streamgroups import metadata_entries as notes
+from streamgroups.coordination.reset_protocol import Note, Order, board_of, left_of, resets_of, times_of
+from streamgroups.coordination.reset_requests import OrderBook
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.groups.board import Note, Order, board_of, left_of, resets_of, times_of
+from streamgroups.event_time.strategy import Generation
 from streamgroups.ports import Committed
-from streamgroups_kafka.orders import OrderBook
+from streamgroups.query.admission import Limits
 from unit_tests.spark_model import Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))

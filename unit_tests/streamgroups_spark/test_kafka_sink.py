@@ -10,20 +10,22 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from streamgroups.coordination.reset_protocol import quiet_of
 from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, InvalidOption, TransactionFailed
-from streamgroups.groups.board import quiet_of
-from streamgroups.groups.joining import MembershipMode
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.ledgers.no_data_batch import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka import output, transaction_session
-from streamgroups_kafka.group_claim import GroupClaim
-from streamgroups_spark import kafka_sink, quiet_notes
-from streamgroups_spark.batch_facts import BatchFacts, BatchWritten
-from streamgroups_spark.batch_seen import SeenBatch
-from streamgroups_spark.kafka_sink import KafkaStreamWriter, TaskWritten
-from streamgroups_spark.quiet_notes import QuietNote
-from streamgroups_spark.sink_options import parse_sink
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.transactions import output
+from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_spark.sinks import kafka as kafka_sink
+from streamgroups_spark.sinks import no_data_entries as quiet_notes
+from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
+from streamgroups_spark.sinks.no_data_entries import QuietNote
+from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -8,7 +8,7 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups_delta.sink import DeltaSink
-from streamgroups_spark.kept_ledgers import Ledgers
+from streamgroups_spark.sinks.ledger_registry import Ledgers
 
 FLIGHTS, FARES = DeltaSink(uri="/tables/flights"), DeltaSink(uri="/tables/fares")
 

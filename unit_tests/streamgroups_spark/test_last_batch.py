@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups_spark.last_batch import LastBatch
-from streamgroups_spark.query_facts import FinishedRequest
-from streamgroups_spark.rendezvous import Answering
+from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.source.last_batch import LastBatch
+from streamgroups_spark.source.query_facts import FinishedRequest
 
 END: Mapping[str, Any] = {"version": 1, "n": 3}
 IDS = frozenset((11, 1))

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from streamgroups.batches.resuming import OnRestart
-from streamgroups.committing import commit_batch
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import FencedBatch, PositionsDiffer, SinkUnreachable
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
+from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.ledger_member import LedgerMember, TakingOver
+from streamgroups.query.ledger_member import LedgerMember, TakingOver
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 

@@ -14,13 +14,13 @@ from pyspark import cloudpickle
 
 from streamgroups.errors import FencedBatch, LedgerConflict
 from streamgroups.fakes import FakeLedger
-from streamgroups.groups.joining import MembershipMode
-from streamgroups.ledgers.quiet import QuietBatch
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.ledgers.no_data_batch import QuietBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark import ledger_sink
-from streamgroups_spark.batch_facts import BatchFacts
-from streamgroups_spark.batch_seen import SeenBatch
-from streamgroups_spark.ledger_sink import LedgerStreamWriter, TaskStaged
+from streamgroups_spark.sinks import ledger as ledger_sink
+from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.ledger import LedgerStreamWriter, TaskStaged
+from streamgroups_spark.source.batch_messages import BatchFacts
 
 P0 = TopicPartition("flights", 0)
 RANGES = (OffsetRange(P0, 5, 9),)

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from streamgroups.batches.left import MOST, Left
-from streamgroups.batches.offset_json import BatchOffset
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.checkpoints.skipped_ranges import MOST, Left
+from streamgroups.coordination.reset_protocol import left_of
 from streamgroups.errors import NotAuthorized
 from streamgroups.fakes import FakeBoard
-from streamgroups.groups.board import left_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_spark.left_ranges import LeftRanges
+from streamgroups.query.skipped_range_store import LeftRanges
 from unit_tests.spark_model import World, tp
 
 BATCH = BatchOffset(4, (OffsetRange(tp(0), 3, 9), OffsetRange(tp(1), 0, 2)))

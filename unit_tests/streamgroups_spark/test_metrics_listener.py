@@ -22,20 +22,20 @@ from pyspark.sql.streaming.listener import (
 )
 
 import streamgroups as sg
-from streamgroups.batches.progress import read_time_ms
-from streamgroups.cli.metrics import dashboard_json
+from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.board import gaps_of
 from streamgroups.groups.gaps import Cause, Gap, Gaps
-from streamgroups.metric_families import BatchFlight
-from streamgroups.monitoring import Monitor
+from streamgroups.monitoring.metrics import BatchFlight
+from streamgroups.monitoring.monitor import Monitor
+from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups.partitions import TopicPartition
-from streamgroups_spark import metrics_listener
-from streamgroups_spark.batch_facts import FlightQuestion
-from streamgroups_spark.cluster_looks import Connection
-from streamgroups_spark.registering import SESSION
-from streamgroups_spark.rendezvous import Answering
+from streamgroups_cli.metrics import dashboard_json
+from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.ops import metrics_listener
+from streamgroups_spark.ops.cluster_poller import Connection
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.source.batch_messages import FlightQuestion
 from unit_tests.streamgroups.test_progress import EVENTS
 
 #: The three batches that test_O3_a_query_that_reads is told of.

@@ -8,9 +8,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from streamgroups.batches.admission import Limits
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
-from streamgroups.batches.resuming import OnRestart
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     BrokerUnreachable,
     GroupRefused,
@@ -21,11 +19,13 @@ from streamgroups.errors import (
 )
 from streamgroups.fakes import FakeCluster
 from streamgroups.groups.history import Kind
-from streamgroups.groups.joining import LiveGroup, LiveMember, MembershipMode
+from streamgroups.groups.join_policy import LiveGroup, LiveMember, MembershipMode
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
+from streamgroups.query.admission import Limits
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from unit_tests.spark_model import Run, Settings, World, tp
 
 EXCLUSIVE = Settings(mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
@@ -716,7 +716,7 @@ class TestStoppedBetweenBatches:
 
 
 def test_the_settings_of_a_query_are_those_of_its_options() -> None:
-    from streamgroups_spark.options import parse
+    from streamgroups_spark.source.options import parse
 
     options = parse({"kafka.bootstrap.servers": "b:9", "group.id": "g", "subscribe": "flights"}, streaming=True)
     for name in Settings.__dataclass_fields__:

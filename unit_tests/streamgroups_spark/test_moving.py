@@ -7,13 +7,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamgroups.batches.admission import Limits
-from streamgroups.batches.resuming import OnRestart
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.coordination.reset_protocol import board_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.groups.audit import reads_at_old_places
-from streamgroups.groups.board import board_of
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 

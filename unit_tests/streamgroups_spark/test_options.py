@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from streamgroups.batches.admission import Limits
-from streamgroups.batches.data_loss import LossPolicies, OnDataLoss
-from streamgroups.batches.resuming import OnRestart
+from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.batch_lease import LeaseWord
-from streamgroups.groups.joining import MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, Position, Positions, TrimHorizon, WhenNoRecordMatches
-from streamgroups_spark.options import SourceOptions, parse
+from streamgroups.query.admission import Limits
+from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups_spark.source.options import SourceOptions, parse
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 LENIENT = WhenNoRecordMatches.LATEST

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroups.errors import RecordRefused, UnknownTopic
-from streamgroups_spark.output_partitions import counts_of_rows
+from streamgroups_spark.sinks.output_partitions import counts_of_rows
 
 COUNTS = {"departures": 12, "arrivals": 3}
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.batches.admission import Limits
+from streamgroups.coordination.reset_protocol import times_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
-from streamgroups.event_time.generation import Generation, Records
-from streamgroups.event_time.noted import group_time
-from streamgroups.event_time.seen import Seen
+from streamgroups.event_time.observations import Seen
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.stored_time import group_time
+from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
-from streamgroups.groups.board import times_of
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
-from streamgroups_spark.query_time import QueryTime
-from streamgroups_spark.time_facts import TimeQuestion
+from streamgroups.query.admission import Limits
+from streamgroups_spark.event_time.messages import TimeQuestion
+from streamgroups_spark.event_time.query_time import QueryTime
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 AS_READ = TimeSettings(Generation())

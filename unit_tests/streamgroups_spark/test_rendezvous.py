@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups_spark import rendezvous
-from streamgroups_spark.rendezvous import Answering, ask, directory_of
+from streamgroups_spark.internals import rpc as rendezvous
+from streamgroups_spark.internals.rpc import Answering, ask, directory_of
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_refusal_is_raised_where_it_was_asked(session: str) -> None:
 def test_a_killed_one_is_forgotten(session: str, temporary: Path) -> None:
     listen = (
         "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from streamgroups_spark.rendezvous import Answering\n"
+        "from streamgroups_spark.internals.rpc import Answering\n"
         "listening = Answering(sys.argv[2], lambda question: question); print(flush=True); sys.stdin.read()"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

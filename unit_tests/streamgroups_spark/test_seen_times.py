@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamgroups.event_time.seen import Seen
+from streamgroups.event_time.observations import Seen
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.seen_times import SeenStore
+from streamgroups_spark.event_time.observed_times import SeenStore
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

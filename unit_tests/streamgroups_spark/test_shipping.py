@@ -17,14 +17,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamgroups
 import streamgroups_spark
-from streamgroups_spark import shipping
-from streamgroups_spark.kafka_sink import KafkaStreamWriter
-from streamgroups_spark.ledger_sink import LedgerDataSource, LedgerStreamWriter
-from streamgroups_spark.shipping import Shipped, shipped_class, shipped_function
-from streamgroups_spark.source import BatchReader, RefusedStream, StreamGroupsDataSource, StreamReader
-from streamgroups_spark.time_source import TimeDataSource, TimeReader
-from streamgroups_spark.window_columns import Pack, Unpack
-from streamgroups_spark.window_processor import WindowProcessor
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
+from streamgroups_spark.internals import shipping
+from streamgroups_spark.internals.shipping import Shipped, shipped_class, shipped_function
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.ledger import LedgerDataSource, LedgerStreamWriter
+from streamgroups_spark.source.data_source import BatchReader, RefusedStream, StreamGroupsDataSource, StreamReader
+from streamgroups_spark.windows.columns import Pack, Unpack
+from streamgroups_spark.windows.processor import WindowProcessor
 from unit_tests.bare_python import packages_without_us, run_without_us
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,7 @@ def test_objects_come_as_they_were() -> None:
 
 def test_every_class_is_shipped() -> None:
     found = set()
-    for module in pkgutil.iter_modules(streamgroups_spark.__path__, "streamgroups_spark."):
+    for module in pkgutil.walk_packages(streamgroups_spark.__path__, "streamgroups_spark."):
         for thing in vars(importlib.import_module(module.name)).values():
             if isinstance(thing, type) and issubclass(thing, SPARKS) and thing.__module__ == module.name:
                 found.add(thing)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import InvalidOption, QueryGivenUp, StreamGroupsError
-from streamgroups.supervision import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
-from streamgroups_spark.supervising import Outcome, supervise
+from streamgroups.supervision.policy import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
+from streamgroups_spark.ops.supervise import Outcome, supervise
 
 LONG_MS = 600_000
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.generation import Generation
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import TopicPartition
-from streamgroups_spark.time_facts import TimeQuestion, TimeTold
-from streamgroups_spark.time_recorder import TimeRecorder
+from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.event_time.recorder import TimeRecorder
 
 P0 = TopicPartition("flights", 0)
 

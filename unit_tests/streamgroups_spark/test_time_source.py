@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroups.event_time.generation import Generation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
-from streamgroups_spark.rendezvous import Answering
-from streamgroups_spark.time_facts import TimeQuestion, TimeTold
-from streamgroups_spark.time_source import TimeDataSource, TimeReader, options_of
+from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader, options_of
+from streamgroups_spark.internals.rpc import Answering
 
 SETTINGS = TimeSettings(Generation())
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import SinkUnreachable
-from streamgroups_spark.kafka_sink import KafkaStreamWriter
-from streamgroups_spark.sink_options import parse_sink
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.options import parse_sink
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
 

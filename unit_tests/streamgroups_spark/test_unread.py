@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from streamgroups.batches.data_loss import LossPolicies
 from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
 from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
-from streamgroups.groups.commit_mark import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import no_history
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.continuity import Continuity
-from streamgroups_spark.unread import Unread
+from streamgroups.query.available import Unread
+from streamgroups.query.continuity import Continuity
+from streamgroups.query.data_loss import LossPolicies
 
 TEN_MINUTES_MS = 600_000
 FIRST, SECOND = (OffsetRange(TopicPartition("flights", p), 0, 5) for p in range(2))

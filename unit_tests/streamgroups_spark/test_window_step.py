@@ -27,8 +27,8 @@ from streamgroups.event_time.windows import (
     tumbling,
     windows_of,
 )
-from streamgroups_spark.window_columns import Pack, Unpack, WindowPlan, from_bytes, in_windows, length_ms, to_bytes
-from streamgroups_spark.window_step import _without_violations, step
+from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, in_windows, length_ms, to_bytes
+from streamgroups_spark.windows.step import _without_violations, step
 
 AGGREGATES: tuple[SqlAggregate | PythonAggregate, ...] = (
     *(parse_aggregate("x", text) for text in ("count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(v)")),

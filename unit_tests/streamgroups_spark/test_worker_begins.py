@@ -5,7 +5,7 @@ import sys
 
 _THREE_TASKS = """
 import gc
-from streamgroups_spark.worker_begins import task_begins
+from streamgroups_spark.internals.python_worker import task_begins
 for _ in range(3):
     task_begins()
     print(gc.get_freeze_count() > 0, len(gc.get_objects()) < 1_000)

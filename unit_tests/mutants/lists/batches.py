@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from unit_tests.mutants.mutant import Mutant
 
-_BATCHES = "streamgroups/batches/"
-_GROUPS = "streamgroups/groups/"
-_SPARK = "connectors/streamgroups_spark/"
-
 MUTANTS = (
     Mutant(
         "R1",
         "batches",
-        _GROUPS + "resets.py",
+        "streamgroups/groups/reset_plan.py",
         "return min(max(offset, bounds.beginning_offset), bounds.end_offset)",
         "return max(offset, bounds.beginning_offset)",
         "a reset goes past the end",
@@ -20,7 +16,7 @@ MUTANTS = (
     Mutant(
         "R2",
         "batches",
-        _GROUPS + "resets.py",
+        "streamgroups/groups/reset_plan.py",
         "return fact.bounds.end_offset if fact.offset_at_time is None else",
         "return fact.bounds.beginning_offset if fact.offset_at_time is None else",
         "a time after the last record resets to the earliest offset",
@@ -28,7 +24,7 @@ MUTANTS = (
     Mutant(
         "R3",
         "batches",
-        _GROUPS + "resets.py",
+        "streamgroups/groups/reset_plan.py",
         "asked if isinstance(scenario, ToCurrent) else _clamped",
         "asked if isinstance(scenario, ShiftBy) else _clamped",
         "a shift is not clamped, and to-current is",
@@ -36,7 +32,7 @@ MUTANTS = (
     Mutant(
         "R4",
         "batches",
-        _BATCHES + "starting.py",
+        "streamgroups/query/starting_offsets.py",
         "<= next_offset <= bounds.end_offset:",
         "<= next_offset < bounds.end_offset:",
         "AT_OFFSET at the end is rejected",
@@ -44,7 +40,7 @@ MUTANTS = (
     Mutant(
         "R5",
         "batches",
-        _BATCHES + "resuming.py",
+        "streamgroups/checkpoints/restart.py",
         "if next_offset is not None and r.next_offset <= next_offset < r.end_offset:",
         "if next_offset is not None and next_offset < r.end_offset:",
         "a replay reads before the logged range",
@@ -52,7 +48,7 @@ MUTANTS = (
     Mutant(
         "R6",
         "batches",
-        _BATCHES + "resuming.py",
+        "streamgroups/checkpoints/restart.py",
         "commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says",
         "commit_missing = says",
         "a reset to the start of the batch counts as a missing commit",
@@ -60,7 +56,7 @@ MUTANTS = (
     Mutant(
         "R7",
         "batches",
-        _BATCHES + "resuming.py",
+        "streamgroups/checkpoints/restart.py",
         "owned is None or owned.origin is not Origin.WRITTEN or",
         "owned is None or",
         "a plain commit counts as a sink's",
@@ -68,7 +64,7 @@ MUTANTS = (
     Mutant(
         "R8",
         "batches",
-        _BATCHES + "resuming.py",
+        "streamgroups/checkpoints/restart.py",
         "next_offsets |= {r.topic_partition: r.next_offset if again else r.end_offset for r in written}",
         "next_offsets |= {r.topic_partition: r.next_offset for r in written}",
         "what a sink has written is read again (onRestart=group)",
@@ -76,7 +72,7 @@ MUTANTS = (
     Mutant(
         "R9",
         "batches",
-        _BATCHES + "left.py",
+        "streamgroups/checkpoints/skipped_ranges.py",
         "batch)[-MOST:]",
         "batch)[:MOST]",
         "of skipped ranges the newest are forgotten",
@@ -84,7 +80,7 @@ MUTANTS = (
     Mutant(
         "R10",
         "batches",
-        _BATCHES + "admission.py",
+        "streamgroups/query/admission.py",
         "return now_ms - last_batch_ms < limits.max_delay_ms",
         "return now_ms - last_batch_ms <= limits.max_delay_ms",
         "maxTriggerDelay ends one millisecond late",
@@ -92,7 +88,7 @@ MUTANTS = (
     Mutant(
         "R11",
         "batches",
-        _BATCHES + "admission.py",
+        "streamgroups/query/admission.py",
         "exact = {tp: (n - 1) * rest for tp, n in backlog.items()}",
         "exact = {tp: n * rest for tp, n in backlog.items()}",
         "the shares of a batch exceed its limit",
@@ -100,7 +96,7 @@ MUTANTS = (
     Mutant(
         "R12",
         "batches",
-        _BATCHES + "packing.py",
+        "streamgroups/query/packing.py",
         "or not held or held + len(piece) <= most_offsets",
         "or not held or held + len(piece) <= most_offsets + 1",
         "a task reads one offset more than maxRecordsPerPartition",
@@ -108,7 +104,7 @@ MUTANTS = (
     Mutant(
         "R13",
         "batches",
-        _SPARK + "joining.py",
+        "streamgroups/query/join.py",
         "if is_new and checkpoint.number == 0:",
         "if is_new:",
         "a restarted query resolves its starting positions again",
@@ -116,7 +112,7 @@ MUTANTS = (
     Mutant(
         "R14",
         "batches",
-        _SPARK + "joining.py",
+        "streamgroups/query/join.py",
         "if tp not in partitions}",
         "}",
         "a partition that was read can start at the starting position again",
@@ -124,7 +120,7 @@ MUTANTS = (
     Mutant(
         "R15",
         "batches",
-        _SPARK + "continuity.py",
+        "streamgroups/query/continuity.py",
         "ends = self._log.high_watermarks(suspected)",
         "ends = self._log.end_offsets(suspected)",
         "read_committed: an open transaction counts as data loss",
@@ -132,7 +128,7 @@ MUTANTS = (
     Mutant(
         "R16",
         "batches",
-        _SPARK + "unread.py",
+        "streamgroups/query/available.py",
         "min(end, self._targets.get(tp, 0))",
         "end",
         "availableNow reads more than was there",
@@ -140,7 +136,7 @@ MUTANTS = (
     Mutant(
         "O1",
         "options",
-        _SPARK + "options.py",
+        "connectors/streamgroups_spark/source/options.py",
         "default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT",
         "default_restart = OnRestart.GROUP",
         "the default of onRestart for an exclusive query",
@@ -148,7 +144,7 @@ MUTANTS = (
     Mutant(
         "O2",
         "options",
-        _SPARK + "loss_options.py",
+        "streamgroups/query/loss_options.py",
         'flag(known, "failOnDataLoss", default=True)',
         'flag(known, "failOnDataLoss", default=False)',
         "the default of failOnDataLoss",
@@ -156,7 +152,7 @@ MUTANTS = (
     Mutant(
         "O3",
         "options",
-        _SPARK + "options.py",
+        "connectors/streamgroups_spark/source/options.py",
         "attempts=1 + _number(known",
         "attempts=_number(known",
         "fetchOffset.numRetries counts attempts",
@@ -164,7 +160,7 @@ MUTANTS = (
     Mutant(
         "O4",
         "options",
-        _SPARK + "options.py",
+        "connectors/streamgroups_spark/source/options.py",
         '_duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)',
         '_duration_ms(known, "maxTriggerDelay", 15 * 60)',
         "the default of maxTriggerDelay is 0.9 s",
@@ -172,7 +168,7 @@ MUTANTS = (
     Mutant(
         "O5",
         "options",
-        _SPARK + "position_options.py",
+        "streamgroups/query/position_options.py",
         "default: Position = Latest() if streaming else TrimHorizon()",
         "default: Position = Latest()",
         "a batch read starts at the latest offset",
@@ -180,7 +176,7 @@ MUTANTS = (
     Mutant(
         "O6",
         "options",
-        _SPARK + "position_options.py",
+        "streamgroups/query/position_options.py",
         '    if "startingTimestamp" in known:',
         '    if "startingTimestamp" in known and "startingOffsetsByTimestamp" not in known:',
         "startingOffsetsByTimestamp goes before startingTimestamp",
@@ -188,7 +184,7 @@ MUTANTS = (
     Mutant(
         "O7",
         "options",
-        _SPARK + "options.py",
+        "connectors/streamgroups_spark/source/options.py",
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000',
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120',
         "the default of pollTimeoutMs is 0.12 s",
@@ -196,7 +192,7 @@ MUTANTS = (
     Mutant(
         "M1",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         " and self._commit_log is not None and self._commit_log.has_finished(begun):",
         ":",
         "stop() commits a batch whose output is not written: loss",
@@ -204,7 +200,7 @@ MUTANTS = (
     Mutant(
         "M2",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         "self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])",
         "pass",
         "ranges that are left to the group are not recorded as skipped",
@@ -212,7 +208,7 @@ MUTANTS = (
     Mutant(
         "M3",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         ("if r.topic_partition not in due\n"),
         ("if True\n"),
         "a replay reads partitions that are about to be reset",
@@ -220,7 +216,7 @@ MUTANTS = (
     Mutant(
         "M4",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         'self._member.move(moved, note="", identities=resumption.identities)',
         "pass",
         "resumed positions do not reach the member",
@@ -228,7 +224,7 @@ MUTANTS = (
     Mutant(
         "M5",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         "return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits",
         "return self._settings.limits",
         "availableNow waits for minOffsets",
@@ -236,7 +232,7 @@ MUTANTS = (
     Mutant(
         "M6",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         "self._joining.was_read(read)",
         "pass",
         "a partition that was read keeps its starting position",
@@ -244,7 +240,7 @@ MUTANTS = (
     Mutant(
         "M7",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         "not (self._until_now or self._unread.may_ask())",
         "not self._unread.may_ask()",
         "availableNow ends early because the log was read a moment ago",
@@ -252,7 +248,7 @@ MUTANTS = (
     Mutant(
         "M8",
         "queries",
-        _SPARK + "ledger_member.py",
+        "streamgroups/query/ledger_member.py",
         "owned[tp].origin if tp in fresh else Origin.WRITTEN,",
         "owned[tp].origin,",
         "positions of the ledger do not count as written",
@@ -260,7 +256,7 @@ MUTANTS = (
     Mutant(
         "X2",
         "queries",
-        _SPARK + "micro_batches.py",
+        "streamgroups/query/micro_batches.py",
         "self.written = InFlight(checkpoint.number, resumption.written)",
         "self.written = InFlight(checkpoint.number, ())",
         "after a restart the sink does not learn that its batch is written",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from unit_tests.mutants.mutant import Mutant
 
-_GROUPS = "streamgroups/groups/"
-_KAFKA = "connectors/streamgroups_kafka/"
-
 MUTANTS = (
     Mutant(
         "A1",
         "balancing",
-        _GROUPS + "assignment.py",
+        "streamgroups/fakes/assignment.py",
         "len(had) > floor else floor",
         "len(had) >= floor else floor",
         "a member with only the smaller share keeps the larger one: more partitions move than must",
@@ -19,7 +16,7 @@ MUTANTS = (
     Mutant(
         "A2",
         "balancing",
-        _GROUPS + "assignment.py",
+        "streamgroups/fakes/assignment.py",
         "if queue and len(kept[member]) == floor:",
         "if queue:",
         "one member gets two larger shares",
@@ -27,7 +24,7 @@ MUTANTS = (
     Mutant(
         "A3",
         "balancing",
-        _GROUPS + "assignment.py",
+        "streamgroups/fakes/assignment.py",
         "max(listed) - min(listed) <= 1",
         "max(listed) - min(listed) <= 2",
         "a difference of two partitions counts as balanced",
@@ -35,7 +32,7 @@ MUTANTS = (
     Mutant(
         "H1",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         ("if stayed.get(r.topic_partition) == r.next_offset\n        }"),
         ("if r.topic_partition in stayed\n        }"),
         "a finished batch commits over a position that was moved meanwhile",
@@ -43,7 +40,7 @@ MUTANTS = (
     Mutant(
         "H2",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         "self.in_flight.number > number:",
         "self.in_flight.number != number:",
         "a finished batch no longer finishes those before it",
@@ -51,7 +48,7 @@ MUTANTS = (
     Mutant(
         "H3",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         "next_offsets.get(r.topic_partition) == r.next_offset)",
         "next_offsets.get(r.topic_partition, 1 << 62) <= r.next_offset)",
         "a range that begins after the position is read: a gap",
@@ -59,7 +56,7 @@ MUTANTS = (
     Mutant(
         "H4",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         "return self.in_flight is None or topic_partition not in self.in_flight.topic_partitions",
         "return True",
         "a partition is released while a batch reads it",
@@ -67,7 +64,7 @@ MUTANTS = (
     Mutant(
         "H5",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         "releasing=self.releasing - partitions.keys(),",
         "releasing=self.releasing,",
         "a partition that came back stays marked as being released",
@@ -75,7 +72,7 @@ MUTANTS = (
     Mutant(
         "H6",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "finished and not any(tp in self._to_commit for tp in partitions)",
         "finished",
         "a partition is released before what was read is committed",
@@ -83,7 +80,7 @@ MUTANTS = (
     Mutant(
         "H7",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         ("if next_offsets.get(tp) != n}\n            self._record"),
         ("if tp not in next_offsets}\n            self._record"),
         "the answer to a commit drops a newer offset of the same partition",
@@ -91,7 +88,7 @@ MUTANTS = (
     Mutant(
         "H8",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "self._to_commit.keys().isdisjoint(standing.in_flight.topic_partitions)",
         "True",
         "a sink commits while a commit of the member is under way",
@@ -99,7 +96,7 @@ MUTANTS = (
     Mutant(
         "H9",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "now_s - self._last_seen_s > _SILENCE_S and self._membership.owned and",
         "False and self._membership.owned and",
         "a member that was silent never doubts its membership",
@@ -107,7 +104,7 @@ MUTANTS = (
     Mutant(
         "H10",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "batch is None or batch.number != self._given_to_sink",
         "True",
         "the member commits what a sink is committing",
@@ -115,7 +112,7 @@ MUTANTS = (
     Mutant(
         "H11",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp not in gone}",
         "pass",
         "offsets of lost partitions stay due: the group goes back",
@@ -123,7 +120,7 @@ MUTANTS = (
     Mutant(
         "H12",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "if is_written and not self._doubtful:",
         "if is_written:",
         "a member in doubt does not repeat a sink's commit",
@@ -131,7 +128,7 @@ MUTANTS = (
     Mutant(
         "H13",
         "handover",
-        _GROUPS + "batch_lease.py",
+        "streamgroups/groups/batch_lease.py",
         "HANDOVER_PART = 0.8",
         "HANDOVER_PART = 0.0",
         "a handover does not wait for the batch in flight",
@@ -139,7 +136,7 @@ MUTANTS = (
     Mutant(
         "H14",
         "handover",
-        _KAFKA + "member_thread.py",
+        "connectors/streamgroups_kafka/membership/consumer_thread.py",
         'self._state.let_go(None, Kind.LOST, note="fenced")',
         "pass",
         "a fenced member keeps its partitions",
@@ -147,7 +144,7 @@ MUTANTS = (
     Mutant(
         "H15",
         "handover",
-        _KAFKA + "member_thread.py",
+        "connectors/streamgroups_kafka/membership/consumer_thread.py",
         "            {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}",
         "            {}",
         "committed offsets do not follow the ledger at an assignment",
@@ -155,7 +152,7 @@ MUTANTS = (
     Mutant(
         "H16",
         "handover",
-        _KAFKA + "member_thread.py",
+        "connectors/streamgroups_kafka/membership/consumer_thread.py",
         "consumer.pause(theirs)",
         "pass",
         "the member itself fetches what it is assigned",
@@ -163,7 +160,7 @@ MUTANTS = (
     Mutant(
         "H17",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         ("if self._is_doubtful:\n"),
         ("if False:\n"),
         "a member in doubt still plans batches",
@@ -171,7 +168,7 @@ MUTANTS = (
     Mutant(
         "H18",
         "handover",
-        _KAFKA + "member_thread.py",
+        "connectors/streamgroups_kafka/membership/consumer_thread.py",
         "self._commit_last(consumer)\n",
         "pass\n",
         "a query that ends does not commit its last batch",
@@ -179,7 +176,7 @@ MUTANTS = (
     Mutant(
         "H19",
         "handover",
-        _KAFKA + "member_thread.py",
+        "connectors/streamgroups_kafka/membership/consumer_thread.py",
         "self._fail_if_exclusive()\n        self._let_go(",
         "self._let_go(",
         "an exclusive query reads on after its partitions were lost",
@@ -187,7 +184,7 @@ MUTANTS = (
     Mutant(
         "X1",
         "handover",
-        _GROUPS + "membership.py",
+        "streamgroups/groups/membership.py",
         "Origin.WRITTEN if mark.written else Origin.COMMITTED",
         "Origin.COMMITTED",
         "a sink's commit counts as a member's",
@@ -195,7 +192,7 @@ MUTANTS = (
     Mutant(
         "X5",
         "handover",
-        _KAFKA + "member_state.py",
+        "connectors/streamgroups_kafka/membership/state.py",
         "            back = {tp: n for tp, n in stands.items() if next_offsets[tp] < n}",
         "            back = {}",
         "a member in doubt commits positions of a replay: the group goes back",
@@ -211,7 +208,7 @@ MUTANTS = (
     Mutant(
         "C1",
         "cursors",
-        _GROUPS + "cursors/session.py",
+        "streamgroups/cursors/session.py",
         ("elif covered.next_offset > holding.next_offset:\n            next_offsets"),
         ("elif covered.next_offset != holding.next_offset:\n            next_offsets"),
         "a commit with an old cursor goes back",
@@ -219,7 +216,7 @@ MUTANTS = (
     Mutant(
         "C2",
         "cursors",
-        _GROUPS + "cursors/session.py",
+        "streamgroups/cursors/session.py",
         "tp: max(holding.next_offset, covered[tp].next_offset if tp in covered else 0)",
         "tp: covered[tp].next_offset if tp in covered else holding.next_offset",
         "a cursor reads before the committed offset",
@@ -227,7 +224,7 @@ MUTANTS = (
     Mutant(
         "C3",
         "cursors",
-        _GROUPS + "cursors/session.py",
+        "streamgroups/cursors/session.py",
         "if c.topic_partition in holdings and holdings[c.topic_partition].tenure == c.tenure",
         "if c.topic_partition in holdings",
         "a cursor of an earlier ownership epoch decides where reading starts",
@@ -235,7 +232,7 @@ MUTANTS = (
     Mutant(
         "C4",
         "cursors",
-        _GROUPS + "cursors/session.py",
+        "streamgroups/cursors/session.py",
         "if holding is None or holding.tenure != covered.tenure:",
         "if holding is None:",
         "a cursor of an earlier ownership epoch commits",
@@ -243,7 +240,7 @@ MUTANTS = (
     Mutant(
         "C5",
         "cursors",
-        _GROUPS + "cursors/session.py",
+        "streamgroups/cursors/session.py",
         "[tp] + 1 if tp in last_offsets",
         "[tp] if tp in last_offsets",
         "the last handled message is delivered again",
@@ -251,7 +248,7 @@ MUTANTS = (
     Mutant(
         "C6",
         "cursors",
-        _GROUPS + "cursors/lease.py",
+        "streamgroups/cursors/lease.py",
         "now_ms > self.until_ms",
         "now_ms >= self.until_ms",
         "a lease ends one millisecond early",
@@ -259,7 +256,7 @@ MUTANTS = (
     Mutant(
         "C7",
         "cursors",
-        _GROUPS + "cursors/lease.py",
+        "streamgroups/cursors/lease.py",
         "not self.requests and now_ms",
         "now_ms",
         "a lease ends during a request",
@@ -267,7 +264,7 @@ MUTANTS = (
     Mutant(
         "C8",
         "cursors",
-        _KAFKA + "cursor_session.py",
+        "connectors/streamgroups_kafka/cursors/session.py",
         "if self._commit_on_get:",
         "if True:",
         "commit_on_get=False has no effect",
@@ -275,7 +272,7 @@ MUTANTS = (
     Mutant(
         "C9",
         "cursors",
-        _KAFKA + "cursor_session.py",
+        "connectors/streamgroups_kafka/cursors/session.py",
         "if tp in after and after[tp].tenure == before[tp].tenure}",
         "if tp in after}",
         "messages of a partition that left and came back meanwhile are delivered",
@@ -283,7 +280,7 @@ MUTANTS = (
     Mutant(
         "C10",
         "cursors",
-        _KAFKA + "cursor_session.py",
+        "connectors/streamgroups_kafka/cursors/session.py",
         "(now_ms if lease.requests else lease.renewed_ms)",
         "lease.renewed_ms",
         "the metadata entry says that an instance is gone while it is served",
@@ -291,7 +288,7 @@ MUTANTS = (
     Mutant(
         "C11",
         "cursors",
-        _KAFKA + "cursor_member.py",
+        "connectors/streamgroups_kafka/cursors/member.py",
         "self._acknowledged.pop(tp, None)",
         "pass",
         "an old acknowledgement counts for a new commit",
@@ -299,7 +296,7 @@ MUTANTS = (
     Mutant(
         "C12",
         "cursors",
-        _KAFKA + "cursor_member.py",
+        "connectors/streamgroups_kafka/cursors/member.py",
         "self._lost.update(ended if kind is Kind.LOST else ())",
         "self._lost.update(())",
         "an eviction counts as an orderly handover",
@@ -307,7 +304,7 @@ MUTANTS = (
     Mutant(
         "C13",
         "cursors",
-        _KAFKA + "cursor_reader.py",
+        "connectors/streamgroups_kafka/cursors/reader.py",
         "if (m.topic(), m.partition()) not in gone)",
         ")",
         "a cursor that was moved gets what was fetched before",
@@ -315,7 +312,7 @@ MUTANTS = (
     Mutant(
         "C14",
         "cursors",
-        _KAFKA + "cursor_reader.py",
+        "connectors/streamgroups_kafka/cursors/reader.py",
         "if positions[tp] > end:",
         "if False:",
         "a position after the end gives nothing instead of data loss",
@@ -323,7 +320,7 @@ MUTANTS = (
     Mutant(
         "V1",
         "reset-requests",
-        "streamgroups/groups/board.py",
+        "streamgroups/coordination/reset_protocol.py",
         " if not late[order.id]}",
         "}",
         "a reset is applied before all members have paused",
@@ -331,7 +328,7 @@ MUTANTS = (
     Mutant(
         "V2",
         "reset-requests",
-        _GROUPS + "board.py",
+        "streamgroups/coordination/reset_protocol.py",
         "(tp in stopped and notes[tp].instance == owners[tp])",
         "(tp in stopped)",
         'the "paused" of a former owner counts for the present one',
@@ -339,7 +336,7 @@ MUTANTS = (
     Mutant(
         "V3",
         "reset-requests",
-        _GROUPS + "board.py",
+        "streamgroups/coordination/reset_protocol.py",
         "if tp not in stopped or notes[tp].instance != me}",
         "if tp not in stopped}",
         "the metadata entry of a former owner keeps the present one from pausing",
@@ -347,7 +344,7 @@ MUTANTS = (
     Mutant(
         "V4",
         "reset-requests",
-        _KAFKA + "board.py",
+        "connectors/streamgroups_kafka/admin/metadata_store.py",
         '"isolation.level": "read_committed"',
         '"isolation.level": "read_uncommitted"',
         "metadata entries of an open transaction count",
@@ -355,7 +352,7 @@ MUTANTS = (
     Mutant(
         "X3",
         "reset-requests",
-        _KAFKA + "orders.py",
+        "streamgroups/coordination/reset_requests.py",
         "if any(len(order.encode().encode()) > _MOST_BYTES for order in orders.values()):",
         "if False:",
         "a reset request that exceeds the metadata limit of a broker is written",

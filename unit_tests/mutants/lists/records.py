@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from unit_tests.mutants.mutant import Mutant
 
-_C = "connectors/streamgroups_kafka/csrc/"
-_KAFKA = "connectors/streamgroups_kafka/"
-
 MUTANTS = (
     Mutant(
         "P1",
         "readers",
-        _KAFKA + "range_reader.py",
+        "connectors/streamgroups_kafka/read/range_reader.py",
         "if oldest <= wanted.next_offset < end:",
         "if oldest <= wanted.next_offset <= end:",
         "an offset at the end counts as present: the reader never ends",
@@ -19,7 +16,7 @@ MUTANTS = (
     Mutant(
         "P2",
         "readers",
-        _KAFKA + "range_reader.py",
+        "connectors/streamgroups_kafka/read/range_reader.py",
         "if wanted.next_offset < oldest < wanted.end_offset:",
         "if wanted.next_offset < oldest <= wanted.end_offset:",
         "a gap that reaches to the end of the range",
@@ -27,7 +24,7 @@ MUTANTS = (
     Mutant(
         "P3",
         "readers",
-        _KAFKA + "plain_fetcher.py",
+        "connectors/streamgroups_kafka/read/plain_fetcher.py",
         "if offset < end:",
         "if offset <= end:",
         "a record after the range is delivered: a duplicate",
@@ -35,7 +32,7 @@ MUTANTS = (
     Mutant(
         "P4",
         "readers",
-        _KAFKA + "plain_fetcher.py",
+        "connectors/streamgroups_kafka/read/plain_fetcher.py",
         "elif end is not None and message.offset() >= end:",
         "elif end is not None:",
         "the end of the partition before the end of the range ends it: loss",
@@ -43,7 +40,7 @@ MUTANTS = (
     Mutant(
         "P5",
         "readers",
-        _KAFKA + "range_reader.py",
+        "connectors/streamgroups_kafka/read/range_reader.py",
         "if progressed:",
         "if True:",
         "a broker that repeats one error is waited for without end",
@@ -51,7 +48,7 @@ MUTANTS = (
     Mutant(
         "D1",
         "readers",
-        _C + "arrow_batch.c",
+        "connectors/streamgroups_kafka/csrc/arrow_batch.c",
         "validity->size == 0 ? 0xFF : 0, size - validity->size",
         "0, size - validity->size",
         "rows before the first null are null",
@@ -59,7 +56,7 @@ MUTANTS = (
     Mutant(
         "D2",
         "readers",
-        _C + "arrow_batch.c",
+        "connectors/streamgroups_kafka/csrc/arrow_batch.c",
         "return fixed_append(column, type - 1, 4)",
         "return fixed_append(column, type, 4)",
         "timestampType is one too high",
@@ -75,7 +72,7 @@ MUTANTS = (
     Mutant(
         "D4",
         "readers",
-        _C + "arrow_batch.c",
+        "connectors/streamgroups_kafka/csrc/arrow_batch.c",
         "column->list_null_count += count == 0;",
         "",
         "records without headers have empty lists instead of null",
@@ -83,7 +80,7 @@ MUTANTS = (
     Mutant(
         "N1",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "(70 - __builtin_clzll(zigzag(value) | 1)) / 7",
         "(69 - __builtin_clzll(zigzag(value) | 1)) / 7",
         "the size of a varint is one byte short at 2^(7k)",
@@ -91,7 +88,7 @@ MUTANTS = (
     Mutant(
         "N2",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "body = body_size(payload, time_ms - batch->first_time_ms, batch->n_records);",
         "body = body_size(payload, time_ms - batch->first_time_ms, 0);",
         "the size of the offset delta counts as one byte",
@@ -99,7 +96,7 @@ MUTANTS = (
     Mutant(
         "N3",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "goes_in = batch->size + record_size(body) <= most_bytes;",
         "goes_in = batch->size + record_size(body) < most_bytes;",
         "a batch of exactly batch.size bytes is split",
@@ -107,7 +104,7 @@ MUTANTS = (
     Mutant(
         "N4",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "if (batch->max_time_ms < time_ms)",
         "if (0)",
         "the maximum timestamp is that of the first record",
@@ -115,7 +112,7 @@ MUTANTS = (
     Mutant(
         "N5",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "(uint64_t)batch->n_records - 1, 4)",
         "(uint64_t)batch->n_records, 4)",
         "the last offset delta is one too high",
@@ -123,7 +120,7 @@ MUTANTS = (
     Mutant(
         "N6",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "shift < 32 && any_bit >> shift; shift += 8",
         "shift < 16 && any_bit >> shift; shift += 8",
         "partitions from 65,536 on are not sorted",
@@ -131,7 +128,7 @@ MUTANTS = (
     Mutant(
         "N7",
         "encoders",
-        _C + "encoder.c",
+        "connectors/streamgroups_kafka/csrc/encoder.c",
         "next_sequence = (next_sequence + batch->n_records) % SEQUENCES;",
         "next_sequence = next_sequence + batch->n_records;",
         "the sequence does not start again at 0 after 2^31 - 1",
@@ -139,7 +136,7 @@ MUTANTS = (
     Mutant(
         "N8",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "put_number(batch + AT_CRC, crc32c(batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES), 4);",
         "put_number(batch + AT_CRC, crc32c(batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES - 1), 4);",
         "the CRC misses the last byte",
@@ -147,7 +144,7 @@ MUTANTS = (
     Mutant(
         "N9",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "if (payload > INT32_MAX - 2 * BATCH_HEADER_SIZE)",
         "if (payload > UINT32_MAX)",
         "records of 2 to 4 GiB are not rejected: the length is an int32",
@@ -155,16 +152,23 @@ MUTANTS = (
     Mutant(
         "N10",
         "encoders",
-        _C + "record_batch.c",
+        "connectors/streamgroups_kafka/csrc/record_batch.c",
         "if (!is_valid(headers->entry_validity, headers->entry_offset + i) ||",
         "if (!is_valid(headers->entry_validity, i) ||",
         "the validity of header entries of a slice is read at the wrong place",
     ),
-    Mutant("N11", "encoders", _C + "murmur2.c", "if (size & 3)", "if (size & 1)", "the hash of keys of length 4k + 2"),
+    Mutant(
+        "N11",
+        "encoders",
+        "connectors/streamgroups_kafka/csrc/murmur2.c",
+        "if (size & 3)",
+        "if (size & 1)",
+        "the hash of keys of length 4k + 2",
+    ),
     Mutant(
         "N12",
         "encoders",
-        _C + "arrow_records.c",
+        "connectors/streamgroups_kafka/csrc/arrow_records.c",
         "(array->null_count != 0 && array->buffers[0] != NULL) || ",
         "",
         "partitions and timestamps that are null are not rejected",

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from unit_tests.mutants.mutant import Mutant
 
-_KAFKA = "connectors/streamgroups_kafka/"
-_LEDGERS = "streamgroups/ledgers/"
-_SPARK = "connectors/streamgroups_spark/"
-
 MUTANTS = (
     Mutant(
         "L1",
         "ledgers",
-        _LEDGERS + "ledger.py",
+        "streamgroups/ledgers/ledger.py",
         "if standings == {Standing.NEXT}:",
         "if Standing.NEXT in standings:",
         "a batch that is written in part is written again",
@@ -20,7 +16,7 @@ MUTANTS = (
     Mutant(
         "L2",
         "ledgers",
-        _LEDGERS + "ledger.py",
+        "streamgroups/ledgers/ledger.py",
         "if standings == {Standing.DONE}:",
         "if Standing.DONE in standings:",
         "a batch that is written in part counts as written",
@@ -28,7 +24,7 @@ MUTANTS = (
     Mutant(
         "L3",
         "ledgers",
-        _LEDGERS + "ledger.py",
+        "streamgroups/ledgers/ledger.py",
         ("if position is None:\n            return Standing.UNKNOWN"),
         ("if position is None:\n            return Standing.NEXT"),
         "a ledger without a position lets any run write",
@@ -36,7 +32,7 @@ MUTANTS = (
     Mutant(
         "L4",
         "ledgers",
-        _LEDGERS + "quiet.py",
+        "streamgroups/ledgers/no_data_batch.py",
         "noted.batch_id < batch.batch_id:",
         "noted.batch_id <= batch.batch_id:",
         "a no-data batch is written twice",
@@ -44,7 +40,7 @@ MUTANTS = (
     Mutant(
         "L5",
         "ledgers",
-        _LEDGERS + "quiet.py",
+        "streamgroups/ledgers/no_data_batch.py",
         "if noted == batch:",
         "if noted.batch_id == batch.batch_id:",
         "the fingerprint of a no-data batch has no effect",
@@ -52,7 +48,7 @@ MUTANTS = (
     Mutant(
         "L6",
         "ledgers",
-        _LEDGERS + "taking_over.py",
+        "streamgroups/ledgers/recovery.py",
         "return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset",
         "return owned.origin is Origin.FOREIGN",
         "a group ahead of the ledger counts as equal to it",
@@ -60,7 +56,7 @@ MUTANTS = (
     Mutant(
         "L7",
         "ledgers",
-        _LEDGERS + "taking_over.py",
+        "streamgroups/ledgers/recovery.py",
         "if policy is OnRestart.GROUP and owned[d.topic_partition].origin is Origin.FOREIGN",
         "if policy is OnRestart.GROUP",
         "the ledger moves forward to a member's commit: output is lost",
@@ -68,7 +64,7 @@ MUTANTS = (
     Mutant(
         "L8",
         "ledgers",
-        "streamgroups/batches/resuming.py",
+        "streamgroups/checkpoints/restart.py",
         "return OffsetRange(r.topic_partition, next_offset, r.end_offset)",
         "return r",
         "a range that is written in part is replayed from its start",
@@ -76,7 +72,7 @@ MUTANTS = (
     Mutant(
         "L9",
         "ledgers",
-        "streamgroups/committing.py",
+        "streamgroups/ledgers/commit.py",
         "new = {**decided.open_at, **moved}",
         "new = {**decided.open_at}",
         "a reset by a tool does not reach the ledger",
@@ -84,7 +80,7 @@ MUTANTS = (
     Mutant(
         "T1",
         "sinks",
-        _KAFKA + "transactions.py",
+        "connectors/streamgroups_kafka/transactions/coordinator.py",
         "if (last := self._last) is not None:",
         "if (last := self._last) is None:",
         "a zombie begins a transaction before it learns that it is fenced",
@@ -92,7 +88,7 @@ MUTANTS = (
     Mutant(
         "T2",
         "sinks",
-        _KAFKA + "transactions.py",
+        "connectors/streamgroups_kafka/transactions/coordinator.py",
         "if n_attempts == 1 and not e.retriable:",
         "if not e.retriable:",
         'a rejection after a lost answer is reported as "nothing is visible"',
@@ -100,7 +96,7 @@ MUTANTS = (
     Mutant(
         "T3",
         "sinks",
-        _KAFKA + "transactions.py",
+        "connectors/streamgroups_kafka/transactions/coordinator.py",
         "producer_epoch=self._last.producer.epoch if self._last else -1,",
         "producer_epoch=-1,",
         "a run that begins its second transaction fences a newer run",
@@ -108,7 +104,7 @@ MUTANTS = (
     Mutant(
         "T4",
         "sinks",
-        _KAFKA + "transaction_errors.py",
+        "connectors/streamgroups_kafka/transactions/errors.py",
         "Verdict.ABORT: {*_OVER, _C.OUT_OF_ORDER_SEQUENCE_NUMBER},",
         "Verdict.ABORT: {*_OVER},",
         "OUT_OF_ORDER_SEQUENCE_NUMBER is fatal",
@@ -116,7 +112,7 @@ MUTANTS = (
     Mutant(
         "T5",
         "sinks",
-        _KAFKA + "transaction_errors.py",
+        "connectors/streamgroups_kafka/transactions/errors.py",
         "Verdict.ABORT: {*(_OVER | _STALE), _C.GROUP_ID_NOT_FOUND},",
         ("Verdict.ABORT: {*_OVER, _C.GROUP_ID_NOT_FOUND},\n        Verdict.DONE: _STALE,"),
         "offsets of a fenced generation count as committed",
@@ -124,7 +120,7 @@ MUTANTS = (
     Mutant(
         "T6",
         "sinks",
-        _KAFKA + "transaction_writer.py",
+        "connectors/streamgroups_kafka/transactions/writer.py",
         "self._refuse_if_others_write(transaction, new)",
         "pass",
         "two tasks write to one partition",
@@ -132,7 +128,7 @@ MUTANTS = (
     Mutant(
         "T7",
         "sinks",
-        _KAFKA + "transaction_writer.py",
+        "connectors/streamgroups_kafka/transactions/writer.py",
         "if (state.producer_id, state.producer_epoch) != (producer.producer_id, producer.epoch):",
         "if state.producer_id != producer.producer_id:",
         "partitions of another epoch's transaction count as this one's",
@@ -140,7 +136,7 @@ MUTANTS = (
     Mutant(
         "T8",
         "sinks",
-        _KAFKA + "output.py",
+        "connectors/streamgroups_kafka/transactions/output.py",
         "twice |= seen & part.partitions",
         "twice |= seen & part.partitions if part.records > 1 else set()",
         "a partition that two tasks share is missed if the second wrote one record",
@@ -148,7 +144,7 @@ MUTANTS = (
     Mutant(
         "T9",
         "sinks",
-        _KAFKA + "group_claim.py",
+        "connectors/streamgroups_kafka/membership/group_metadata.py",
         "None if generation < 0 else generation",
         "generation",
         "generation -1 counts as a generation",
@@ -156,7 +152,7 @@ MUTANTS = (
     Mutant(
         "T10",
         "sinks",
-        _SPARK + "kafka_sink.py",
+        "connectors/streamgroups_spark/sinks/kafka.py",
         "context.attemptNumber() > 0:",
         "context.attemptNumber() > 1:",
         "the second attempt of a task writes in the same transaction",
@@ -164,7 +160,7 @@ MUTANTS = (
     Mutant(
         "T11",
         "sinks",
-        _SPARK + "kafka_sink.py",
+        "connectors/streamgroups_spark/sinks/kafka.py",
         "if (note is not None and note.is_there()) or not (records or batch.ranges):",
         "if not (records or batch.ranges):",
         "a no-data batch is not looked up again before its commit",
@@ -172,7 +168,7 @@ MUTANTS = (
     Mutant(
         "T12",
         "sinks",
-        _SPARK + "kafka_sink.py",
+        "connectors/streamgroups_spark/sinks/kafka.py",
         "            if note is not None and note.is_there():",
         "            if False:",
         "a no-data batch is not looked up again after the transaction began",
@@ -180,7 +176,7 @@ MUTANTS = (
     Mutant(
         "T13",
         "sinks",
-        _SPARK + "quiet_notes.py",
+        "connectors/streamgroups_spark/sinks/no_data_entries.py",
         "max(of_query, key=",
         "min(of_query, key=",
         "of several metadata entries of no-data batches the oldest counts",
@@ -188,7 +184,7 @@ MUTANTS = (
     Mutant(
         "T14",
         "sinks",
-        _SPARK + "batch_seen.py",
+        "connectors/streamgroups_spark/sinks/batch_info.py",
         "if missing := _gone(source):",
         "if missing := frozenset[OffsetRange]():",
         "a batch whose partitions were revoked is written",
@@ -196,7 +192,7 @@ MUTANTS = (
     Mutant(
         "T15",
         "sinks",
-        _SPARK + "batch_seen.py",
+        "connectors/streamgroups_spark/sinks/batch_info.py",
         "if written and written != ranges:",
         "if False:",
         "a batch that is written in part counts as written",
@@ -204,7 +200,7 @@ MUTANTS = (
     Mutant(
         "T16",
         "sinks",
-        _SPARK + "kafka_sink.py",
+        "connectors/streamgroups_spark/sinks/kafka.py",
         "newer = self._next_claim(claim, batch_id, i)",
         "newer = None",
         "the commit with a newer generation is not tried",
@@ -212,7 +208,7 @@ MUTANTS = (
     Mutant(
         "T17",
         "sinks",
-        _SPARK + "foreach_ledger.py",
+        "connectors/streamgroups_spark/sinks/foreach_ledger.py",
         "if isinstance(verdict, Fenced):",
         "if False:",
         "sg.ledger writes a fenced batch",
@@ -220,7 +216,7 @@ MUTANTS = (
     Mutant(
         "T18",
         "sinks",
-        _SPARK + "ledger_sink.py",
+        "connectors/streamgroups_spark/sinks/ledger.py",
         "batch.is_written or (batch.quiet is not None and self._is_noted(batch.quiet))",
         "batch.is_written",
         "a no-data batch that is written already is staged again",
@@ -228,7 +224,7 @@ MUTANTS = (
     Mutant(
         "T19",
         "sinks",
-        _SPARK + "kafka_sink.py",
+        "connectors/streamgroups_spark/sinks/kafka.py",
         "        _refuse_if_shared(parts)\n",
         "",
         "tasks that shared a partition are committed",
@@ -236,7 +232,7 @@ MUTANTS = (
     Mutant(
         "T20",
         "sinks",
-        _KAFKA + "transaction_writer.py",
+        "connectors/streamgroups_kafka/transactions/writer.py",
         "acks=-1",
         "acks=1",
         "a write counts before the followers have it",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from unit_tests.mutants.mutant import Mutant
 
-_SPARK = "connectors/streamgroups_spark/"
-_TIME = "streamgroups/event_time/"
-
 MUTANTS = (
     Mutant(
         "E1",
         "event-time",
-        _TIME + "source_time.py",
+        "streamgroups/event_time/source_time.py",
         "return oldest(*active) if active else",
         "return latest(*active) if active else",
         "the watermark is the maximum over partitions",
@@ -19,7 +16,7 @@ MUTANTS = (
     Mutant(
         "E2",
         "event-time",
-        _TIME + "source_time.py",
+        "streamgroups/event_time/source_time.py",
         "watermark=latest(state.watermark, watermark))",
         "watermark=watermark)",
         "the watermark goes back",
@@ -27,7 +24,7 @@ MUTANTS = (
     Mutant(
         "E3",
         "event-time",
-        _TIME + "idleness.py",
+        "streamgroups/event_time/idleness.py",
         "seen_ms - quiet_since_ms >= timeout_ms",
         "seen_ms - quiet_since_ms > timeout_ms",
         "a partition is idle one millisecond late",
@@ -35,7 +32,7 @@ MUTANTS = (
     Mutant(
         "E4",
         "event-time",
-        _TIME + "idleness.py",
+        "streamgroups/event_time/idleness.py",
         "return now_ms if moved or before_ms is None else min(before_ms, now_ms)",
         "return now_ms if before_ms is None else min(before_ms, now_ms)",
         "a partition that has just given records counts as idle since before",
@@ -43,7 +40,7 @@ MUTANTS = (
     Mutant(
         "E5",
         "event-time",
-        _TIME + "idleness.py",
+        "streamgroups/event_time/idleness.py",
         "else min(before_ms, now_ms)",
         "else before_ms",
         "idleness waits for the clock of the previous owner, which is ahead",
@@ -51,7 +48,7 @@ MUTANTS = (
     Mutant(
         "E6",
         "event-time",
-        _TIME + "generation.py",
+        "streamgroups/event_time/strategy.py",
         "return Progress(records=total % every.count), total",
         "return Progress(records=0), total",
         "a watermark every n records: the rest is not carried over",
@@ -59,7 +56,7 @@ MUTANTS = (
     Mutant(
         "E7",
         "event-time",
-        _TIME + "generation.py",
+        "streamgroups/event_time/strategy.py",
         "period_from_ms=began_ms + periods * every.duration_ms)",
         "period_from_ms=event_time_ms if periods else began_ms)",
         "a watermark every period: the next period begins at the record",
@@ -67,7 +64,7 @@ MUTANTS = (
     Mutant(
         "E8",
         "event-time",
-        _TIME + "violations.py",
+        "streamgroups/event_time/violations.py",
         "watermark.time_ms < record.end_ms:",
         "watermark.time_ms <= record.end_ms:",
         "adjust keeps an interval of which nothing is left",
@@ -75,7 +72,7 @@ MUTANTS = (
     Mutant(
         "E9",
         "event-time",
-        _TIME + "watermark.py",
+        "streamgroups/event_time/watermark.py",
         "return reached(watermark, time_ms + 1)",
         "return reached(watermark, time_ms)",
         "a record at the watermark is a violation",
@@ -83,7 +80,7 @@ MUTANTS = (
     Mutant(
         "E10",
         "event-time",
-        _TIME + "seen.py",
+        "streamgroups/event_time/observations.py",
         "r.end_offset + 1,",
         "r.end_offset,",
         "the end of a batch counts as the end of the partition: idle too early",
@@ -91,7 +88,7 @@ MUTANTS = (
     Mutant(
         "E11",
         "event-time",
-        "streamgroups/event_time/seen.py",
+        "streamgroups/event_time/observations.py",
         "noted_at > next_offset:",
         "noted_at >= next_offset:",
         "a metadata entry at exactly the position is dropped",
@@ -99,7 +96,7 @@ MUTANTS = (
     Mutant(
         "E12",
         "event-time",
-        _TIME + "seen.py",
+        "streamgroups/event_time/observations.py",
         "times[tp].next_offset not in (None, n)",
         "times[tp].next_offset is None",
         "the time of a partition that others read meanwhile is not read again",
@@ -107,7 +104,7 @@ MUTANTS = (
     Mutant(
         "E13",
         "event-time",
-        _TIME + "source_time.py",
+        "streamgroups/event_time/source_time.py",
         "Quiet(max(since_ms for since_ms, _ in known), min(seen_ms",
         "Quiet(min(since_ms for since_ms, _ in known), min(seen_ms",
         "a source is idle since its first idle partition",
@@ -115,7 +112,7 @@ MUTANTS = (
     Mutant(
         "E14",
         "event-time",
-        _TIME + "partition_time.py",
+        "streamgroups/event_time/partition_time.py",
         "sighting.records if moved else 0",
         "sighting.records",
         "an observation that is repeated counts its records twice",
@@ -123,7 +120,7 @@ MUTANTS = (
     Mutant(
         "E15",
         "event-time",
-        _TIME + "importing.py",
+        "streamgroups/event_time/imports.py",
         "latest(*(states[name].watermark for name in way_of(stream, streams)))",
         "states[way_of(stream, streams)[-1]].watermark",
         "of an imported time only the last step counts",
@@ -131,7 +128,7 @@ MUTANTS = (
     Mutant(
         "E16",
         "event-time",
-        _SPARK + "query_time.py",
+        "connectors/streamgroups_spark/event_time/query_time.py",
         "batch is None or batch.number > number or",
         "batch is None or",
         "the records of a batch that is not finished move the watermark",
@@ -139,7 +136,7 @@ MUTANTS = (
     Mutant(
         "E17",
         "event-time",
-        _SPARK + "query_time.py",
+        "connectors/streamgroups_spark/event_time/query_time.py",
         "whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])",
         "pass",
         "a partition with unread records of an open transaction becomes idle",
@@ -147,7 +144,7 @@ MUTANTS = (
     Mutant(
         "E18",
         "event-time",
-        _SPARK + "query_time.py",
+        "connectors/streamgroups_spark/event_time/query_time.py",
         "self._state = advance_to(self._state, question.asserted)",
         "pass",
         "after a restart the watermark starts below what was emitted",
@@ -155,7 +152,7 @@ MUTANTS = (
     Mutant(
         "E19",
         "event-time",
-        "connectors/streamgroups_spark/time_source.py",
+        "connectors/streamgroups_spark/event_time/punctuation_source.py",
         "delay_in_spark_ms(self._settings) - SPARK_LATE_MS",
         "delay_in_spark_ms(self._settings)",
         "Spark gets our watermark as it is: records at it are late",
@@ -163,7 +160,7 @@ MUTANTS = (
     Mutant(
         "E20",
         "event-time",
-        _SPARK + "seen_times.py",
+        "connectors/streamgroups_spark/event_time/observed_times.py",
         "if r.next_offset <= offset < r.end_offset]",
         "if r.next_offset <= offset <= r.end_offset]",
         "the first record of the next batch counts in this one",
@@ -171,7 +168,7 @@ MUTANTS = (
     Mutant(
         "W1",
         "windows",
-        _TIME + "window_states.py",
+        "streamgroups/event_time/window_states.py",
         "return _move(state, watermark, earlier(watermark, lateness_ms))",
         "return _move(state, watermark, watermark)",
         "allowed lateness has no effect",
@@ -179,7 +176,7 @@ MUTANTS = (
     Mutant(
         "W2",
         "windows",
-        _TIME + "window_states.py",
+        "streamgroups/event_time/window_states.py",
         "if f.window.start_ms <= alone.end_ms and alone.start_ms <= f.window.end_ms]",
         "if f.window.start_ms < alone.end_ms and alone.start_ms < f.window.end_ms]",
         "sessions that touch are not merged",
@@ -187,7 +184,7 @@ MUTANTS = (
     Mutant(
         "W3",
         "windows",
-        _TIME + "window_states.py",
+        "streamgroups/event_time/window_states.py",
         "or quiet.until_ms - quiet.since_ms < timeout_ms:",
         "or quiet.until_ms - quiet.since_ms <= timeout_ms:",
         "the idle timeout ends one millisecond late",
@@ -195,7 +192,7 @@ MUTANTS = (
     Mutant(
         "W4",
         "windows",
-        _TIME + "window_states.py",
+        "streamgroups/event_time/window_states.py",
         "if f.window.end_ms <= waited_from_ms]",
         "if f.window.end_ms <= quiet.until_ms]",
         "a window of an idle source closes before its end has passed",
@@ -203,7 +200,7 @@ MUTANTS = (
     Mutant(
         "W5",
         "windows",
-        _TIME + "panes.py",
+        "streamgroups/event_time/panes.py",
         "return PaneKind.REFINEMENT if changed else None",
         "return None",
         "late records emit no update",
@@ -211,7 +208,7 @@ MUTANTS = (
     Mutant(
         "W6",
         "windows",
-        _TIME + "panes.py",
+        "streamgroups/event_time/panes.py",
         "data_ms = batch.now_ms if batch.has_records else kept.data_ms",
         "data_ms = batch.now_ms",
         "a batch without records restarts the idle timeout",
@@ -219,7 +216,7 @@ MUTANTS = (
     Mutant(
         "W7",
         "windows",
-        _TIME + "panes.py",
+        "streamgroups/event_time/panes.py",
         "return Quiet(kept.data_ms, max(kept.seen_ms, kept.data_ms))",
         "return Quiet(kept.data_ms, kept.seen_ms + 1)",
         "a source counts as idle for longer than is known",
@@ -227,7 +224,7 @@ MUTANTS = (
     Mutant(
         "W8",
         "windows",
-        _TIME + "panes.py",
+        "streamgroups/event_time/panes.py",
         "if key != of_key or start_ms > end:",
         "if key != of_key or start_ms >= end:",
         "touching sessions get two numbers",
@@ -235,7 +232,7 @@ MUTANTS = (
     Mutant(
         "W9",
         "windows",
-        _TIME + "panes.py",
+        "streamgroups/event_time/panes.py",
         ("        end = max(end, end_ms)\n"),
         ("        end = end_ms\n"),
         "a short session within a long one ends it",
@@ -243,7 +240,7 @@ MUTANTS = (
     Mutant(
         "W10",
         "windows",
-        _TIME + "windows.py",
+        "streamgroups/event_time/windows.py",
         "time_ms - shape.size_ms, -shape.hop_ms)",
         "time_ms - shape.size_ms - 1, -shape.hop_ms)",
         "a record is in one hopping window too many",
@@ -251,7 +248,7 @@ MUTANTS = (
     Mutant(
         "W11",
         "windows",
-        _SPARK + "window_step.py",
+        "connectors/streamgroups_spark/windows/step.py",
         "early = np.zeros(len(times), bool) if time_ms is None else times < time_ms",
         "early = np.zeros(len(times), bool) if time_ms is None else times <= time_ms",
         "drop and adjust reject a record at the watermark",
@@ -259,7 +256,7 @@ MUTANTS = (
     Mutant(
         "W12",
         "windows",
-        _TIME + "window_states.py",
+        "streamgroups/event_time/window_states.py",
         "missed=own[: len(own) - len(windows)]",
         "missed=()",
         "missed hopping windows are not reported",
@@ -267,7 +264,7 @@ MUTANTS = (
     Mutant(
         "X4",
         "windows",
-        _TIME + "shapes.py",
+        "streamgroups/event_time/shapes.py",
         "if policy is not OnViolation.KEEP and isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:",
         "if False:",
         "on_violation with an idle timeout is not rejected",

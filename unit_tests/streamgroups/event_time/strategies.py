@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 
-from streamgroups.event_time.generation import Generation, Period, Records
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.tables import P0, P1, P2
 

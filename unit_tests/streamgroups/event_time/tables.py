@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgroups.event_time.generation import Generation
 from streamgroups.event_time.idleness import Sighting
 from streamgroups.event_time.placing import Placement, place
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.violations import Interval, point
 from streamgroups.event_time.watermark import At, Watermark
 from streamgroups.event_time.window_states import Change, WindowStates, advance, expire, open_windows

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.generation import Generation
-from streamgroups.event_time.importing import check_imports, follow_imports
+from streamgroups.event_time.imports import check_imports, follow_imports
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, observe, take
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, Watermark, latest, oldest
 from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, looks
 from unit_tests.streamgroups.event_time.tables import clock, ms, rows

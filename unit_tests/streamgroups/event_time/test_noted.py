@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.generation import Generation
-from streamgroups.event_time.noted import TimeState, group_time
+from streamgroups.event_time.observations import write_note
 from streamgroups.event_time.partition_time import PartitionTime
-from streamgroups.event_time.seen import write_note
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import generated
+from streamgroups.event_time.stored_time import TimeState, group_time
+from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.tables import P0, P1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.generation import Generation, Progress
 from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.observations import Seen, came_in, read_time, sightings, time_noted, write_note
 from streamgroups.event_time.partition_time import PartitionTime, look
-from streamgroups.event_time.seen import Seen, came_in, read_time, sightings, time_noted, write_note
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import OffsetRange
 from unit_tests.streamgroups.event_time.tables import P0, P1

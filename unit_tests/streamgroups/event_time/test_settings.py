@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.generation import Generation, Period, Records
 from streamgroups.event_time.settings import TimeSettings, time_settings, window_settings
+from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Windowing, tumbling
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 
 from streamgroups.event_time.encoding import decode_partition, decode_source, encode_partition, encode_source
-from streamgroups.event_time.generation import Generation, Progress, Records
 from streamgroups.event_time.idleness import Quiet, Sighting
 from streamgroups.event_time.partition_time import PartitionTime, look
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, merge, observe, take
+from streamgroups.event_time.strategy import Generation, Progress, Records
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, latest, oldest
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.strategies import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroups.event_time.generation import Generation, Period, Records
 from streamgroups.event_time.placing import Adjusted, place
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import stop
+from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.event_time.violations import DeadLetter, Interval, OnViolation, Why, point
 from streamgroups.event_time.watermark import At, AtEnd, is_final
 from streamgroups.event_time.window_states import Counted, WindowStates, advance, count, open_windows, released

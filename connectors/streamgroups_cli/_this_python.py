@@ -1,0 +1,107 @@
+"""What this process and machine are: Python, packages, names on its path, memory. Facts for ``streamgroups doctor``.
+
+Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor`. What is required of packages is read from the
+metadata of the installed streamgroups. Sources: PEP 566 (metadata), ``proc(5)``, the kernel's cgroup v2 documentation.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from streamgroups.doctor.installation import Distribution, Package
+from streamgroups.doctor.machine import Machine
+
+_NAME = "streamgroups"
+_RELEASE_CLASSIFIER = re.compile(r"Programming Language :: Python :: (\d+\.\d+)")
+
+
+def distribution() -> Distribution | None:
+    """What the metadata of streamgroups says; None if it is not installed but run from a folder."""
+    try:
+        metadata = importlib.metadata.metadata(_NAME)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    matches = map(_RELEASE_CLASSIFIER.fullmatch, metadata.get_all("Classifier") or [])
+    tested = tuple(match[1] for match in matches if match is not None)
+    return Distribution(metadata["Version"], metadata["Requires-Python"] or "", tested)
+
+
+def packages() -> list[Package]:
+    """What streamgroups requires, without its extras, and what is installed."""
+    try:
+        lines = importlib.metadata.requires(_NAME) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    requirements = [Requirement(line) for line in lines]
+    return [
+        Package(needed.name, str(needed.specifier), _installed(needed.name), tuple(sorted(needed.extras)))
+        for needed in requirements
+        if needed.marker is None or needed.marker.evaluate({"extra": ""})
+    ]
+
+
+def _installed(name: str) -> str | None:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return None
+
+
+def early_on_the_path(script: Path | None) -> dict[str, list[str]]:
+    """The modules in directories that Python searches before its own: beside the main script, here, ``PYTHONPATH``.
+
+    Args:
+        script: the main script of a job, or None.
+
+    Returns:
+        For each directory its modules: ``grp.py`` for a file, ``grp/`` for a package.
+    """
+    listed = [*([script.parent] if script else []), Path(), *map(Path, _python_path())]
+    return {str(directory): _modules(directory) for directory in dict.fromkeys(d.absolute() for d in listed)}
+
+
+def _python_path() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def _modules(directory: Path) -> list[str]:
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError:
+        return []
+    return [
+        f"{entry.name}/" if entry.is_dir() else entry.name
+        for entry in entries
+        if entry.suffix == ".py" or (entry / "__init__.py").is_file()
+    ]
+
+
+def machine() -> Machine:
+    """Cores, memory and temporary space of this machine, or of the container it is."""
+    temporary = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    try:
+        free_bytes = shutil.disk_usage(temporary).free
+    except OSError:
+        free_bytes = 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(cores, _available_bytes(), temporary, free_bytes)
+
+
+def _available_bytes() -> int | None:
+    """The least of what the kernel says and what is left of the container's limit; None where there is no ``/proc``."""
+    left = []
+    with suppress(OSError, ValueError):
+        meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        left.append(int(meminfo["MemAvailable"].split()[0]) * 1024)
+    with suppress(OSError, ValueError):  # the limit is "max" where there is none
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text("ascii"))
+        left.append(limit - int((group / "memory.current").read_text("ascii")))
+    return min(left, default=None)

@@ -1,0 +1,194 @@
+"""Which cluster a command talks to: the options that say so, and the connection they make.
+
+Used by the commands under ``groups`` and ``topics``, and by ``metrics``. Nothing is connected, and no Kafka client imported,
+before a command asks for it: what is wrong with the rest of the command line is said without a network.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups_cli.output import say
+
+if TYPE_CHECKING:
+    from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
+    from streamgroups_kafka.client.config import ClientConfig
+
+_OBJECTS_PER_COLLECTION = 200_000
+_MIN_TIMEOUT_MS = 100
+
+_SETTINGS_HELP = "A client setting, by Java's or librdkafka's name; repeatable. Wins over the file."
+
+BootstrapServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+        help="One broker or more of the cluster, separated by commas.",
+        rich_help_panel="Cluster",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="A Java properties file, as Kafka's own tools take it.",
+        rich_help_panel="Cluster",
+    ),
+]
+KafkaOption = Annotated[
+    list[str] | None, typer.Option("--kafka", metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that is connected.
+
+    Args:
+        config: how it was reached.
+        groups: its groups.
+        topics: its topics.
+        requests: how many requests were sent, by their names.
+        now_ms: the time, in milliseconds since the epoch.
+    """
+
+    config: ClientConfig
+    groups: GroupAdmin
+    topics: TopicAdmin
+    requests: Mapping[str, int]
+    now_ms: Clock
+
+
+#: What a command calls to be connected; the connection is closed at the end of the ``with`` block.
+Connect: TypeAlias = Callable[[], AbstractContextManager[Cluster]]
+
+
+def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say which cluster, and passes what they mean as its first argument, ``connect``."""
+    own = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_connect, eval_str=True)
+
+    def run(**arguments: Any) -> None:
+        # Tens of thousands of offsets are held until the end: looking through them for garbage again and again is a fifth of
+        # the time a command takes.
+        gc.set_threshold(_OBJECTS_PER_COLLECTION)
+        connecting = {name: arguments.pop(name) for name in shared.parameters}
+        command(functools.partial(_connect, **connecting), **arguments)
+
+    parameters = [
+        p.replace(kind=p.KEYWORD_ONLY) for p in (*list(own.parameters.values())[1:], *shared.parameters.values())
+    ]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    # What typer reads.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+@contextmanager
+def _connect(
+    bootstrap_server: BootstrapServerOption = None,
+    command_config: CommandConfigOption = None,
+    kafka: KafkaOption = None,
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait for the cluster.", rich_help_panel="Cluster")
+    ] = "10s",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say how many requests it took.", rich_help_panel="Cluster")
+    ] = False,
+) -> Iterator[Cluster]:
+    started_s = time.monotonic()
+    try:
+        with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout_s(timeout)) as cluster:
+            try:
+                yield cluster
+            finally:
+                if verbose:
+                    _say_what_it_took(cluster.requests, time.monotonic() - started_s)
+    except StreamGroupsError as e:
+        from streamgroups_kafka.client.properties_file import as_in_a_file
+
+        raise as_in_a_file(e) from None
+
+
+def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:
+    each = ", ".join(f"{name} {count}" for name, count in sorted(requests.items()))
+    count = sum(requests.values())
+    say(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
+
+
+@contextmanager
+def open_cluster(
+    bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
+) -> Iterator[Cluster]:
+    """A connection to a real cluster; tests put another in its place."""
+    from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+    from streamgroups_kafka.admin.session import AdminSession
+    from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+    from streamgroups_kafka.client.properties_file import command_config
+
+    # The client logs each failed attempt as an error; what comes of them all is told once, at the end.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    config = command_config(bootstrap_server, file, settings)
+    session = AdminSession(config, timeout_s=timeout_s)
+    try:
+        yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, _now_ms)
+    finally:
+        session.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def timeout_s(text: str) -> float:
+    """What ``--timeout`` means, in seconds.
+
+    Raises:
+        InvalidOption: if it is not a duration, or shorter than 100 ms, in which no broker answers.
+
+    >>> timeout_s("500ms")
+    0.5
+    """
+    timeout_ms = parse_duration_ms(text, option="--timeout")
+    if timeout_ms < _MIN_TIMEOUT_MS:
+        raise InvalidOption(f"Option '--timeout' is '{text}'.", remedy=f"It must be at least {_MIN_TIMEOUT_MS}ms.")
+    return timeout_ms / 1_000
+
+
+def parse_settings(assignments: list[str]) -> dict[str, str]:
+    """Client settings from ``name=value`` texts.
+
+    Raises:
+        InvalidOption: one has no ``=`` or no name. It does not repeat the text, which may hold a secret.
+
+    >>> parse_settings(["security.protocol=SSL", "sasl.password=a=b"])
+    {'security.protocol': 'SSL', 'sasl.password': 'a=b'}
+    >>> parse_settings(["hunter2"])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: One --kafka is not NAME=VALUE. Write it like --kafka security.protocol=SSL.
+    """
+    parsed = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise InvalidOption("One --kafka is not NAME=VALUE.", remedy="Write it like --kafka security.protocol=SSL.")
+        parsed[name.strip().removeprefix("kafka.")] = value
+    return parsed

@@ -1,0 +1,21 @@
+"""``streamgroups cursors``: group cursors and partition cursors for scripts, one command for each call of ``sg.GroupCursors``.
+
+Part of the command line (``streamgroups_cli``). A member of a Kafka group is a live connection, and a command ends at once: so
+``create`` leaves a process behind, which is the instance, and the other commands talk to it (``instance_process``). A cursor of
+one partition needs no process: it says all that is needed to read on. Source: SEMANTICS G1-G7, G16.
+"""
+
+from __future__ import annotations
+
+from streamgroups_cli.lazy_commands import lazy_app
+
+app = lazy_app(
+    "Read streams with cursors, alone or as an instance of a group.",
+    {
+        "create": "streamgroups_cli.cursors.creating:create",
+        "get": "streamgroups_cli.cursors.reading:get",
+        "heartbeat": "streamgroups_cli.cursors.reading:heartbeat",
+        "commit": "streamgroups_cli.cursors.reading:commit",
+        "leave": "streamgroups_cli.cursors.reading:leave",
+    },
+)

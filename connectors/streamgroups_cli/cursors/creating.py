@@ -1,0 +1,115 @@
+"""``streamgroups cursors create``: a cursor of one partition, or an instance of a group and its first cursor."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.cursors.admission import check_instance
+from streamgroups.cursors.starting_position import CursorType, position_of
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.cursors import client as opening
+from streamgroups_cli.cursors import instance_process
+from streamgroups_cli.cursors.error_text import command_words
+from streamgroups_cli.cursors.paths import KeyOption, signing_key
+from streamgroups_cli.cursors.reading import print_cursor
+from streamgroups_cli.output import Output, OutputOption
+
+
+@with_cluster
+def create(
+    connect: Connect,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The topic.")],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group; made if it is new.")
+    ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option("--instance", "-i", metavar="NAME", help="A name that no live member of the group has."),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="P", help="Instead of a group: read this partition, alone."),
+    ] = None,
+    type_: Annotated[
+        CursorType,
+        typer.Option(
+            "--type",
+            case_sensitive=False,
+            metavar="TYPE",
+            help="Where to begin: TRIM_HORIZON (the oldest message), AT_TIME, LATEST; in a partition also AT_OFFSET, AFTER_OFFSET. "
+            "A group that has committed offsets goes on there, whatever the type.",
+        ),
+    ] = CursorType.TRIM_HORIZON,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="For AT_TIME: ISO 8601, or milliseconds since the epoch."),
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="For AT_OFFSET and AFTER_OFFSET, of a partition.")
+    ] = None,
+    commit_on_get: Annotated[
+        bool | None,
+        typer.Option(
+            "--commit-on-get/--no-commit-on-get",
+            help="Whether a get commits what the one before it returned.",
+            show_default="commit-on-get",
+        ),
+    ] = None,
+    lease: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long the instance may make no request before it leaves its group.",
+            show_default="30s",
+        ),
+    ] = None,
+    signing_key_file: KeyOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Make a cursor of a partition, or an instance of a group, and print its cursor.
+
+    An instance lives in a process of its own in the background, until it leaves or is silent for too long.
+    """
+    with command_words():
+        of_group = _is_for_a_group(group, instance, partition)
+        position_of(type_, time=time, offset=offset, of_group=of_group)
+        timeout_ms = parse_duration_ms(lease or "30s", option="--lease")
+        if of_group:
+            check_instance(group or "", instance or "", timeout_ms)
+        elif (lease, commit_on_get) != (None, None):
+            raise InvalidOption(
+                "--lease and --commit-on-get are about instances of groups.",
+                remedy="Leave them out, or give --group and --instance.",
+            )
+        key = signing_key(signing_key_file)
+        with connect() as cluster:
+            servers, settings = opening.settings_of(cluster.config)
+            if partition is not None:
+                with opening.open_cursors(servers, settings, key) as cursors:
+                    cursor = cursors.create_cursor(stream, partition, type_, offset=offset, time=time)
+            else:
+                wish = {
+                    "stream": stream,
+                    "group_name": group,
+                    "instance_name": instance,
+                    "type": type_.value,
+                    "time": time,
+                    "commit_on_get": commit_on_get is not False,
+                    "timeout_ms": timeout_ms,
+                }
+                cursor = instance_process.launch(instance_process.Job(servers, settings, key.hex(), wish))
+    print_cursor(cursor, output)
+
+
+def _is_for_a_group(group: str | None, instance: str | None, partition: int | None) -> bool:
+    given = (group is not None, instance is not None, partition is not None)
+    if given not in ((True, True, False), (False, False, True)):
+        raise InvalidOption(
+            "Say what reads the stream: an instance of a group, or you alone one partition.",
+            remedy="Give --group and --instance, or --partition.",
+        )
+    return partition is None

@@ -1,0 +1,205 @@
+"""The process that is an instance: it joins a group, and answers the commands that have a cursor of it.
+
+Started by ``cursors create`` (:func:`launch`), which ends as soon as the instance has joined. It has no terminal, prints nothing, and ends
+by itself: when it is told to leave, or when the last cursor it returned has expired. Long before that the instance has left its
+group, if it was silent for longer than its timeout (SEMANTICS G6); the process stays to say so. SIGTERM makes it leave in good
+order. What it must know comes through a pipe: there are secrets in it, which everybody could read on a command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
+from typing import Any
+
+from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor, decode
+from streamgroups.errors import StreamGroupsError
+from streamgroups_cli.cursors import client as opening
+from streamgroups_cli.cursors.client import Cursors
+from streamgroups_cli.cursors.paths import instances
+from streamgroups_cli.cursors.requests import error_of, refusal, to_json
+
+_LOOK_S = 0.5
+#: Without the working directory on the path: PYTHONSAFEPATH means nothing to Python 3.10.
+_START = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from streamgroups_cli.cursors.instance_process import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What an instance's process must know.
+
+    Args:
+        bootstrap_servers: the cluster.
+        settings: how to reach it.
+        key: what its cursors are signed with, in hexadecimal.
+        wish: the arguments of ``create_group_cursor``.
+    """
+
+    bootstrap_servers: str
+    # Two with secrets in them, which must not print.
+    settings: dict[str, str] = field(repr=False)
+    key: str = field(repr=False)
+    wish: dict[str, Any]
+
+
+def launch(job: Job) -> str:
+    """Starts the process of an instance, and waits until it has joined.
+
+    Returns:
+        Its first cursor.
+
+    Raises:
+        StreamGroupsError: why it could not join; there is no process then.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", _START],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Its import path is this one's, and nothing that happens to lie in the current directory.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONSAFEPATH": "1"},
+    )
+    said, trouble = process.communicate(json.dumps(asdict(job)))
+    answer = json.loads(said) if said else {"error": "", "what": _last_line(trouble), "remedy": ""}
+    if "error" in answer:
+        raise error_of(answer)
+    return str(answer["cursor"])
+
+
+def _last_line(trouble: str) -> str:
+    return f"The process of the instance ended: {(trouble.strip() or 'without a word').splitlines()[-1]}"
+
+
+def main() -> None:
+    """The process of an instance: one job on standard input, its first cursor or an error on standard output."""
+    # The one that was started ends at once, so that nobody has to wait for the other.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))
+    try:
+        run(Job(**json.loads(sys.stdin.read())), _say_first_word)
+    except StreamGroupsError as e:
+        print(json.dumps(refusal(e)), flush=True)
+
+
+def _say_first_word(cursor: str) -> None:
+    """Says where it is, and lets go of whoever started it."""
+    print(json.dumps({"cursor": cursor}), flush=True)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
+def run(job: Job, ready: Callable[[str], None]) -> None:
+    """Joins, answers for as long as there is something to answer, and leaves.
+
+    Args:
+        job: what to do.
+        ready: called with the first cursor when it can be used.
+    """
+    key = bytes.fromhex(job.key)
+    with opening.open_cursors(job.bootstrap_servers, job.settings, key) as cursors:
+        cursor = cursors.create_group_cursor(**job.wish)
+        claims = decode(cursor, key, now_ms=0)
+        assert isinstance(claims, GroupCursor)
+        with _address(claims.session) as address, InstanceServer(address, cursors) as server:
+            ready(cursor)
+            server.serve()
+
+
+@contextmanager
+def _address(session: str) -> Iterator[Path]:
+    """A socket's path, which must be short, in a directory of its own; and a link to it, by which commands find it."""
+    directory = Path(tempfile.mkdtemp(prefix="streamgroups-"))
+    link = instances() / session
+    try:
+        address = directory / "socket"
+        link.symlink_to(address)
+        yield address
+    finally:
+        link.unlink(missing_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class InstanceServer(ThreadingMixIn, UnixStreamServer):
+    """Answers requests with cursors of one instance, each on a thread of its own: a heartbeat waits for no other request.
+
+    Args:
+        address: the path of its socket.
+        cursors: where the instance is.
+    """
+
+    daemon_threads = True
+    timeout = _LOOK_S
+
+    def __init__(self, address: Path, cursors: Cursors) -> None:
+        super().__init__(str(address), _Handler)
+        self._cursors = cursors
+        self._left = threading.Event()
+        self._answered_s = time.monotonic()
+
+    def serve(self) -> None:
+        """Until the instance was told to leave, or every cursor has expired."""
+        while not self._left.is_set() and time.monotonic() - self._answered_s < LIFETIME_MS / 1000:
+            self.handle_request()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request: ``do`` says what, ``cursor`` for whom."""
+        try:
+            answer = self._do(request["do"], request["cursor"], request.get("limit"))
+        except StreamGroupsError as e:
+            return refusal(e)
+        except Exception as e:
+            # Nobody sees what this process prints.
+            return refusal(StreamGroupsError(f"The instance could not answer: {e!r}."))
+        self._answered_s = time.monotonic()
+        return answer
+
+    def end(self) -> None:
+        """Makes :meth:`serve` return."""
+        self._left.set()
+
+    def _do(self, what: str, cursor: str, limit: int | None) -> dict[str, Any]:
+        match what:
+            case "get":
+                messages, after = self._cursors.get_messages(cursor, limit)
+                return {"cursor": after, "messages": [to_json(message) for message in messages]}
+            case "heartbeat":
+                return {"cursor": self._cursors.consumer_heartbeat(cursor)}
+            case "commit":
+                return {"cursor": self._cursors.consumer_commit(cursor)}
+            case "leave":
+                self._cursors.leave_group(cursor)
+                return {}
+        raise StreamGroupsError(
+            f"An instance cannot {what!r}.", remedy="Use one version of streamgroups on this machine."
+        )
+
+
+class _Handler(StreamRequestHandler):
+    server: InstanceServer
+
+    def handle(self) -> None:
+        request = json.loads(self.rfile.readline())
+        answer = self.server.answer(request)
+        self.wfile.write(json.dumps(answer).encode() + b"\n")
+        if request["do"] == "leave" and "error" not in answer:
+            self.server.end()

@@ -1,0 +1,157 @@
+"""``streamgroups cursors get``, ``heartbeat``, ``commit`` and ``leave``: what can be done with a cursor.
+
+A cursor is looked at before anything else: one that was altered or has expired is refused here. Then a cursor of an instance is
+handed to the process that is the instance, and one of a partition is read with, here and now.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.cursors.admission import MOST_MESSAGES
+from streamgroups.cursors.tokens import GroupCursor, PartitionCursor, decode
+from streamgroups.errors import InvalidCursor, InvalidOption
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.cursors import client as opening
+from streamgroups_cli.cursors.error_text import command_words
+from streamgroups_cli.cursors.paths import KeyOption, signing_key
+from streamgroups_cli.cursors.requests import ask, from_json
+from streamgroups_cli.output import Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
+
+CursorArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CURSOR",
+        help="What the last request returned; or @FILE: a file with the cursor in it, where the next one is put.",
+    ),
+]
+
+
+@with_cluster
+def get(
+    connect: Connect,
+    cursor: CursorArgument,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            max=MOST_MESSAGES,
+            metavar="N",
+            help="How many messages at most. Default: as many as fit one fetch.",
+            show_default=False,
+        ),
+    ] = None,
+    show: ShowOption = Show.auto,
+    full: FullOption = False,
+    signing_key_file: KeyOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Read on: print the next messages, and the next cursor.
+
+    For an instance this commits what the request before it returned, unless it was made with --no-commit-on-get. Which cluster
+    needs saying for cursors of partitions only. JSON and YAML hold messages and cursor; otherwise the cursor goes to standard error.
+    """
+    with command_words():
+        token, key = read_cursor(cursor), signing_key(signing_key_file)
+        claims = decode(token, key, _now_ms())
+        if isinstance(claims, GroupCursor):
+            answer = ask(claims, {"do": "get", "cursor": token, "limit": limit})
+            messages, after = [from_json(row) for row in answer["messages"]], answer["cursor"]
+        else:
+            with connect() as cluster, opening.open_cursors(*opening.settings_of(cluster.config), key) as cursors:
+                messages, after = cursors.get_messages(token, limit)
+        printer = RecordPrinter(output, show, full)
+        if output in (Output.json, Output.yaml):
+            document = {"messages": [printer.document(m) for m in messages], "cursor": after}
+            emit(output, document=lambda: document, tables=list)
+        else:
+            printer.print(messages)
+        # Whoever could not be shown the messages is not given the cursor that says they were.
+        sys.stdout.flush()
+        if not _put_back(cursor, after) and output in (Output.table, Output.csv):
+            say(f"The next cursor: {after}")
+
+
+def heartbeat(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
+    """Say that an instance still works, without reading or committing; print its cursor, good for another five minutes."""
+    _go_on("heartbeat", cursor, signing_key_file, output)
+
+
+def commit(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
+    """Commit what an instance was given up to this cursor, without reading more; print the cursor for the next request."""
+    _go_on("commit", cursor, signing_key_file, output)
+
+
+def leave(cursor: CursorArgument, signing_key_file: KeyOption = None) -> None:
+    """Have an instance leave its group now. What it has not committed is left to the others."""
+    _of_instance("leave", cursor, signing_key_file)
+
+
+def print_cursor(cursor: str, output: Output) -> None:
+    """A cursor for a shell to keep: alone, unless a format was asked for."""
+    if output is Output.table:
+        print(cursor)
+    else:
+        emit(output, document=lambda: {"cursor": cursor}, tables=lambda: [Table([Column("cursor")], [[cursor]])])
+
+
+def read_cursor(text: str) -> str:
+    """A cursor that is given, or the one in a file that is named.
+
+    Raises:
+        InvalidOption: if the file cannot be read.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as e:
+        why = e.strerror if isinstance(e, OSError) else "it is not text"
+        raise InvalidOption(f"{text[1:]} cannot be read: {why}.", remedy="Name a file with a cursor in it.") from e
+
+
+def _put_back(text: str, after: str) -> bool:
+    """Puts the next cursor where the last one was; says whether that was in a file."""
+    if not text.startswith("@"):
+        return False
+    path = Path(text[1:])
+    try:
+        # Whole or not at all: with half a cursor nobody can go on.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", delete=False) as new:
+            new.write(f"{after}\n")
+        os.replace(new.name, path)
+    except OSError as e:
+        raise InvalidOption(f"{path} cannot be written: {e.strerror}.", remedy=f"Go on with the cursor {after}") from e
+    return True
+
+
+def _go_on(what: str, cursor: str, key_file: Path | None, output: Output) -> None:
+    after = _of_instance(what, cursor, key_file)["cursor"]
+    if not _put_back(cursor, after):
+        print_cursor(after, output)
+
+
+def _of_instance(what: str, cursor: str, key_file: Path | None) -> dict[str, Any]:
+    with command_words():
+        token = read_cursor(cursor)
+        claims = decode(token, signing_key(key_file), _now_ms())
+        if isinstance(claims, PartitionCursor):
+            raise InvalidCursor(
+                f"This is a cursor of partition {claims.stream}-{claims.partition}, which belongs to no group.",
+                remedy="There is nothing to commit, to keep up or to leave.",
+            )
+        return ask(claims, {"do": what, "cursor": token})
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

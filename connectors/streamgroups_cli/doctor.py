@@ -1,0 +1,174 @@
+"""``streamgroups doctor``: which versions are in use, and what is wrong.
+
+Part of the command line (``streamgroups_cli``). The probes of the connectors find facts, :mod:`streamgroups.doctor` judges
+them, this file shows the findings.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamgroups._version import __version__
+from streamgroups.errors import InvalidOption
+from streamgroups_cli.connection import BootstrapServerOption, CommandConfigOption, KafkaOption, parse_settings
+from streamgroups_cli.output import Column, Output, OutputOption, Table, emit
+
+if TYPE_CHECKING:
+    from streamgroups.doctor.check_results import Finding
+    from streamgroups.doctor.installation import Distribution
+    from streamgroups_kafka.client.config import ClientConfig
+
+#: Modules of others that are imported in Spark's workers, and that a file of a job could hide.
+_DEPENDENCIES = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "py4j")
+#: In a pipe nobody wants paths broken at the 80th character.
+_PIPE_WIDTH = 500
+_COLUMNS = tuple(map(Column, ("state", "about", "in_use", "what", "remedy")))
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def doctor(
+    bootstrap_server: BootstrapServerOption = None,
+    command_config: CommandConfigOption = None,
+    kafka: KafkaOption = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Main script of your Spark job: files beside it can hide modules of Python's.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say which versions are in use, and what is wrong.
+
+    Looks at Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and the
+    machine; with --bootstrap-server also at a Kafka cluster: can every broker be reached, which release is it, which
+    group protocols does it have, how long does it keep offsets. Changes nothing, prints no secrets.
+
+    Each finding is ok, a warning (it works, but slower or at risk) or a problem (something will fail), and says what to do.
+    Exit code: 0 without a problem, 1 with one, 2 wrong usage.
+    """
+    from streamgroups.doctor.check_results import State, worst
+
+    config = _client_config(bootstrap_server, command_config, parse_settings(kafka or []))
+    findings = _local_findings(script)
+    if config is not None:
+        from streamgroups.doctor.cluster import judge_cluster
+        from streamgroups_kafka.probes.cluster import probe_cluster
+
+        findings += judge_cluster(probe_cluster(config))
+    if output is Output.table:
+        _print_table(findings)
+    else:
+        documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+        emit(
+            output,
+            document=lambda: {"state": worst(findings).value, "findings": documents},
+            tables=lambda: [Table(_COLUMNS, [[found[column.name] for column in _COLUMNS] for found in documents])],
+        )
+    if worst(findings) is State.PROBLEM:
+        raise typer.Exit(1)
+
+
+def _client_config(bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str]) -> ClientConfig | None:
+    """How to reach the cluster to look at, refused before anything else is looked at; None if there is none."""
+    if bootstrap_server is None and file is None and not settings:
+        return None
+    try:
+        from streamgroups_kafka.client.properties_file import command_config
+    except ImportError as e:
+        remedy = "Run `streamgroups doctor` without --bootstrap-server first."
+        raise InvalidOption(f"Without a Kafka client no cluster can be looked at: {e}.", remedy=remedy) from e
+    return command_config(bootstrap_server, file, settings)
+
+
+def _local_findings(script: Path | None) -> list[Finding]:
+    """Everything that needs no cluster. PySpark is not imported: this has to be quick."""
+    from streamgroups.doctor import installation, machine
+    from streamgroups_broker.probe import probe_embedded_kafka, probe_java
+    from streamgroups_cli import _this_python
+    from streamgroups_kafka.probes.client import probe_client, probe_reader
+    from streamgroups_spark.ops.probe import probe_spark_home, probe_workers, pyspark_without_pip
+
+    version = platform.python_version()
+    # What starts other programs, or reads all of the jars, goes on while the client is loaded here.
+    with ThreadPoolExecutor() as pool:
+        java, workers, kafka = pool.submit(probe_java), pool.submit(probe_workers), pool.submit(probe_embedded_kafka)
+        client = probe_client()
+    packages = installation.with_version(_this_python.packages(), "pyspark", pyspark_without_pip)
+    by_name = {package.name: package for package in packages}
+    names = machine.shadowing(_this_python.early_on_the_path(script), sys.stdlib_module_names, _DEPENDENCIES)
+    home = probe_spark_home()
+    pyspark_version = by_name["pyspark"].installed if "pyspark" in by_name else pyspark_without_pip()
+    spark_home = home and machine.judge_spark_home(home, pyspark_version)
+    return [
+        *_own_findings(version, _this_python.distribution()),
+        *([installation.judge_reader(probe_reader())] if isinstance(client, installation.ClientLibrary) else []),
+        installation.judge_client(client, by_name.get("confluent-kafka")),
+        machine.judge_java(java.result()),
+        *installation.judge_packages(packages),
+        *([spark_home] if spark_home else []),
+        machine.judge_workers(workers.result(), version),
+        machine.judge_names(names),
+        machine.judge_embedded_kafka(kafka.result()),
+        *machine.judge_machine(_this_python.machine()),
+    ]
+
+
+def _own_findings(python_version: str, distribution: Distribution | None) -> list[Finding]:
+    from streamgroups.doctor.check_results import ok, warning
+    from streamgroups.doctor.installation import judge_python
+
+    where = str(Path(__file__).parents[2])
+    if distribution is None:
+        what = f"It runs from {where} and is not installed, so what it needs is not known."
+        return [
+            ok("python", "", python_version),
+            warning("streamgroups", what, "Run: pip install streamgroups.", __version__),
+        ]
+    return [judge_python(python_version, distribution), ok("streamgroups", f"In {where}.", __version__)]
+
+
+def _print_table(findings: Sequence[Finding]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE, show_header=False, padding=(0, 1))
+    for column in ({"no_wrap": True}, {"no_wrap": True}, {"no_wrap": True}, {"overflow": "fold"}):
+        table.add_column(**column)
+    for finding in findings:
+        state = finding.state.value
+        said = Text(_said(finding))  # as it is: in a plain string rich would take pyspark[sql] for markup
+        table.add_row(Text(state, _STYLES[state]), Text(finding.about), Text(finding.in_use or ""), said)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)
+    counts = {state: sum(finding.state.value == state for finding in findings) for state in ("problem", "warning")}
+    console.print(Text(_summary(counts["problem"], counts["warning"])))
+
+
+def _said(finding: Finding) -> str:
+    return f"{finding.what}\n→ {finding.remedy}" if finding.remedy else finding.what
+
+
+def _summary(problems: int, warnings: int) -> str:
+    """The last line.
+
+    >>> print(_summary(0, 0), _summary(1, 0), _summary(2, 1), sep=" | ")
+    Everything is fine. | 1 problem. | 2 problems, 1 warning.
+    """
+    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((problems, "problem"), (warnings, "warning")) if n]
+    return f"{', '.join(counts)}." if counts else "Everything is fine."

@@ -1,0 +1,105 @@
+"""``streamgroups gaps``: the offsets that groups never read, and why.
+
+Lists what running queries recorded, whatever host they ran on (:mod:`streamgroups.groups.gaps`). Source: SEMANTICS S7, O4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.coordination.reset_protocol import gaps_of, is_about
+from streamgroups.groups.gaps import Gap, Gaps
+from streamgroups.monitoring.snapshots import list_all
+from streamgroups.partitions import TopicPartition
+from streamgroups.times import utc
+from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.groups.describing import unknown_groups
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+
+_COLUMNS = (
+    Column("group"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("from_offset", right=True),
+    Column("to_offset", right=True),
+    Column("lost_offsets", right=True),
+    Column("cause"),
+    Column("time"),
+    Column("topic_id"),
+    Column("new_topic_id"),
+    Column("cluster_id"),
+    Column("new_cluster_id"),
+)
+
+
+@with_cluster
+def gaps(
+    connect: Connect,
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP", help="Which groups. Default: all.", show_default=False)
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """List the gaps of groups: offsets that were gone before they were read."""
+    with connect() as cluster:
+        asked = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
+        read = cluster.groups.committed_offsets([gaps_of(group) for group in asked])
+        found = {
+            (group, tp): Gaps.parse(committed.metadata)
+            for group in asked
+            for tp, committed in sorted(read[gaps_of(group)].items())
+        }
+        missing = _unknown(cluster, [group for group in groups or () if not read[gaps_of(group)]])
+    rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
+    emit(
+        output,
+        document=lambda: {
+            "gaps": [_document(row) for row in rows],
+            "partitions": [_summary(group, tp, of_partition) for (group, tp), of_partition in found.items()],
+        },
+        tables=lambda: [Table(_COLUMNS, rows)],
+    )
+    for (group, tp), of_partition in found.items():
+        if of_partition.not_kept:
+            say(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not kept.")
+    if not rows:
+        say("No gaps are recorded.")
+    if missing:
+        raise unknown_groups(missing)
+
+
+def _groups_with_gaps(cluster: Cluster) -> list[str]:
+    listed = [g.group_id for g in list_all(cluster.groups, internal=True)]
+    return [is_about(name) for name in listed if name == gaps_of(is_about(name))]
+
+
+def _unknown(cluster: Cluster, empty: Sequence[str]) -> list[str]:
+    """Those of the groups without gaps that do not exist."""
+    described = cluster.groups.describe_groups(empty) if empty else {}
+    committed = cluster.groups.committed_offsets(empty) if empty else {}
+    return [group for group in empty if described[group].state == "Dead" and not committed[group]]
+
+
+def _row(group: str, tp: TopicPartition, gap: Gap) -> list[Cell]:
+    before, after = gap.before, gap.after
+    ids = (before.topic_id, after.topic_id, before.cluster_id, after.cluster_id)
+    offsets = (gap.from_offset, gap.to_offset, gap.lost_offsets)
+    return [group, tp.topic, tp.partition, *offsets, gap.cause.value, utc(gap.time_ms), *ids]
+
+
+def _document(row: Sequence[Cell]) -> Mapping[str, Any]:
+    return dict(zip([column.name for column in _COLUMNS], row, strict=True))
+
+
+def _summary(group: str, tp: TopicPartition, found: Gaps) -> Mapping[str, Any]:
+    return {
+        "group": group,
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "gaps": found.count,
+        "lost_offsets": found.lost_offsets,
+        "not_kept": found.not_kept,
+    }

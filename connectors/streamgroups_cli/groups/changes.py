@@ -1,0 +1,273 @@
+"""How a change of committed offsets is carried out: the undo file first, then portion by portion, and an honest account at the end.
+
+Used by ``reset``, ``import``, ``delete`` and ``delete-offsets``. A change that is cut off leaves two files: one that undoes it,
+and one that finishes it; both are absolute, so either may be applied again and again. Source: SEMANTICS O1, O2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
+from streamgroups.groups.offset_files import FiledOffset, to_json
+from streamgroups.groups.reset_plan import names
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.times import utc
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.groups.live import cancel_orders, move_live
+from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans
+from streamgroups_cli.output import Output, say
+
+#: So many partitions in one commit: far below what a broker takes as one (about 1 MB), and a step of the progress bar.
+PARTITIONS_PER_COMMIT = 1_000
+
+#: For each group, the new offset of each partition; ``None`` to forget it.
+Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
+
+NOTHING_TO_DO = "There is nothing to do."
+ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute carries it out."
+
+ExecuteOption = Annotated[
+    bool, typer.Option("--execute/--dry-run", help="Do it; otherwise only the plan is shown.", show_default="dry-run")
+]
+UndoOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--undo-file",
+        metavar="FILE",
+        help="Where to write what undoes it. Default: a new file in the state directory.",
+    ),
+]
+
+
+WaitOption = Annotated[
+    str,
+    typer.Option("--wait", metavar="DURATION", help="How long members may take to finish their batches and move."),
+]
+
+
+def carry_out(
+    cluster: Cluster,
+    plans: Sequence[GroupPlan],
+    *,
+    execute: bool,
+    undo_file: Path | None,
+    output: Output,
+    why: str,
+    wait_s: float,
+) -> None:
+    """Shows plans, and carries them out if that is wanted: undo file, changes, account.
+
+    Raises:
+        PartlyDone: see :func:`apply`.
+    """
+    emit_plans(cluster, plans, output, dry_run=not execute)
+    changes: Changes = {p.group_id: p.changes for p in plans if p.changes}
+    if not changes:
+        say(NOTHING_TO_DO)
+    elif not execute:
+        say(ONLY_A_PLAN)
+    else:
+        undo = write_undo(cluster, changes, undo_file, why=why)
+        live = {p.group_id for p in plans if p.live is not None}
+        for group_id in changes.keys() - live:
+            cancel_orders(cluster, group_id, changes[group_id].keys())
+        apply(cluster, changes, undo, verb="moved", live=live, wait_s=wait_s)
+
+
+@dataclass(slots=True)
+class _Account:
+    done: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
+
+
+def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str) -> Path:
+    """Writes down what groups have committed of the partitions that are about to change, and says where.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        InvalidOption: if it cannot be written, or is there already; nothing was changed.
+    """
+    committed = cluster.groups.committed_offsets(list(changes))
+    filed = {
+        group_id: {tp: _filed(committed[group_id].get(tp)) for tp in partitions}
+        for group_id, partitions in changes.items()
+    }
+    now_ms = cluster.now_ms()
+    path = file if file is not None else state_file("undo", list(changes), now_ms)
+    write_new(path, to_json(filed, made_at=utc(now_ms) or "", why=why))
+    say(f"What undoes this is in {path}")
+    return path
+
+
+def apply(
+    cluster: Cluster,
+    changes: Changes,
+    undo: Path,
+    *,
+    verb: str,
+    live: Collection[str] = (),
+    wait_s: float = 0.0,
+) -> None:
+    """Carries out the changes.
+
+    Args:
+        cluster: where.
+        changes: what.
+        undo: the file that undoes them.
+        verb: what happens to a partition's offset: ``moved``, ``deleted``.
+        live: the groups whose members are told to move.
+        wait_s: how long they may take, in seconds.
+
+    Raises:
+        PartlyDone: if some partitions were changed and some were not; it names the file that does the rest.
+        StreamGroupsError: if none was changed: the first failure.
+    """
+    account = _Account()
+    total = sum(map(len, changes.values()))
+    with _progress(total) as advance:
+        for group_id, partitions in changes.items():
+            try:
+                if group_id in live:
+                    _move_live(cluster, group_id, partitions, account, wait_s)
+                else:
+                    _apply_to_group(cluster, group_id, partitions, account, advance)
+            except StreamGroupsError as e:
+                # The connection, or the coordinator: whatever of this group was not reached has failed for this reason.
+                reached = {*account.done.get(group_id, ()), *account.failures.get(group_id, ())}
+                account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
+    if any(account.failures.values()):
+        raise _failed(cluster, changes, account, undo, verb)
+    say(f"{total} partition{'' if total == 1 else 's'} {verb}. {_how_to_undo(undo)}")
+
+
+def _how_to_undo(undo: Path) -> str:
+    return f"Undo it with: streamgroups groups import {undo} --execute"
+
+
+def _move_live(
+    cluster: Cluster,
+    group_id: str,
+    changes: Mapping[TopicPartition, Committed | None],
+    account: _Account,
+    wait_s: float,
+) -> None:
+    offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    failed = move_live(cluster, group_id, offsets, within_s=wait_s)
+    account.failures[group_id] = failed
+    account.done[group_id] = [tp for tp in offsets if tp not in failed]
+
+
+def _apply_to_group(
+    cluster: Cluster,
+    group_id: str,
+    changes: Mapping[TopicPartition, Committed | None],
+    account: _Account,
+    advance: Callable[[int], None],
+) -> None:
+    failures = account.failures.setdefault(group_id, {})
+    done = account.done.setdefault(group_id, [])
+    set_, forgotten = [tp for tp in changes if changes[tp]], [tp for tp in changes if changes[tp] is None]
+    for kind in (set_, forgotten):
+        for i in range(0, len(kind), PARTITIONS_PER_COMMIT):
+            portion = kind[i : i + PARTITIONS_PER_COMMIT]
+            offsets = {tp: offset for tp in portion if (offset := changes[tp]) is not None}
+            failed = (
+                cluster.groups.alter_offsets(group_id, offsets)
+                if offsets
+                else cluster.groups.delete_offsets(group_id, portion)
+            )
+            failures.update(failed)
+            done += [tp for tp in portion if tp not in failed]
+            advance(len(portion))
+
+
+def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Path, verb: str) -> StreamGroupsError:
+    done = sum(map(len, account.done.values()))
+    first = next(error for failures in account.failures.values() for error in failures.values())
+    # An order that was given is obeyed some time.
+    if not done and not isinstance(first, PartlyDone):
+        undo.unlink(missing_ok=True)
+        return first
+    rest = {
+        group_id: {tp: changes[group_id][tp] for tp in failed}
+        for group_id, failed in account.failures.items()
+        if failed
+    }
+    filed = {g: {tp: _filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
+    now_ms = cluster.now_ms()
+    path = write_new(state_file("rest", list(rest), now_ms), to_json(filed, made_at=utc(now_ms) or "", why="the rest"))
+    not_done = "; ".join(f"{names(partitions)} of group '{g}'" for g, partitions in rest.items())
+    total = done + sum(map(len, rest.values()))
+    return PartlyDone(
+        f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
+        remedy=f"Do the rest with: streamgroups groups import {path} --execute. "
+        f"Undo what was done with: streamgroups groups import {undo} --execute.",
+    )
+
+
+def _filed(committed: Committed | None) -> FiledOffset:
+    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
+
+
+def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
+    """A file in the user's state directory that says in its name what it is, of which group, and from when."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
+    safe = re.sub(r"[^\w.-]", "_", name)[:100]
+    stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
+    directory = Path(home).expanduser() / "streamgroups" / "offsets"
+    return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
+
+
+def _suffix(n: int) -> str:
+    return f"-{n}.json" if n else ".json"
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Writes a file that must not be there yet; others cannot read it.
+
+    Raises:
+        InvalidOption: if it is, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "x", encoding="utf-8", opener=_for_its_owner) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as e:
+        raise InvalidOption(
+            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; name another file."
+        ) from e
+    return path
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, for what takes more than one request."""
+    if total <= PARTITIONS_PER_COMMIT or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("partitions", total=total)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,169 @@
+"""``streamgroups groups delete`` and ``delete-offsets``: forget groups, or some of what they have committed.
+
+Both write an undo file first: ``import`` makes a deleted group anew, at the positions it had. With a group go its auxiliary
+groups, in which its members left notes (:mod:`streamgroups.coordination.reset_protocol`); those are not written down, for they are about members
+that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.coordination.reset_protocol import auxiliaries_of, is_about, is_auxiliary, resets_of
+from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.groups.description import GroupDescription, require_inactive
+from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.formats import names
+from streamgroups_cli.groups.changes import ONLY_A_PLAN, ExecuteOption, UndoOption, apply, write_undo
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+
+_GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
+_OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
+
+
+@with_cluster
+def delete(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    execute: ExecuteOption = False,
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete groups, with all they have committed; nobody may be in them."""
+    chosen = chosen_groups(groups, all_groups)
+    with connect() as cluster:
+        ids = group_ids(cluster, chosen)
+        asked = [*ids, *(name for g in ids for name in _notes_of(g) if name not in ids)]
+        described = cluster.groups.describe_groups(asked)
+        committed = cluster.groups.committed_offsets(asked)
+        _require_known({g: described[g] for g in ids}, committed)
+        there = [g for g in asked if g in ids or described[g].state != "Dead"]
+        require_inactive([described[g] for g in there], doing="deleted")
+        rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
+        _emit("groups", _GROUPS, rows, output, dry_run=not execute)
+        notes = there[len(ids) :]
+        if notes:
+            say(f"{', '.join(notes)}: notes of members, deleted with their group; an import does not bring them back.")
+        if not ids or not execute:
+            say(
+                "Nothing was changed: this is the plan. --execute carries it out." if ids else "There is nothing to do."
+            )
+            return
+        undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
+        failures = _delete(cluster, there)
+        if not failures:
+            also = f" and {len(notes)} auxiliary" if notes else ""
+            say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
+            return
+        if failures.keys() >= set(ids):
+            undo.unlink()
+            raise next(iter(failures.values()))
+        raise PartlyDone(
+            f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
+            remedy="Once the reason is gone, delete the rest with: "
+            f"streamgroups groups delete --execute {names(sorted(failures))}.",
+        )
+
+
+def _notes_of(group: str) -> list[str]:
+    """The auxiliary groups that go with a group."""
+    return [] if is_auxiliary(group) else list(auxiliaries_of(group))
+
+
+def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
+    """Deletes groups, then their notes; returns what was not deleted, and why. A board stays if its orders do."""
+    failures: dict[str, StreamGroupsError] = {}
+    about = {name: is_about(name) for name in groups}
+    for turn in zip(*((g, *auxiliaries_of(g)) for g in about.values()), strict=True):
+        due = {name: about[name] for name in groups if name in turn}
+        held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_of(g)) if n in failures}
+        failures |= held_up
+        try:
+            failures |= cluster.groups.delete_groups(sorted(due.keys() - held_up.keys()))
+        except StreamGroupsError as e:
+            failures |= dict.fromkeys(due.keys() - held_up.keys(), e)
+    return failures
+
+
+@with_cluster
+def delete_offsets(
+    connect: Connect,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")],
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or some of its partitions; repeatable."),
+    ],
+    execute: ExecuteOption = False,
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete what a group has committed of some topics; no member may read them."""
+    scope = parse_scope(topic)
+    with connect() as cluster:
+        described = cluster.groups.describe_groups([group])
+        committed = cluster.groups.committed_offsets([group])
+        _require_known(described, committed)
+        _require_unread(described[group], list(scope))
+        found = sorted(
+            tp for tp in committed[group] if tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition})
+        )
+        missing = [name for name in scope if name not in {tp.topic for tp in found}]
+        if missing:
+            raise UnknownTopic(
+                f"Group '{group}' has committed nothing of {', '.join(map(repr, missing))} there; nothing was changed.",
+                remedy=f"See: streamgroups groups describe {names([group])}.",
+                group=group,
+            )
+        rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
+        _emit("offsets", _OFFSETS, rows, output, dry_run=not execute)
+        if not execute:
+            say(ONLY_A_PLAN)
+            return
+        changes: dict[TopicPartition, Committed | None] = dict.fromkeys(found)
+        undo = write_undo(cluster, {group: changes}, undo_file, why="before offsets were deleted")
+        apply(cluster, {group: changes}, undo, verb="deleted")
+
+
+def _require_known(
+    described: Mapping[str, GroupDescription], committed: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> None:
+    unknown = [g for g, d in described.items() if d.state == "Dead" and not committed[g]]
+    if unknown:
+        raise UnknownGroup(
+            f"There is no group {', '.join(map(repr, unknown))}; nothing was changed.",
+            remedy="See: streamgroups groups list.",
+            group=unknown[0] if len(unknown) == 1 else None,
+        )
+
+
+def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
+    """A hint in time; who subscribes without owning is known to the broker alone, which refuses too."""
+    reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
+    if reading:
+        raise GroupRefused(
+            f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
+            "its offsets cannot be deleted; nothing was changed.",
+            remedy="Stop those members first (a killed one counts until its session times out).",
+            group=group.group_id,
+        )
+
+
+def _reasons(failures: Mapping[str, StreamGroupsError]) -> str:
+    return " ".join(dict.fromkeys(error.what for _, error in sorted(failures.items())))
+
+
+def _emit(
+    name: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Output, *, dry_run: bool
+) -> None:
+    def document() -> dict[str, Any]:
+        return {"dry_run": dry_run, name: [dict(zip([c.name for c in columns], row, strict=True)) for row in rows]}
+
+    emit(output, document=document, tables=lambda: [Table(columns, rows)])

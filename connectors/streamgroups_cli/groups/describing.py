@@ -1,0 +1,259 @@
+"""``streamgroups groups describe``: who is in a group, who owns what, and how far behind each partition is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.durations import duration
+from streamgroups.errors import UnknownGroup
+from streamgroups.groups.description import GroupMember
+from streamgroups.groups.lag import PartitionLag, Trouble, Unread
+from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
+from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.times import utc
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
+from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+
+_PARTITIONS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("committed_offset", right=True),
+    Column("end_offset", right=True),
+    Column("lag", right=True),
+    Column("open", right=True),
+    Column("in_flight", right=True),
+    Column("time_lag", right=True),
+    Column("owner"),
+    Column("host"),
+    Column("note", style=lambda _: "red"),
+)
+_MEMBERS = (
+    Column("client_id"),
+    Column("host"),
+    Column("member_id"),
+    Column("instance_id"),
+    Column("partitions"),
+)
+
+
+@with_cluster
+def describe(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members rather than partitions.")] = False,
+    only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with unread records.")] = False,
+    time_lag: Annotated[
+        bool | None,
+        typer.Option(
+            "--time-lag/--no-time-lag",
+            help="Read the first unread record of each partition, for lag in time. "
+            f"Default: if there are at most {READS_UNASKED} to read.",
+            show_default=False,
+        ),
+    ] = None,
+    count_limit: CountLimitOption = DESCRIBE_MIB,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show state, members, ownership and lag of groups."""
+    asked = chosen_groups(groups, all_groups)
+    with connect() as cluster:
+        ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
+        reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
+        snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
+        now_ms = cluster.now_ms()
+    found = [s for s in snapshots if exists(s)]
+    if only_lag:
+        found = [GroupSnapshot(s.description, tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
+    emit(
+        output,
+        document=lambda: {"groups": [_document(s, now_ms) for s in found]},
+        tables=lambda: [_table(s, now_ms, members) for s in found],
+        flat=lambda: _flat(found, now_ms, members),
+    )
+    if not members and any(not s.is_exact for s in found):
+        say(
+            "A lag marked <= is an upper bound: offsets that were not counted may be markers or gaps. --count-limit reads more."
+        )
+    if (
+        time_lag is None
+        and not members
+        and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
+    ):
+        say("Lag in time was not looked up: too many records to read. --time-lag reads them.")
+    missing = [s.description.group_id for s in snapshots if not exists(s)]
+    if missing and asked is not None:
+        raise unknown_groups(missing)
+
+
+def exists(snapshot: GroupSnapshot) -> bool:
+    """Whether there is such a group."""
+    return snapshot.description.state != "Dead" or bool(snapshot.lags)
+
+
+def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
+    """The error for groups that do not exist."""
+    names = ", ".join(f"'{g}'" for g in missing)
+    return UnknownGroup(
+        f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
+        remedy="See: streamgroups groups list.",
+        group=missing[0] if len(missing) == 1 else None,
+    )
+
+
+def _heading(s: GroupSnapshot, now_ms: int) -> str:
+    d = s.description
+    count = len(d.members)
+    words = [
+        d.state,
+        f"{d.type or 'unknown'} protocol" if d.type in ("classic", "consumer") else f"{d.type} group",
+        *([f"assignor {d.assignor}"] if d.assignor else []),
+        f"{count} member{'' if count == 1 else 's'}",
+        *([f"coordinator {d.coordinator}"] if d.coordinator is not None else []),
+    ]
+    if s.records is not None:
+        words.append(f"lag {bounded(s.records, is_exact=s.is_exact)}")
+        behind = duration(s.time_ms(now_ms))
+        words += [f"time lag {behind}"] if behind is not None and s.records else []
+        words += [f"{s.open_records} in open transactions"] if s.open_records else []
+    return f"Group {d.group_id}: {', '.join(words)}"
+
+
+def _table(s: GroupSnapshot, now_ms: int, members: bool) -> Table:
+    heading = _heading(s, now_ms)
+    if members:
+        return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], heading)
+    owners = s.description.owners
+    rows = [_cells(lag, owners.get(lag.topic_partition), now_ms, human=True) for lag in s.lags]
+    return Table(_PARTITIONS, rows, heading)
+
+
+def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool) -> Table:
+    rows: list[list[Cell]] = []
+    for s in snapshots:
+        if members:
+            rows += [[s.description.group_id, *_member_cells(m)] for m in s.description.members]
+        else:
+            owners = s.description.owners
+            rows += [
+                [
+                    s.description.group_id,
+                    *_cells(lag, owners.get(lag.topic_partition), now_ms, human=False),
+                    _exactness(lag),
+                ]
+                for lag in s.lags
+            ]
+    of_partitions = [Column("time_lag_ms") if c.name == "time_lag" else c for c in _PARTITIONS]
+    columns = _MEMBERS if members else [*of_partitions, Column("lag_exact")]
+    return Table([Column("group"), *columns], rows)
+
+
+def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: bool) -> list[Cell]:
+    behind_ms = lag.time_ms(now_ms)
+    return [
+        lag.topic_partition.topic,
+        lag.topic_partition.partition,
+        lag.committed_offset,
+        lag.bounds.end_offset if isinstance(lag.bounds, Bounds) else None,
+        bounded(lag.records, is_exact=lag.is_exact) if human else lag.records,
+        lag.open_records,
+        lag.in_flight,
+        duration(behind_ms) if human else behind_ms,
+        owner.client_id if owner else None,
+        owner.host if owner else None,
+        note(lag),
+    ]
+
+
+def _exactness(lag: PartitionLag) -> Cell:
+    return None if lag.records is None else str(lag.is_exact).lower()
+
+
+def note(lag: PartitionLag) -> str:
+    """What is wrong with a partition's position, in a word or two; empty if nothing is."""
+    match lag.trouble:
+        case Trouble.EXPIRED:
+            return f"{lag.lost_records} lost"
+        case Trouble.PAST_END:
+            return "past the end"
+        case Trouble.NO_PARTITION:
+            return "deleted"
+        case Trouble.NO_LEADER:
+            return "no leader"
+    return ""
+
+
+def _member_cells(member: GroupMember) -> list[Cell]:
+    return [member.client_id, member.host, member.member_id, member.instance_id, short(member.partitions)]
+
+
+def short(partitions: frozenset[TopicPartition]) -> str:
+    """Partitions as Kafka's tools write them.
+
+    >>> short(frozenset({TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)}))
+    'a:1,2 b:0'
+    """
+    return " ".join(f"{topic}:{','.join(map(str, of_topic))}" for topic, of_topic in by_topic(partitions).items())
+
+
+def by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions of each topic, in order."""
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found
+
+
+def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
+    d, owners = s.description, s.description.owners
+    return {
+        "group": d.group_id,
+        "state": d.state,
+        "type": d.type,
+        "protocol_type": d.protocol_type,
+        "assignor": d.assignor,
+        "coordinator": d.coordinator,
+        "lag": s.records,
+        "lag_exact": None if s.records is None else s.is_exact,
+        "open": s.open_records,
+        "time_lag_ms": s.time_ms(now_ms),
+        "members": [
+            {
+                "client_id": m.client_id,
+                "host": m.host,
+                "member_id": m.member_id,
+                "instance_id": m.instance_id,
+                "partitions": by_topic(m.partitions),
+            }
+            for m in d.members
+        ],
+        "partitions": [_partition_document(lag, owners.get(lag.topic_partition), now_ms) for lag in s.lags],
+    }
+
+
+def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
+    bounds = lag.bounds if isinstance(lag.bounds, Bounds) else None
+    first = lag.first_unread if isinstance(lag.first_unread, Unread) else None
+    return {
+        "topic": lag.topic_partition.topic,
+        "partition": lag.topic_partition.partition,
+        "committed_offset": lag.committed_offset,
+        "beginning_offset": bounds.beginning_offset if bounds else None,
+        "end_offset": bounds.end_offset if bounds else None,
+        "lag": lag.records,
+        "lag_exact": None if lag.records is None else lag.is_exact,
+        "open": lag.open_records,
+        "in_flight": lag.in_flight,
+        "time_lag_ms": lag.time_ms(now_ms),
+        "first_unread_offset": first.offset if first else None,
+        "first_unread_time": utc(first.timestamp_ms) if first else None,
+        "lost": lag.lost_records,
+        "trouble": lag.trouble.value if lag.trouble else None,
+        "owner": owner.client_id if owner else None,
+        "host": owner.host if owner else None,
+    }

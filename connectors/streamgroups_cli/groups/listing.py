@@ -1,0 +1,53 @@
+"""``streamgroups groups list``: all groups of a cluster, in one request to each broker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.monitoring.snapshots import list_all
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.groups.styles import state_style
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+
+_COLUMNS = (
+    Column("group"),
+    Column("state", style=state_style),
+    Column("type"),
+    Column("protocol_type"),
+    Column("coordinator", right=True),
+)
+
+
+@with_cluster
+def list_groups(
+    connect: Connect,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state, such as Stable or Empty; repeatable.")
+    ] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="Only groups of this type: classic, consumer; repeatable.")
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also the auxiliary groups in which members of others leave notes.")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """List the groups of the cluster."""
+    states = {text.lower() for text in state or []}
+    types = {text.lower() for text in type_ or []}
+    with connect() as cluster:
+        listed = [
+            g
+            for g in list_all(cluster.groups, every_type=True, internal=internal)
+            if (not states or g.state.lower() in states) and (not types or g.type.lower() in types)
+        ]
+    rows: list[list[Cell]] = [[g.group_id, g.state, g.type, g.protocol_type, g.coordinator] for g in listed]
+    names = [column.name for column in _COLUMNS]
+    emit(
+        output,
+        document=lambda: {"groups": [dict(zip(names, row, strict=True)) for row in rows]},
+        tables=lambda: [Table(_COLUMNS, [[cell if cell != "" else None for cell in row] for row in rows])],
+        flat=lambda: Table(_COLUMNS, rows),
+    )

@@ -1,0 +1,147 @@
+"""Moving groups that have members: who can be moved, and waiting until they have been.
+
+Used by ``reset`` and ``import``. The members are told through the group's board (``streamgroups.coordination.reset_requests``); Spark queries and
+group cursors of this library follow, and no others. Source: SEMANTICS G8, S6, O1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
+from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.retry import comes_true
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.formats import names
+from streamgroups_cli.output import say
+
+if TYPE_CHECKING:
+    from streamgroups.coordination.reset_requests import OrderBook
+
+_LOOK_S = 0.1
+#: How long members that have just got partitions may take to note themselves on the board.
+_INTRODUCTION_S = 3.0
+
+
+def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDescription]:
+    """Refuses groups with members that do not follow orders.
+
+    Returns:
+        The groups that have members, all of whom do.
+
+    Raises:
+        GroupRefused: naming each group and who is in it; nothing was changed.
+    """
+    described: dict[str, GroupDescription] = {}
+    refused: list[GroupDescription] = []
+
+    def decided() -> bool:
+        nonlocal described, refused
+        described = cluster.groups.describe_groups(ids)
+        standings = {g: _standing(cluster, described[g]) for g in ids}
+        refused = [described[g] for g in ids if standings[g] is not _Standing.MOVABLE]
+        return _Standing.WAIT not in standings.values()
+
+    comes_true(decided, _INTRODUCTION_S, every_s=_LOOK_S)
+    require_inactive(refused, doing="reset")
+    new = [g for g in ids if described[g].state == "Dead"]
+    if new:
+        say(f"New, made by committing to it: {', '.join(new)}.")
+    live = {g: described[g] for g in ids if is_active(described[g])}
+    for group in live.values():
+        count = len(group.members)
+        say(f"Group '{group.group_id}' has {count} member{'' if count == 1 else 's'}, which will follow.")
+    return live
+
+
+class _Standing(Enum):
+    MOVABLE = "movable"
+    #: It is rebalancing, or members may still have to note themselves on the board.
+    WAIT = "wait"
+    REFUSED = "refused"
+
+
+def _standing(cluster: Cluster, group: GroupDescription) -> _Standing:
+    if group.type not in TYPES_WITH_OFFSETS:
+        return _Standing.REFUSED
+    if not is_active(group):
+        return _Standing.MOVABLE
+    book = _order_book(cluster)
+    if group.state == "Stable" and not book.strangers(group.group_id, group.members):
+        return _Standing.MOVABLE
+    # Where nobody ever noted anything there is nobody of this library to wait for.
+    noted = cluster.groups.committed_offsets([board_of(group.group_id)])[board_of(group.group_id)]
+    return _Standing.WAIT if noted else _Standing.REFUSED
+
+
+def move_live(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed], *, within_s: float
+) -> dict[TopicPartition, StreamGroupsError]:
+    """Orders a group's members to go on elsewhere, and waits until they do.
+
+    Args:
+        cluster: where.
+        group_id: the group.
+        offsets: where each partition goes.
+        within_s: how long to wait, in seconds.
+
+    Returns:
+        The partitions that have not moved in time, though the order stands (``PartlyDone``); or, if the members had left
+        meanwhile and the group was moved by committing, those that could not be.
+
+    Raises:
+        GroupRefused: if the order cannot be given.
+    """
+    book = _order_book(cluster)
+    topics = cluster.topics.describe_topics({tp.topic for tp in offsets})
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    order_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
+    left: Collection[TopicPartition] = offsets.keys()
+    active = True
+
+    def over() -> bool:
+        nonlocal left, active
+        notes = book.notes(group_id, offsets.keys())
+        left = [tp for tp in offsets if tp not in notes or notes[tp].obeyed != order_id]
+        active = is_active(cluster.groups.describe_groups([group_id])[group_id])
+        return not left or not active
+
+    comes_true(over, within_s, every_s=_LOOK_S)
+    if left and not active:
+        # The last one has left without having seen the order.
+        book.cancel(group_id, offsets.keys())
+        return cluster.groups.alter_offsets(group_id, {tp: offsets[tp] for tp in left})
+    if left:
+        members = cluster.groups.describe_groups([group_id])[group_id].owners
+        who = ", ".join(sorted({str(members[tp]) for tp in left if tp in members})) or "nobody just now"
+        still = PartlyDone(
+            f"Group '{group_id}' is still moving, after {within_s:g} s: its members finish the batches they are at first. "
+            f"Waiting for {who}. The order stands.",
+            remedy=f"Look with: streamgroups groups describe {names([group_id])}.",
+            group=group_id,
+        )
+        return dict.fromkeys(left, still)
+    return {}
+
+
+def cancel_orders(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> None:
+    """Orders that members left without obeying are out of date once the group is moved by committing.
+
+    A user who may not see the group's board cannot have given any.
+    """
+    try:
+        _order_book(cluster).cancel(group_id, partitions)
+    except NotAuthorized:
+        return
+
+
+def _order_book(cluster: Cluster) -> OrderBook:
+    from streamgroups.coordination.reset_requests import OrderBook
+    from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
+
+    return OrderBook(AdminBoard(cluster.groups), cluster.now_ms)

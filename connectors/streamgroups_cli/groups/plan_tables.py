@@ -1,0 +1,147 @@
+"""How a plan is shown: partition, from, to, and the change in records and in time.
+
+Used by ``reset`` and ``import``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamgroups.durations import duration
+from streamgroups.errors import GroupRefused
+from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.lag import Unread
+from streamgroups.groups.reset_plan import Move, out_of_range
+from streamgroups.monitoring.snapshots import READS_UNASKED
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.times import utc
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
+
+_COLUMNS = (
+    Column("group"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("from_offset", right=True),
+    Column("to_offset", right=True),
+    Column("records", right=True),
+    Column("from_time"),
+    Column("to_time"),
+    Column("time", right=True),
+    Column("note", style=lambda _: "yellow"),
+)
+
+#: The time of a record at an offset, and what it is the time of: the first record there, or the last one before the end.
+_Times = Mapping[tuple[TopicPartition, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What happens to one group.
+
+    Args:
+        group_id: the group.
+        moves: where each partition goes.
+        forgotten: the partitions whose committed offset is deleted, with what it was.
+        metadata: what is committed beside the offsets; nothing unless it is here.
+        live: the group, if it has members; they are told to move.
+    """
+
+    group_id: str
+    moves: Sequence[Move]
+    forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
+    metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    live: GroupDescription | None = None
+
+    @property
+    def changes(self) -> dict[TopicPartition, Committed | None]:
+        """What is to be committed, and (``None``) what is to be forgotten."""
+        return {
+            **{m.topic_partition: Committed(m.to_offset, self.metadata.get(m.topic_partition, "")) for m in self.moves},
+            **dict.fromkeys(self.forgotten),
+        }
+
+
+def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
+    """Says which offsets lie outside their partition.
+
+    Raises:
+        GroupRefused: if that is not wanted.
+    """
+    outside = [(p.group_id, move) for p in plans for move in out_of_range(p.moves)]
+    lines = [
+        f"Offset {m.asked_offset} is outside {m.topic_partition} [{m.bounds.beginning_offset}, {m.bounds.end_offset}]"
+        for _, m in outside
+    ]
+    if outside and strict:
+        more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+        raise GroupRefused(
+            f"{lines[0]}{more}; nothing was changed.", remedy="Name an offset inside, or leave --strict out."
+        )
+    for line, (_, move) in zip(lines, outside, strict=True):
+        say(f"Warning: {line}: {move.to_offset} is taken.")
+
+
+def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, dry_run: bool) -> None:
+    """Prints what is about to happen, or would."""
+    times = _times(cluster, plans)
+    rows = [_cells(p.group_id, move, times, human=output is Output.table) for p in plans for move in p.moves]
+    rows += [_forgotten_cells(p.group_id, tp, offset) for p in plans for tp, offset in p.forgotten.items()]
+    columns = [
+        Column("time_ms", right=True) if c.name == "time" and output is not Output.table else c for c in _COLUMNS
+    ]
+    names = [c.name for c in columns]
+
+    def document() -> dict[str, Any]:
+        return {"dry_run": dry_run, "moves": [dict(zip(names, row, strict=True)) for row in rows]}
+
+    emit(output, document=document, tables=lambda: [Table(columns, rows)])
+
+
+def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cell]:
+    tp = move.topic_partition
+    from_ms = None if move.from_offset is None else times.get((tp, move.from_offset))
+    to_ms = times.get((tp, move.to_offset))
+    change_ms = None if from_ms is None or to_ms is None else to_ms - from_ms
+    note = "" if move.asked_offset is None else f"asked for {move.asked_offset}"
+    if human:
+        change = None if move.change is None else f"{move.change:+d}"
+        shown_ms = duration(change_ms)
+        time = shown_ms if shown_ms is None or shown_ms.startswith("-") else f"+{shown_ms}"
+        cells: list[Cell] = [change, utc(from_ms), utc(to_ms), time]
+    else:
+        cells = [move.change, utc(from_ms), utc(to_ms), change_ms]
+    return [group_id, tp.topic, tp.partition, move.from_offset, move.to_offset, *cells, note]
+
+
+def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cell]:
+    return [group_id, tp.topic, tp.partition, offset, None, None, None, None, None, "deleted"]
+
+
+def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPartition, int], int]:
+    """When the records at both ends of each move were written; at the end of a partition, its newest record."""
+    bounds = {move.topic_partition: move.bounds for p in plans for move in p.moves}
+    places = {
+        (move.topic_partition, offset)
+        for p in plans
+        for move in p.moves
+        for offset in (move.from_offset, move.to_offset)
+        if offset is not None and move.bounds.beginning_offset <= offset <= move.bounds.end_offset
+    }
+    inside = {(tp, offset) for tp, offset in places if offset < bounds[tp].end_offset}
+    if len(inside) > READS_UNASKED:
+        say("Times were not looked up: too many records to read.")
+        return {}
+    newest = cluster.topics.newest([tp for tp, _ in places - inside])
+    found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}
+    while inside:
+        # One offset of each partition at a time.
+        offsets = dict(sorted(inside))
+        for tp, first in cluster.topics.first_records(offsets).items():
+            if isinstance(first, Unread):
+                found[tp, offsets[tp]] = first.timestamp_ms
+        inside -= set(offsets.items())
+    return found

@@ -1,0 +1,124 @@
+"""From what was asked for and what the cluster says to a plan for each group.
+
+Used by ``reset`` and ``import``. Everything that can be wrong is found here, before anything changes: groups that are in use,
+partitions that do not exist, files that say nothing of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.lag import Trouble
+from streamgroups.groups.offset_files import FiledOffsets, parse
+from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, names, plan, require_bounds
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.positions import AtTime
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.groups.live import require_movable
+from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_cli.groups.scope import partitions_of
+from streamgroups_cli.output import say
+
+
+def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
+    """What a file of offsets lists.
+
+    Raises:
+        InvalidOption: if it cannot be read, or is none.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as e:
+        raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Name a file of offsets.") from e
+    except UnicodeDecodeError:
+        raise InvalidOption(f"{file} is not text in UTF-8.", remedy="Name a file of offsets.") from None
+    filed = parse(text, source=str(file), group_id=group_id)
+    if not any(filed.values()):
+        raise InvalidOption(f"{file} lists no offsets.", remedy="Make one with: streamgroups groups export.")
+    return filed
+
+
+def plan_from_file(cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: Path) -> list[GroupPlan]:
+    """The plan that a file of offsets is.
+
+    Raises:
+        InvalidOption: if it lists nothing for a group.
+    """
+    missing = [g for g in ids if g not in filed]
+    if missing:
+        listed = ", ".join(f"'{g}'" for g in missing)
+        raise InvalidOption(f"{source} lists nothing for {listed}.", remedy="Name groups that it lists.")
+    live = require_movable(cluster, ids)
+    committed = cluster.groups.committed_offsets(ids)
+    wanted = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
+    bounds = require_bounds(cluster.topics.bounds(wanted))
+    plans = []
+    for g in ids:
+        offsets = {tp: o.next_offset for tp, o in filed[g].items() if o.next_offset is not None}
+        facts = {tp: Facts(_offset(committed[g].get(tp)), bounds[tp]) for tp in offsets}
+        moves = plan(ToListed(offsets), facts, group_id=g)
+        forgotten = [tp for tp, o in filed[g].items() if o.next_offset is None and tp in committed[g]]
+        metadata = {tp: o.metadata for tp, o in filed[g].items()}
+        forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
+        plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g)))
+    _require_owned(plans)
+    return plans
+
+
+def plan_scenario(
+    cluster: Cluster, ids: Sequence[str], scope: dict[str, frozenset[int] | None] | None, scenario: Scenario
+) -> list[GroupPlan]:
+    live = require_movable(cluster, ids)
+    committed = cluster.groups.committed_offsets(ids)
+    named = [] if scope is None else partitions_of(cluster, scope)
+    partitions = {g: sorted(committed[g]) if scope is None else named for g in ids}
+    found = cluster.topics.bounds({tp for of_group in partitions.values() for tp in of_group})
+    if scope is None:
+        gone = sorted(tp for tp, b in found.items() if b is Trouble.NO_PARTITION)
+        if gone:
+            say(f"Left out, for they do not exist any more: {', '.join(map(str, gone))}.")
+        found = {tp: b for tp, b in found.items() if tp not in gone}
+        partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
+    bounds = require_bounds(found)
+    times = (
+        cluster.topics.at_times(dict.fromkeys(bounds, scenario.timestamp_ms)) if isinstance(scenario, AtTime) else {}
+    )
+
+    def facts(group_id: str, tp: TopicPartition) -> Facts:
+        at_time = times.get(tp)
+        return Facts(_offset(committed[group_id].get(tp)), bounds[tp], None if at_time is None else at_time.offset)
+
+    plans = [
+        GroupPlan(g, plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g), live=live.get(g))
+        for g in ids
+    ]
+    _require_owned(plans)
+    return plans
+
+
+def _require_owned(plans: Sequence[GroupPlan]) -> None:
+    """Only its owner can move a partition of a group that has members."""
+    for p in plans:
+        if p.live is None:
+            continue
+        nobodys = p.changes.keys() - p.live.owners.keys()
+        if nobodys:
+            raise GroupRefused(
+                f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
+                remedy="Name what they read with --topic, or stop them first.",
+                group=p.group_id,
+            )
+        if p.forgotten:
+            raise GroupRefused(
+                f"Group '{p.group_id}' has members, so what it has committed of {names(p.forgotten)} cannot be deleted; "
+                "nothing was changed.",
+                remedy="Stop them first.",
+                group=p.group_id,
+            )
+
+
+def _offset(committed: Committed | None) -> int | None:
+    return None if committed is None else committed.next_offset

@@ -1,0 +1,134 @@
+"""``streamgroups groups reset``: moves the positions of groups, also while Spark queries and cursors of this library are in them.
+
+All scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` only the plan is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.reset_plan import Scenario, ShiftBy, ToCurrent, parse_scope
+from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.groups.changes import ExecuteOption, UndoOption, WaitOption, carry_out
+from streamgroups_cli.groups.plan_tables import warn_of_clamping
+from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, read_offsets_file
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
+from streamgroups_cli.output import Output, OutputOption
+
+_SCENARIO = "Where to (give one)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """A time that is known only when it is asked for: so long before now."""
+
+    duration_ms: int
+
+
+@with_cluster
+def reset(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    topic: TopicsOption = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that a group has committed.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="The oldest record.", rich_help_panel=_SCENARIO)
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end.", rich_help_panel=_SCENARIO)] = False,
+    to_current: Annotated[
+        bool,
+        typer.Option("--to-current", help="Where it is; the end where it has no position.", rich_help_panel=_SCENARIO),
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(metavar="N", help="This offset.", rich_help_panel=_SCENARIO, show_default=False)
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="So many offsets further, or back.", rich_help_panel=_SCENARIO, show_default=False
+        ),
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The first record at or after a time, in ISO 8601; UTC if it has no time zone.",
+            rich_help_panel=_SCENARIO,
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="This long before now, as in 1h30m.", rich_help_panel=_SCENARIO),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What a file of offsets says, for each group.", rich_help_panel=_SCENARIO),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
+    ] = False,
+    execute: ExecuteOption = False,
+    wait: WaitOption = "1m",
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Move groups to other positions. Members follow if they are of this library; of others nobody may be in them."""
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    chosen = chosen_groups(groups, all_groups)
+    given = {
+        "--to-earliest": TrimHorizon() if to_earliest else None,
+        "--to-latest": Latest() if to_latest else None,
+        "--to-current": ToCurrent() if to_current else None,
+        "--to-offset": None if to_offset is None else AtOffset(to_offset),
+        "--shift-by": None if shift_by is None else ShiftBy(shift_by),
+        "--to-datetime": None if to_datetime is None else AtTime(parse_time_ms(to_datetime, option="--to-datetime")),
+        "--by-duration": None if by_duration is None else Ago(parse_duration_ms(by_duration, option="--by-duration")),
+        "--from-file": from_file,
+    }
+    where_to = _only(given)
+    scope = None if all_topics else parse_scope(topic or [])
+    if isinstance(where_to, Path):
+        if topic or all_topics:
+            raise InvalidOption(
+                "--from-file says itself which partitions.", remedy="Leave --topic and --all-topics out."
+            )
+        filed = read_offsets_file(where_to, chosen[0] if chosen and len(chosen) == 1 else None)
+    elif bool(topic) == all_topics:
+        raise InvalidOption("Say which partitions: --topic TOPIC[:0,1], or --all-topics.", remedy="Not both.")
+    with connect() as cluster:
+        ids = group_ids(cluster, chosen)
+        if isinstance(where_to, Path):
+            plans = plan_from_file(cluster, filed, ids, source=where_to)
+        else:
+            scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
+            plans = plan_scenario(cluster, ids, scope, scenario)
+        warn_of_clamping(plans, strict=strict)
+        carry_out(
+            cluster,
+            plans,
+            execute=execute,
+            undo_file=undo_file,
+            output=output,
+            why=f"before a reset {_words(given)}",
+            wait_s=wait_s,
+        )
+
+
+def _only(given: Mapping[str, Scenario | Ago | Path | None]) -> Scenario | Ago | Path:
+    chosen = [scenario for scenario in given.values() if scenario is not None]
+    if len(chosen) != 1:
+        raise InvalidOption("Say where to, in one way.", remedy=f"Give one of {', '.join(given)}.")
+    return chosen[0]
+
+
+def _words(given: Mapping[str, Scenario | Ago | Path | None]) -> str:
+    return next(name for name, scenario in given.items() if scenario is not None)

@@ -1,0 +1,61 @@
+"""Which groups and which partitions a change is about, from the options that say so.
+
+Used by ``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.monitoring.snapshots import list_all
+from streamgroups.partitions import TopicPartition
+from streamgroups_cli.connection import Cluster
+
+GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Which groups.", show_default=False)]
+AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or some of its partitions; repeatable."),
+]
+
+
+def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] | None:
+    """The groups that are named, without repetition; ``None`` for all.
+
+    Raises:
+        InvalidOption: if none is named, or some are and all are asked for too.
+    """
+    if bool(groups) == all_groups:
+        raise InvalidOption("Name one group or more, or give --all-groups.", remedy="Not both.")
+    return list(dict.fromkeys(groups)) if groups else None
+
+
+def group_ids(cluster: Cluster, chosen: list[str] | None) -> list[str]:
+    """The names of the groups: those chosen, or all that have committed offsets."""
+    if chosen is not None:
+        return chosen
+    return [g.group_id for g in list_all(cluster.groups)]
+
+
+def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) -> list[TopicPartition]:
+    """Every partition in a scope; whole topics are looked up.
+
+    Raises:
+        UnknownTopic: if one of those does not exist.
+    """
+    whole = [topic for topic, numbers in scope.items() if numbers is None]
+    found = cluster.topics.describe_topics(whole)
+    missing = [topic for topic in whole if topic not in found]
+    if missing:
+        named = ", ".join(f"'{topic}'" for topic in missing)
+        raise UnknownTopic(
+            f"There is no topic {named}, or this user may not see it; nothing was changed.",
+            remedy="See: streamgroups topics list.",
+        )
+    listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
+    listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]
+    return sorted(listed)

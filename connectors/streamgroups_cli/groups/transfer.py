@@ -1,0 +1,122 @@
+"""``streamgroups groups export`` and ``import``: committed offsets to a file and back; ``import`` is also what undoes a change."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption, UnknownGroup
+from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
+from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.printable import printable
+from streamgroups.times import utc
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.groups.changes import ExecuteOption, UndoOption, WaitOption, carry_out, write_new
+from streamgroups_cli.groups.plan_tables import warn_of_clamping
+from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
+from streamgroups_cli.output import Output, OutputOption, say
+
+
+@with_cluster
+def export(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    all_groups: AllGroupsOption = False,
+    topic: TopicsOption = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new file to write. Default: standard output.")
+    ] = None,
+    output: Annotated[
+        Output | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="csv is what Kafka's own tool reads, json keeps metadata too. Default: by the file's name, else csv.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write down what groups have committed."""
+    chosen = chosen_groups(groups, all_groups)
+    scope = parse_scope(topic or [])
+    if output not in (None, Output.csv, Output.json):
+        raise InvalidOption(f"Option '--output' is '{output.value}'.", remedy="Offsets are exported as csv or json.")
+    with connect() as cluster:
+        ids = group_ids(cluster, chosen)
+        committed = cluster.groups.committed_offsets(ids)
+        now = utc(cluster.now_ms()) or ""
+    unknown = [g for g in ids if not committed[g]]
+    if unknown and chosen is not None:
+        raise UnknownGroup(
+            f"Nothing is committed in {', '.join(map(repr, unknown))}.",
+            remedy="See: streamgroups groups list.",
+            group=unknown[0] if len(unknown) == 1 else None,
+        )
+    filed = {
+        g: {
+            tp: FiledOffset(c.next_offset, c.metadata)
+            for tp, c in offsets.items()
+            if not scope or (tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition}))
+        }
+        for g, offsets in committed.items()
+    }
+    by_name = Output.json if file is not None and file.suffix == ".json" else Output.csv
+    as_json = (output or by_name) is Output.json
+    text = to_json(filed, made_at=now, why="an export") if as_json else to_csv(filed)
+    if file is None:
+        print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
+    else:
+        write_new(file, text)
+        say(f"{sum(map(len, filed.values()))} offsets were written to {file}")
+
+
+@with_cluster
+def import_(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export, a reset or Kafka's own tool wrote.")],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="The group to move, if the file names none, or one that is to be copied.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
+    ] = False,
+    execute: ExecuteOption = False,
+    wait: WaitOption = "1m",
+    undo_file: UndoOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Move groups to what a file says. Members follow if they are of this library; of others nobody may be in them."""
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    filed = read_offsets_file(file, group)
+    if group is not None and group not in filed:
+        if len(filed) != 1:
+            raise InvalidOption(
+                f"{file} lists {len(filed)} groups, and '{group}' is none of them.",
+                remedy="Leave --group out, or export the one group that is to be copied.",
+            )
+        filed = {group: next(iter(filed.values()))}
+    elif group is not None:
+        filed = {group: filed[group]}
+    with connect() as cluster:
+        plans = plan_from_file(cluster, filed, sorted(filed), source=file)
+        warn_of_clamping(plans, strict=strict)
+        carry_out(
+            cluster,
+            plans,
+            execute=execute,
+            undo_file=undo_file,
+            output=output,
+            why=f"before an import of {file}",
+            wait_s=wait_s,
+        )

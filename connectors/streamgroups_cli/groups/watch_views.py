@@ -1,0 +1,213 @@
+"""What ``groups watch`` shows of one look at the groups: a screen, a line for each group, or a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.durations import duration
+from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
+from streamgroups.printable import printable
+from streamgroups.times import utc
+from streamgroups_cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
+from streamgroups_cli.lag_counting import bounded
+from streamgroups_cli.output import Cell, Column, Table, rich_table
+
+_SPARKS = 20
+#: Lines of the screen that are not rows: the head, two tables' titles and rules.
+_FRAME_LINES = 12
+
+_GROUPS = (
+    Column("group"),
+    Column("state", style=state_style),
+    Column("members", right=True),
+    Column("lag", right=True),
+    Column("lag_history"),
+    Column("time_lag", right=True),
+    Column("read_per_s", right=True),
+    Column("lag_state", style=lag_state_style),
+)
+_PARTITIONS = (
+    Column("group"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("owner"),
+    Column("committed_offset", right=True),
+    Column("end_offset", right=True),
+    Column("lag", right=True),
+    Column("in_flight", right=True),
+    Column("lag_history"),
+    Column("time_lag", right=True),
+    Column("lag_state", style=lag_state_style),
+)
+#: Only where some group has event time (``sg.with_event_time``): a screen is narrow.
+_WATERMARK = (Column("watermark"),)
+_EVENT_TIME = (Column("event_time"), Column("time_state", style=time_state_style))
+_PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
+_CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN), *_WATERMARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the groups.
+
+    Args:
+        time_ms: when, in milliseconds since the epoch.
+        groups: what was seen.
+        where: the cluster.
+        trouble: why this is an old look, shown again; empty if it is not.
+    """
+
+    time_ms: int
+    groups: Sequence[WatchedGroup]
+    where: str
+    trouble: str = ""
+
+
+def screen(look: Look, width: int, height: int) -> Any:
+    """The whole screen: the groups, and as many partitions as fit, the worst first."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text.assemble(
+        ("streamgroups ", "bold"), f"{look.where}  {utc(look.time_ms)}  ", ("q", "bold"), " leaves", no_wrap=True
+    )
+    room = max(height - _FRAME_LINES, 2)
+    groups = sorted(look.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in look.groups))]
+    partitions = sorted(
+        ((g, p) for g in look.groups for p in g.partitions),
+        key=lambda pair: (
+            *_partition_urgency(pair[1]),
+            pair[0].snapshot.description.group_id,
+            pair[1].lag.topic_partition,
+        ),
+    )[: max(room - len(groups), 0)]
+    watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(look) else ((), ())
+    parts = [
+        head,
+        *([Text(printable(look.trouble), style="bold red")] if look.trouble else []),
+        rich_table(_table((*_GROUPS, *watermark), [_group_cells(g, human=True) for g in groups])),
+        _left_out(len(look.groups) - len(groups), "groups"),
+        rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),
+        _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
+    ]
+    return Group(*(part for part in parts if part is not None))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
+    """Rows may have more cells, of columns that are left out at the end."""
+    return Table(columns, [row[: len(columns)] for row in rows])
+
+
+def _has_time(look: Look) -> bool:
+    return any(g.watermark is not None for g in look.groups)
+
+
+def _left_out(count: int, what: str) -> Any:
+    from rich.text import Text
+
+    return Text(f"  and {count} more {what}", style="bright_black") if count > 0 else None
+
+
+def _urgency(group: WatchedGroup) -> tuple[int, int, str]:
+    return list(LagState).index(group.state), -(group.snapshot.records or 0), group.snapshot.description.group_id
+
+
+def _partition_urgency(partition: WatchedPartition) -> tuple[int, int]:
+    return list(LagState).index(partition.state), -(partition.lag.records or 0)
+
+
+def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:
+    d, rate = g.snapshot.description, g.read_per_s
+    return [
+        d.group_id,
+        d.state,
+        len(d.members),
+        bounded(g.snapshot.records, is_exact=g.snapshot.is_exact) if human else g.snapshot.records,
+        sparkline(g.lag_history, _SPARKS),
+        duration(g.time_lag_ms),
+        None if rate is None else f"{rate:.0f}",
+        g.state.value,
+        None if g.watermark is None else str(g.watermark),
+    ]
+
+
+def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
+    tp = p.lag.topic_partition
+    owner = g.snapshot.description.owners.get(tp)
+    return [
+        g.snapshot.description.group_id,
+        tp.topic,
+        tp.partition,
+        str(owner) if owner else None,
+        p.lag.committed_offset,
+        p.lag.end_offset,
+        bounded(p.lag.records, is_exact=p.lag.is_exact),
+        p.lag.in_flight,
+        sparkline([sample.records for sample in p.samples], _SPARKS),
+        duration(p.time_lag_ms),
+        p.state.value,
+        None if p.event_time is None else utc(p.event_time.event_time_ms),
+        None if p.event_time is None else p.event_time.state.value,
+    ]
+
+
+def plain_table(look: Look) -> Table:
+    """One line for each group."""
+    columns = (*_PLAIN, *(_WATERMARK if _has_time(look) else ()))
+    return _table(columns, _plain_rows(look, human=True))
+
+
+def _plain_rows(look: Look, *, human: bool) -> list[list[Cell]]:
+    index = [c.name for c in _GROUPS].index("lag_history")
+    rows = [_group_cells(g, human=human) for g in look.groups]
+    return [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
+
+
+def csv_rows(look: Look) -> Table:
+    """One row for each group, for programs."""
+    at = [c.name for c in _CSV].index("time_lag_ms")
+    plain = zip(_plain_rows(look, human=False), look.groups, strict=True)
+    rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in plain]
+    return Table(_CSV, rows)
+
+
+def document(look: Look) -> dict[str, Any]:
+    """One look, for programs."""
+    return {"time": utc(look.time_ms), "groups": [_group_document(g) for g in look.groups]}
+
+
+def _group_document(g: WatchedGroup) -> dict[str, Any]:
+    d = g.snapshot.description
+    return {
+        "group": d.group_id,
+        "state": d.state,
+        "members": len(d.members),
+        "lag": g.snapshot.records,
+        "lag_exact": None if g.snapshot.records is None else g.snapshot.is_exact,
+        "open": g.snapshot.open_records,
+        "time_lag_ms": g.time_lag_ms,
+        "read_per_s": g.read_per_s,
+        "lag_state": g.state.value,
+        "watermark": None if g.watermark is None else str(g.watermark),
+        "partitions": [
+            {
+                "topic": p.lag.topic_partition.topic,
+                "partition": p.lag.topic_partition.partition,
+                "owner": owner.client_id if (owner := d.owners.get(p.lag.topic_partition)) else None,
+                "committed_offset": p.lag.committed_offset,
+                "end_offset": p.lag.end_offset,
+                "lag": p.lag.records,
+                "lag_exact": None if p.lag.records is None else p.lag.is_exact,
+                "open": p.lag.open_records,
+                "in_flight": p.lag.in_flight,
+                "time_lag_ms": p.time_lag_ms,
+                "lag_state": p.state.value,
+                "event_time": None if p.event_time is None else utc(p.event_time.event_time_ms),
+                "time_state": None if p.event_time is None else p.event_time.state.value,
+            }
+            for p in g.partitions
+        ],
+    }

@@ -1,0 +1,145 @@
+"""``streamgroups groups watch``: groups as they change; full screen on a terminal, line after line elsewhere.
+
+``q`` or Ctrl-C leaves. A cluster that does not answer for a while is no reason to leave: the view says so and goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import StreamGroupsError
+from streamgroups.monitoring.monitor import Monitor
+from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.groups.scope import GroupsArgument
+from streamgroups_cli.groups.watch_views import Look, csv_rows, document, plain_table, screen
+from streamgroups_cli.lag_counting import LOOK_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
+
+
+@with_cluster
+def watch(
+    connect: Connect,
+    groups: GroupsArgument = None,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look.")] = "2s",
+    window: Annotated[
+        str, typer.Option(metavar="DURATION", help="How far back verdicts look; they need half of it.")
+    ] = "3m",
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Leave after so many looks.", show_default=False)
+    ] = None,
+    count_limit: CountLimitOption = LOOK_MIB,
+    output: OutputOption = Output.table,
+) -> None:
+    """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
+    interval_s = parse_duration_ms(interval, option="--interval") / 1000
+    window_ms = parse_duration_ms(window, option="--window")
+    chosen = list(dict.fromkeys(groups)) if groups else None
+    with connect() as cluster:
+        monitor = Monitor(
+            cluster.groups,
+            cluster.topics,
+            cluster.now_ms,
+            window_ms=window_ms,
+            count_bytes=count_bytes(count_limit),
+            event_times=True,
+        )
+        # The first look may fail for good: a wrong address is told at once.
+        first = _look(cluster, monitor, chosen)
+        looks = _looks(cluster, monitor, chosen, first)
+        full_screen = output is Output.table and sys.stdout.isatty()
+        with suppress(KeyboardInterrupt), _pauses(interval_s) as pause:
+            (_show_screen if full_screen else _print_lines)(looks, pause, count, output)
+
+
+def _look(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Look:
+    return Look(cluster.now_ms(), monitor.look(chosen), str(cluster.config.get("bootstrap.servers")))
+
+
+def _looks(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: Look) -> Iterator[Look]:
+    """One look after the other; while the cluster does not answer the last one, with the reason."""
+    last = first
+    while True:
+        yield last
+        try:
+            last = _look(cluster, monitor, chosen)
+        except StreamGroupsError as e:
+            last = Look(last.time_ms, last.groups, last.where, trouble=str(e))
+
+
+def _show_screen(looks: Iterator[Look], pause: Callable[[], bool], count: int | None, _: Output) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for number, look in enumerate(looks, 1):
+            live.update(screen(look, console.size.width, console.size.height), refresh=True)
+            if number == count or not pause():
+                return
+
+
+def _print_lines(looks: Iterator[Look], pause: Callable[[], bool], count: int | None, output: Output) -> None:
+    for number, look in enumerate(looks, 1):
+        _print_one(look, output, headed=number > 1)
+        # Whoever reads a pipe wants to see each look when it is made.
+        sys.stdout.flush()
+        if number == count or not pause():
+            return
+
+
+def _print_one(look: Look, output: Output, *, headed: bool) -> None:
+    if look.trouble:
+        say(f"Warning: {look.trouble}")
+    elif output is Output.json:
+        print(json_text({"schema_version": SCHEMA_VERSION, **document(look)}))
+    elif output is Output.yaml:
+        import yaml
+
+        print("---")
+        yaml.safe_dump({"schema_version": SCHEMA_VERSION, **document(look)}, sys.stdout, sort_keys=False)
+    elif output is Output.csv:
+        print_csv(csv_rows(look), headed=headed)
+    else:
+        lines = list(plain_lines(plain_table(look)))
+        print("\n".join(lines[1:] if headed else lines))
+
+
+@contextmanager
+def _pauses(interval_s: float) -> Iterator[Callable[[], bool]]:
+    """Gives a function that waits for the next look, and says whether to go on: not if ``q`` was pressed meanwhile."""
+    import os
+    import select
+    import time
+
+    if not sys.stdin.isatty():
+
+        def sleep() -> bool:
+            time.sleep(interval_s)
+            return True
+
+        yield sleep
+        return
+    import termios
+    import tty
+
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+
+    def wait_for_a_key() -> bool:
+        deadline_s = time.monotonic() + interval_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            if select.select([keys], [], [], left_s)[0] and os.read(keys, 1) in (b"q", b"Q", b""):
+                return False
+        return True
+
+    tty.setcbreak(keys)
+    try:
+        yield wait_for_a_key
+    finally:
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)

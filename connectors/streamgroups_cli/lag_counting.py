@@ -1,0 +1,47 @@
+"""How much may be read to count unread records, as an option; and how a lag shows that it is an upper bound.
+
+Used by ``groups describe``, ``groups watch`` and ``metrics``. Source: SEMANTICS O3, G13.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.monitoring.snapshots import COUNT_BYTES
+from streamgroups_cli.output import Cell
+
+_MIB = 1 << 20
+#: What one look may read that is followed by others.
+LOOK_MIB = 4
+DESCRIBE_MIB = COUNT_BYTES // _MIB
+
+CountLimitOption = Annotated[
+    int,
+    typer.Option(
+        "--count-limit",
+        metavar="MIB",
+        min=0,
+        help="How many MiB may be read to count unread records without transaction markers, gaps and aborted records. "
+        "A lag beyond that is an upper bound, marked <=. 0: read nothing.",
+    ),
+]
+
+
+def count_bytes(limit_mib: int) -> int:
+    """The value of :data:`CountLimitOption` in bytes.
+
+    >>> count_bytes(4)
+    4194304
+    """
+    return limit_mib * _MIB
+
+
+def bounded(records: int | None, *, is_exact: bool) -> Cell:
+    """A number of records as people read it.
+
+    >>> bounded(7, is_exact=True), bounded(7, is_exact=False), bounded(None, is_exact=False)
+    (7, '<=7', None)
+    """
+    return records if is_exact or records is None else f"<={records}"

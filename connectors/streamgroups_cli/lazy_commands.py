@@ -1,0 +1,68 @@
+"""Commands that are imported when they are called: a command starts without what its neighbours need.
+
+Used by ``streamgroups_cli`` and its groups. Typer makes a parser for each command there is, whichever is called, and each file
+defines its tables and classes when it is imported: together that took half of the time ``groups list`` took. A command that is
+named gets its own only; ``--help`` of a group still gets them all, for their first lines. Source: Typer's ``TyperGroup``, whose
+``commands`` is a mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Typer:
+    """A group of commands.
+
+    Args:
+        help_: what ``--help`` says of the group.
+        places: by a command's name, ``module:name`` of its function, or of the ``typer.Typer`` of a group.
+        settings: what else ``typer.Typer`` takes.
+
+    >>> group = typer.main.get_command(lazy_app("Look.", {"list": "streamgroups_cli.topics.listing:list_topics"}))
+    >>> list(group.commands), group.commands["list"].name
+    (['list'], 'list')
+    """
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            # Typer fills a dict of its own; ours fills itself.
+            self.commands = _Commands(places)  # type: ignore[assignment]
+
+    # Typer takes what has a callback for a group.
+    settings.setdefault("callback", lambda: None)
+    return typer.Typer(help=help_, cls=LazyGroup, no_args_is_help=True, **settings)
+
+
+class _Commands(Mapping[str, Any]):
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _command(name, self._places[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _command(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(module), attribute)
+    holder = typer.Typer()
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    return typer.main.get_group(holder).commands[name]

@@ -1,0 +1,111 @@
+"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard that shows what it exports."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from importlib import resources
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups.monitoring.monitor import Monitor
+from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.lag_counting import LOOK_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.output import say
+
+if TYPE_CHECKING:
+    from streamgroups_prometheus.exporter import Looks
+
+
+@with_cluster
+def metrics(
+    connect: Connect,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to answer; port 0 takes a free one.")
+    ] = "127.0.0.1:9308",
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="Only this group; repeatable. Default: all."),
+    ] = None,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look at the cluster.")] = "15s",
+    window: Annotated[
+        str, typer.Option(metavar="DURATION", help="How far back verdicts look; they need half of it.")
+    ] = "5m",
+    count_limit: CountLimitOption = LOOK_MIB,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and leave.")] = False,
+) -> None:
+    """Export members, state and lag of groups to Prometheus."""
+    if dashboard:
+        print(dashboard_json(), end="")
+        return
+    host, port = parse_address(listen)
+    interval_s = parse_duration_ms(interval, option="--interval") / 1000
+    window_ms = parse_duration_ms(window, option="--window")
+    with connect() as cluster:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        from streamgroups_prometheus.exporter import GroupCollector, Looks
+
+        limit_bytes = count_bytes(count_limit)
+        monitor = Monitor(
+            cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
+        )
+        looks = Looks(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
+        failure = looks.refresh()
+        if failure is not None:
+            raise failure
+        registry = CollectorRegistry()
+        registry.register(GroupCollector(looks))
+        try:
+            server, thread = start_http_server(port, host, registry)
+        except OSError as e:
+            raise InvalidOption(
+                f"--listen {listen} cannot be used: {e.strerror}.", remedy="Name another address."
+            ) from e
+        say(f"Metrics are at http://{host}:{server.server_port}/metrics")
+        try:
+            _refresh_until_told_to_stop(looks, interval_s)
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def _refresh_until_told_to_stop(looks: Looks, interval_s: float) -> None:
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    failed = False
+    while not stopping.wait(interval_s):
+        failure = looks.refresh()
+        if failure is not None and not failed:
+            say(f"Warning: {failure}")
+        elif failure is None and failed:
+            say("The cluster answers again.")
+        failed = failure is not None
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """A host and a port.
+
+    Raises:
+        InvalidOption: if it is none.
+
+    >>> parse_address("127.0.0.1:9308"), parse_address("[::1]:0")
+    (('127.0.0.1', 9308), ('::1', 0))
+    >>> parse_address("9308")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: --listen is '9308', which is not HOST:PORT. Write it like 127.0.0.1:9308.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise InvalidOption(f"--listen is '{text}', which is not HOST:PORT.", remedy="Write it like 127.0.0.1:9308.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def dashboard_json() -> str:
+    """The Grafana dashboard: import it and choose a Prometheus data source."""
+    return (resources.files("streamgroups_cli") / "grafana_dashboard.json").read_text(encoding="utf-8")

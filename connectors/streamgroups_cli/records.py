@@ -1,0 +1,136 @@
+"""Records and messages, printed: what ``topics tail`` and ``cursors get`` share.
+
+What is not text is shown as hexadecimal digits, and nothing that is shown can move a terminal's cursor. A stream has no end, so ``json``
+is one object a line, ``yaml`` one document a record.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable
+from enum import Enum
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.times import utc
+from streamgroups_cli.output import Output, json_text
+
+_COLUMNS = ("time", "topic", "partition", "offset", "key", "value")
+_CHARACTERS_SHOWN = 200
+
+
+class Show(str, Enum):
+    """How keys and values are shown."""
+
+    auto = "auto"
+    text = "text"
+    hex = "hex"
+
+
+ShowOption = Annotated[
+    Show, typer.Option(help="Keys and values: auto is text where it is printable UTF-8, else hexadecimal.")
+]
+FullOption = Annotated[bool, typer.Option("--full", help="Do not cut long values in tables.")]
+
+
+class Printable(Protocol):
+    """A record of any kind."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+
+class RecordPrinter:
+    """Prints records one by one, as they come.
+
+    Args:
+        output: how.
+        show: how keys and values are shown.
+        full: whether tables show long values whole.
+    """
+
+    def __init__(self, output: Output, show: Show, full: bool) -> None:
+        self._output, self._show, self._full = output, show, full
+        self._csv = csv.writer(sys.stdout, lineterminator="\n")
+        self._headed = False
+
+    def print(self, records: Iterable[Printable]) -> None:
+        """Prints each record when it comes; may be called again for more."""
+        if self._output is Output.csv and not self._headed:
+            self._csv.writerow(_COLUMNS)
+            self._headed = True
+        for record in records:
+            self._one(record)
+            # A follower's reader wants to see each record when it comes.
+            sys.stdout.flush()
+
+    def document(self, record: Printable) -> dict[str, Any]:
+        """A record as an object of a JSON or YAML document."""
+        headers = [[name, self._words(value)] for name, value in record.headers]
+        key, value = self._words(record.key), self._words(record.value)
+        return {**dict(zip(_COLUMNS, [*self._place(record), key, value], strict=True)), "headers": headers}
+
+    def _one(self, record: Printable) -> None:
+        if self._output is Output.json:
+            print(json_text(self.document(record)))
+        elif self._output is Output.yaml:
+            import yaml
+
+            print("---")
+            yaml.safe_dump(self.document(record), sys.stdout, sort_keys=False, allow_unicode=True)
+        elif self._output is Output.csv:
+            self._csv.writerow([*self._place(record), self._words(record.key), self._words(record.value)])
+        else:
+            key, value = (self._cut(self._words(field)) for field in (record.key, record.value))
+            print(f"{utc(record.timestamp_ms) or '-'} {record.topic_partition}@{record.offset} {key} {value}")
+
+    def _place(self, record: Printable) -> list[str | int | None]:
+        tp = record.topic_partition
+        return [utc(record.timestamp_ms), tp.topic, tp.partition, record.offset]
+
+    def _words(self, field: bytes | None) -> str | None:
+        return None if field is None else words_of(field, self._show)
+
+    def _cut(self, text: str | None) -> str:
+        if text is None:
+            return "null"
+        safe = text if text.isprintable() else json.dumps(text, ensure_ascii=True)
+        if self._full or len(safe) <= _CHARACTERS_SHOWN:
+            return safe
+        return f"{safe[:_CHARACTERS_SHOWN]}… ({len(safe)} characters)"
+
+
+def words_of(field: bytes, show: Show) -> str:
+    """A key or value as text or as hexadecimal digits.
+
+    >>> words_of(b"BOS", Show.auto), words_of(b"\\xff\\x00", Show.auto), words_of(b"BOS", Show.hex)
+    ('BOS', '0xff00', '0x424f53')
+    >>> words_of(b"\\x1b[2J", Show.auto)  # would clear a terminal
+    '0x1b5b324a'
+    >>> words_of(b"\\xff!", Show.text)
+    '�!'
+    """
+    if show is Show.text:
+        return field.decode(errors="replace")
+    if show is Show.auto:
+        try:
+            text = field.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if all(c.isprintable() or c in "\t\r\n" for c in text):
+            return text
+    return f"0x{field.hex()}"

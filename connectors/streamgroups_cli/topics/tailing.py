@@ -1,0 +1,68 @@
+"""``streamgroups topics tail``: the last records of a topic, and then those that come.
+
+Nothing is joined or committed. How records are printed is in :mod:`streamgroups_cli.records`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from streamgroups.groups.reset_plan import parse_scope, require_bounds
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import StoredRecord
+from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.groups.scope import partitions_of
+from streamgroups_cli.output import Output, OutputOption
+from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
+
+
+@with_cluster
+def tail(
+    connect: Connect,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or some of their partitions.")],
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, metavar="N", help="So many records of each partition.")
+    ] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written; Ctrl-C ends it.")] = False,
+    show: ShowOption = Show.auto,
+    full: FullOption = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the last records of topics."""
+    scope = parse_scope(topics)
+    printer = RecordPrinter(output, show, full)
+    with connect() as cluster:
+        partitions = partitions_of(cluster, scope)
+        bounds = require_bounds(cluster.topics.bounds(partitions))
+        ends = {tp: b.end_offset for tp, b in bounds.items()}
+        beginnings = {tp: b.beginning_offset for tp, b in bounds.items()}
+        printer.print(
+            sorted(_last(cluster, beginnings, ends, last), key=lambda r: (r.timestamp_ms, r.topic_partition, r.offset))
+        )
+        if follow:
+            try:
+                printer.print(cluster.topics.read(ends, None))
+            except KeyboardInterrupt:
+                return
+
+
+def _last(
+    cluster: Cluster, beginnings: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], count: int
+) -> Iterator[StoredRecord]:
+    """The last records of each partition: where offsets have gaps, further back is looked for them."""
+    back = count
+    waiting = set(ends) if count else set()
+    while waiting:
+        starts = {tp: max(beginnings[tp], ends[tp] - back) for tp in waiting}
+        found: defaultdict[TopicPartition, deque[StoredRecord]] = defaultdict(lambda: deque(maxlen=count))
+        for record in cluster.topics.read(starts, {tp: ends[tp] for tp in waiting}):
+            found[record.topic_partition].append(record)
+        enough = {tp for tp in waiting if len(found[tp]) == count or starts[tp] == beginnings[tp]}
+        for tp in enough:
+            yield from found[tp]
+        waiting -= enough
+        back *= 4

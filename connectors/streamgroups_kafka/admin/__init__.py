@@ -1,0 +1,1 @@
+"""Topics, groups and committed offsets of a cluster."""

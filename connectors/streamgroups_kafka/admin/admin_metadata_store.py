@@ -1,0 +1,43 @@
+"""The board of a group for the command line: through the connection that it has anyway.
+
+Implements :class:`streamgroups.ports.Board` over :class:`streamgroups.ports.GroupAdmin`; made by ``streamgroups_cli``. A consumer, as
+``board`` uses them, would take longer to connect than a command may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed, GroupAdmin
+
+
+class AdminBoard:
+    """See :class:`streamgroups.ports.Board`.
+
+    Args:
+        groups: the groups of the cluster; closed by whoever made them.
+
+    >>> from streamgroups.fakes import FakeAdmin, FakeCluster
+    >>> board, tp = AdminBoard(FakeAdmin(FakeCluster(lambda: 0))), TopicPartition("flights", 0)
+    >>> board.read("billing.streamgroups", [tp])
+    {}
+    """
+
+    def __init__(self, groups: GroupAdmin) -> None:
+        self._groups = groups
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """See :meth:`streamgroups.ports.Board.read`."""
+        noted = self._groups.committed_offsets([group_id])[group_id]
+        return {tp: noted[tp] for tp in partitions if tp in noted}
+
+    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+        """See :meth:`streamgroups.ports.Board.write`."""
+        # Members read through confluent-kafka, for which a text ends with a NUL.
+        ended = {tp: Committed(note.next_offset, f"{note.metadata}\0") for tp, note in notes.items()}
+        for failure in self._groups.alter_offsets(group_id, ended).values():
+            raise failure
+
+    def close(self) -> None:
+        """Nothing: the connection is somebody else's."""

@@ -1,0 +1,81 @@
+"""Reads the first record at or after an offset, of many partitions at once: for its timestamp, and to see whether there is one.
+
+Called by :mod:`streamgroups_kafka.admin.topics`. Nothing is joined or committed. A record batch is the smallest thing a broker
+sends, so as little as possible beyond it is asked for. Source: SEMANTICS G13: an end without a record before it means that what
+lies between are transaction markers or compacted gaps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from streamgroups.groups.lag import FirstUnread, NothingUnread, Unread
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+
+_LITTLE = {
+    "fetch.message.max.bytes": "65536",
+    "fetch.wait.max.ms": "50",
+    "queued.min.messages": "1",
+    "queued.max.messages.kbytes": "1024",
+}
+_AT_ONCE = 1_000
+_POLL_S = 0.05
+#: A lag that is looked at is worth this long a wait, no longer.
+TIME_LIMIT_S = 3.0
+
+
+def first_records(
+    config: ClientConfig, offsets: Mapping[TopicPartition, int], *, time_limit_s: float = TIME_LIMIT_S
+) -> dict[TopicPartition, FirstUnread]:
+    """See :meth:`streamgroups.ports.TopicAdmin.first_records`.
+
+    Args:
+        config: how to reach the cluster; under ``read_committed`` aborted records are none.
+        offsets: where to start reading; must lie within the partition.
+        time_limit_s: what was not read by then is left out.
+
+    Raises:
+        StreamGroupsError: if the broker refuses.
+    """
+    consumer = Consumer({**config.for_reader("streamgroups-admin"), **_LITTLE})
+    found: dict[TopicPartition, FirstUnread] = {}
+    deadline_s = time.monotonic() + time_limit_s
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in offsets.items()])
+        while len(found) < len(offsets) and time.monotonic() < deadline_s:
+            done = []
+            for message in consumer.consume(_AT_ONCE, _POLL_S):
+                tp = TopicPartition(message.topic() or "", message.partition() or 0)
+                if tp in found or tp not in offsets:
+                    continue
+                answer = _answer(message, config)
+                if answer is not None:
+                    found[tp] = answer
+                    done.append(confluent_kafka.TopicPartition(tp.topic, tp.partition))
+            if done:
+                consumer.pause(done)
+        return found
+    except KafkaException as e:
+        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None
+    finally:
+        consumer.close()
+
+
+def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstUnread | None:
+    error = message.error()
+    if error is None:
+        return Unread(message.offset() or 0, message.timestamp()[1])
+    if error.code() == KafkaError._PARTITION_EOF:
+        return NothingUnread()
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        # It was deleted since its bounds were asked for.
+        return None
+    if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+        return None
+    raise to_streamgroups_error(error, "Records could not be read", topic=message.topic(), redact=config.redact)

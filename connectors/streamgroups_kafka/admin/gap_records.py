@@ -1,0 +1,91 @@
+"""Records gaps where every host finds them: in the metadata group of a group's gaps.
+
+Made by ``streamgroups_spark.source.running_query`` for a query and by ``range_reader`` for a task, each of which records the gaps that it finds. Gaps are
+rare: a connection is made for each record and closed. Source: :mod:`streamgroups.groups.gaps`; SEMANTICS S7, O4.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from contextlib import closing
+
+from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.gaps import Gaps, PartitionGap
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Board, Clock, Committed
+
+logger = logging.getLogger(__name__)
+
+#: Two tasks can read parts of one partition and record gaps of it at the same time. Each looks after this time whether its own is still there.
+_CHECK_AFTER_S = 0.5
+_MAX_ATTEMPTS = 5
+
+
+class GapRecords:
+    """The gaps of one group.
+
+    Args:
+        new_board: connects to the metadata groups.
+        group_id: the group.
+        clock: the time now, in milliseconds since the epoch.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        new_board: Callable[[], Board],
+        group_id: str,
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._new_board, self._group_id, self._clock, self._sleep = new_board, group_id, clock, sleep
+
+    def now_ms(self) -> int:
+        """The time to record, in milliseconds since the epoch."""
+        return self._clock()
+
+    def record(self, gaps: Collection[PartitionGap], *, alone: bool = True) -> None:
+        """Records gaps. Where that fails, a warning names them: the query continues.
+
+        Args:
+            gaps: what was found.
+            alone: whether no other process can record gaps of these partitions at the same time.
+        """
+        if not gaps:
+            return
+        try:
+            with closing(self._new_board()) as board:
+                for attempt in range(1 if alone else _MAX_ATTEMPTS):
+                    if attempt:
+                        self._sleep(_CHECK_AFTER_S)
+                    if not self._add(board, gaps):
+                        break
+        except StreamGroupsError as e:
+            logger.warning(
+                "Group '%s': the gaps %s are not recorded (%s). Allow Read on group '%s', or Read on the prefix '%s'.",
+                self._group_id,
+                "; ".join(map(str, gaps)),
+                e,
+                gaps_of(self._group_id),
+                self._group_id,
+            )
+
+    def _add(self, board: Board, gaps: Collection[PartitionGap]) -> bool:
+        """Adds what is not there yet. Returns whether anything was missing."""
+        by_partition: defaultdict[TopicPartition, list[PartitionGap]] = defaultdict(list)
+        for found in gaps:
+            by_partition[found.topic_partition].append(found)
+        read = board.read(gaps_of(self._group_id), sorted(by_partition))
+        changed = {}
+        for tp, new in by_partition.items():
+            before = after = Gaps.parse(read[tp].metadata) if tp in read else Gaps()
+            for found in new:
+                after = after.plus(found.gap)
+            if after != before:
+                changed[tp] = Committed(new[-1].gap.to_offset, after.encode())
+        board.write(gaps_of(self._group_id), changed)
+        return bool(changed)

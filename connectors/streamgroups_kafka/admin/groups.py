@@ -1,0 +1,336 @@
+"""The groups of a cluster, many at a time, in as few requests as Kafka allows.
+
+Implements :class:`streamgroups.ports.GroupAdmin`; created by ``streamgroups_cli``. However many partitions a group has, it is
+one entry of one request to its coordinator. Source: KIP-709 (OffsetFetch of many groups), KIP-396 (OffsetCommit from outside),
+KIP-496 (OffsetDelete), KIP-848 (ConsumerGroupDescribe), KIP-1043 (a group that does not exist is an error of its own).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from kafka.errors import IncompatibleBrokerVersion
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
+from streamgroups.json_values import MAX_INT32, string, whole
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
+
+_GROUP_ID_NOT_FOUND = 69
+#: What a commit from outside is refused with while the group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
+#: FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH.
+_HAS_MEMBERS = frozenset({22, 25, 110, 113})
+#: What a broker answers ConsumerGroupDescribe with if the new protocol is switched off.
+_UNSUPPORTED_VERSION = 35
+_NOBODY = -1
+#: The coordinator is loading, not chosen yet, or another one: on a new cluster, and whenever a broker goes.
+_COORDINATOR_MOVES = frozenset({14, 15, 16})
+#: Versions 10 of OffsetFetch and OffsetCommit name topics by id, which an outsider would first have to look up.
+_TOPICS_BY_NAME = 9
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json="streamgroups_kafka.schemas"):  # type: ignore[call-arg,misc]
+    """See ``schemas/ConsumerGroupDescribeRequest.json``."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json="streamgroups_kafka.schemas"):  # type: ignore[call-arg,misc]
+    """See ``schemas/ConsumerGroupDescribeResponse.json``."""
+
+
+class KafkaGroupAdmin:
+    """See :class:`streamgroups.ports.GroupAdmin`.
+
+    Args:
+        session: the connection to the cluster; closed by whoever made it.
+    """
+
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
+
+    def list_groups(self) -> list[GroupListing]:
+        """See :meth:`streamgroups.ports.GroupAdmin.list_groups`."""
+        return self._session.run("The groups could not be listed", self._list)
+
+    async def _list(self) -> list[GroupListing]:
+        answers = await self._session.send_all({node: ListGroupsRequest() for node in self._session.broker_ids})
+        listed = []
+        for node_id, answer in answers.items():
+            self._session.check(answer.error_code, f"Broker {node_id} did not list its groups")
+            for g in answer.groups:
+                kind = (getattr(g, "group_type", "") or "").lower()
+                listed.append(
+                    GroupListing(g.group_id, getattr(g, "group_state", "") or "", kind, g.protocol_type, node_id)
+                )
+        return sorted(listed)
+
+    def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        """See :meth:`streamgroups.ports.GroupAdmin.describe_groups`."""
+        if not group_ids:
+            return {}
+        described = self._session.run(f"{_names(group_ids)} could not be described", self._describe, group_ids)
+        unknown = [g for g in group_ids if g not in described]
+        if unknown:
+            # Share and streams groups are not described here, but they are no Dead ones either.
+            listed = {g.group_id: g for g in self.list_groups()}
+            for group_id in unknown:
+                g = listed.get(group_id)
+                described[group_id] = (
+                    GroupDescription(group_id, "Dead")
+                    if g is None
+                    else GroupDescription(group_id, g.state, g.type, g.protocol_type, coordinator=g.coordinator)
+                )
+        return {group_id: described[group_id] for group_id in group_ids}
+
+    async def _describe(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        found: dict[str, GroupDescription] = {}
+        coordinators = await self._session.coordinators(group_ids)
+        for by_node in _rounds(coordinators):
+            for node_id, answer in (await self._ask_new_protocol(by_node)).items():
+                found.update(self._consumer_groups(node_id, answer))
+            rest = {node: [g for g in ids if g not in found] for node, ids in by_node.items()}
+            requests = {node: DescribeGroupsRequest(groups=ids) for node, ids in rest.items() if ids}
+            for node_id, answer in (await self._session.send_all(requests)).items():
+                found.update(self._classic_groups(node_id, answer))
+        return found
+
+    async def _ask_new_protocol(self, by_node: Mapping[int, list[str]]) -> dict[int, Any]:
+        requests = {node: ConsumerGroupDescribeRequest(group_ids=ids) for node, ids in by_node.items()}
+        try:
+            return await self._session.send_all(requests)
+        except IncompatibleBrokerVersion:
+            return {}
+
+    def _consumer_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
+        for g in answer.groups:
+            if g.error_code in (_GROUP_ID_NOT_FOUND, _UNSUPPORTED_VERSION):
+                continue
+            self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
+            members = tuple(
+                GroupMember(
+                    m.member_id,
+                    m.client_id,
+                    m.client_host,
+                    m.instance_id,
+                    frozenset(
+                        TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions
+                    ),
+                )
+                for m in g.members
+            )
+            yield (
+                g.group_id,
+                GroupDescription(
+                    g.group_id, g.group_state, "consumer", "consumer", g.assignor_name or "", node_id, members
+                ),
+            )
+
+    def _classic_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
+        for g in answer.groups:
+            # Before KIP-1043 a group that does not exist was described as a dead one.
+            if g.error_code == _GROUP_ID_NOT_FOUND or (g.error_code == 0 and g.group_state == "Dead"):
+                continue
+            self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
+            members = tuple(
+                GroupMember(
+                    m.member_id, m.client_id, m.client_host, m.group_instance_id, parse_assignment(m.member_assignment)
+                )
+                for m in g.members
+            )
+            yield (
+                g.group_id,
+                GroupDescription(
+                    g.group_id, g.group_state, "classic", g.protocol_type, g.protocol_data or "", node_id, members
+                ),
+            )
+
+    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+        """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
+        if not group_ids:
+            return {}
+        return self._session.run(f"The offsets of {_names(group_ids)} could not be read", self._committed, group_ids)
+
+    async def _committed(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        found: dict[str, dict[TopicPartition, Committed]] = {g: {} for g in group_ids}
+        for by_node in _rounds(await self._session.coordinators(group_ids)):
+            requests = {
+                node: OffsetFetchRequest(
+                    groups=[group(group_id=g, topics=None) for g in ids], min_version=8, max_version=_TOPICS_BY_NAME
+                )
+                for node, ids in by_node.items()
+            }
+            for answer in (await self._session.send_all(requests)).values():
+                for g in answer.groups:
+                    self._session.check(
+                        g.error_code, f"The offsets of group '{g.group_id}' could not be read", group=g.group_id
+                    )
+                    found[g.group_id] = {
+                        TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, _metadata(p.metadata))
+                        for t in g.topics
+                        for p in t.partitions
+                        if p.error_code == 0 and p.committed_offset >= 0
+                    }
+        return found
+
+    def alter_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.alter_offsets`."""
+        what = f"The offsets of group '{group_id}' could not be changed"
+        topic, partition = (
+            OffsetCommitRequest.OffsetCommitRequestTopic,
+            OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
+        )
+        topics = [
+            topic(
+                name=name,
+                partitions=[
+                    partition(
+                        partition_index=tp.partition,
+                        committed_offset=offsets[tp].next_offset,
+                        committed_metadata=offsets[tp].metadata,
+                    )
+                    for tp in of_topic
+                ],
+            )
+            for name, of_topic in _by_topic(offsets).items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=_NOBODY,
+            member_id="",
+            topics=topics,
+            max_version=_TOPICS_BY_NAME,
+        )
+        answer = self._session.run(what, self._ask_coordinator, group_id, what, lambda: request) if topics else None
+        return {} if answer is None else self._failures(answer, what, group_id)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.delete_offsets`."""
+        what = f"The offsets of group '{group_id}' could not be deleted"
+        topic, partition = (
+            OffsetDeleteRequest.OffsetDeleteRequestTopic,
+            OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition,
+        )
+        topics = [
+            topic(name=name, partitions=[partition(partition_index=tp.partition) for tp in of_topic])
+            for name, of_topic in _by_topic(partitions).items()
+        ]
+        if not topics:
+            return {}
+        answer = self._session.run(
+            what, self._ask_coordinator, group_id, what, lambda: OffsetDeleteRequest(group_id=group_id, topics=topics)
+        )
+        self._session.check(answer.error_code, what, group=group_id)
+        return self._failures(answer, what, group_id)
+
+    def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.GroupAdmin.delete_groups`."""
+        waiting, failures = set(group_ids), dict[str, StreamGroupsError]()
+        try:
+            if waiting:
+                self._session.run(f"{_names(group_ids)} could not be deleted", self._delete, waiting, failures)
+        except StreamGroupsError as e:
+            if len(waiting) == len(group_ids):
+                raise
+            failures.update(dict.fromkeys(waiting, e))
+        return failures
+
+    async def _delete(self, waiting: set[str], failures: dict[str, StreamGroupsError]) -> None:
+        """Deletes those that are waiting; called again, it goes on with those that still are."""
+        moving = None
+        for by_node in _rounds(await self._session.coordinators(waiting)):
+            requests = {node: DeleteGroupsRequest(groups_names=ids) for node, ids in by_node.items()}
+            for answer in (await self._session.send_all(requests)).values():
+                for result in answer.results:
+                    what = f"Group '{result.group_id}' could not be deleted"
+                    error = self._session.error(result.error_code, what, group=result.group_id)
+                    if result.error_code in _COORDINATOR_MOVES:
+                        moving = error
+                        continue
+                    waiting.discard(result.group_id)
+                    if result.error_code:
+                        failures[result.group_id] = error
+        if moving is not None:
+            raise moving
+
+    async def _ask_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
+        (node_id,) = await self._session.coordinators([group_id])
+        answer = await self._session.send(request(), node_id)
+        # An OffsetCommit has no error of its own: it says so of each partition.
+        codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}
+        for code in codes & _COORDINATOR_MOVES:
+            self._session.check(code, what, group=group_id)
+        return answer
+
+    def _failures(self, answer: Any, what: str, group_id: str) -> dict[TopicPartition, StreamGroupsError]:
+        def failure(topic: str, error_code: int) -> StreamGroupsError:
+            if error_code in _HAS_MEMBERS:
+                return GroupRefused(
+                    f"{what}: somebody has joined it.", remedy="Stop its members first (streamgroups groups describe)."
+                )
+            return self._session.error(error_code, what, group=group_id, topic=topic)
+
+        return {
+            TopicPartition(t.name, p.partition_index): failure(t.name, p.error_code)
+            for t in answer.topics
+            for p in t.partitions
+            if p.error_code
+        }
+
+
+def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:
+    """The partitions in a classic member's assignment (``ConsumerProtocolAssignment``); none if it is no consumer's.
+
+    >>> sorted(map(str, parse_assignment(bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000001 ffffffff"))))
+    ['a-0', 'a-1']
+    >>> parse_assignment(b"connect")
+    frozenset()
+    """
+    if not assignment:
+        return frozenset()
+    try:
+        decoded = ConsumerProtocolAssignment.decode(assignment)
+        return frozenset(
+            TopicPartition(string(t.topic), whole(p, most=MAX_INT32))
+            for t in decoded.assigned_partitions
+            for p in t.partitions
+        )
+    except (struct.error, ValueError, TypeError, AttributeError, IndexError):
+        return frozenset()
+
+
+def _metadata(text: str | None) -> str:
+    """The metadata of a commit. confluent-kafka commits the NUL that ends a text in C along with it, and only itself takes it away."""
+    return (text or "").rstrip("\0")
+
+
+def _rounds(coordinators: Mapping[int, list[str]]) -> Iterable[dict[int, list[str]]]:
+    """Rounds of at most so many groups a broker: what one request holds."""
+    waiting = {node: list(portions(ids, GROUPS_PER_REQUEST)) for node, ids in coordinators.items()}
+    while waiting:
+        yield {node: ids.pop(0) for node, ids in waiting.items()}
+        waiting = {node: ids for node, ids in waiting.items() if ids}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in partitions:
+        found[tp.topic].append(tp)
+    return found
+
+
+def _names(group_ids: Collection[str]) -> str:
+    shown = ", ".join(f"'{g}'" for g in sorted(group_ids)[:5]) + (" …" if len(group_ids) > 5 else "")
+    return f"Group{'' if len(group_ids) == 1 else 's'} {shown}"

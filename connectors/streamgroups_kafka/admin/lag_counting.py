@@ -1,0 +1,188 @@
+"""Counts the records between a committed offset and the end of its partition, of many partitions at once, within limits.
+
+Called by :mod:`streamgroups_kafka.admin.topics`. Nothing is joined or committed, and no record is looked at: batches are counted by their headers
+(``batch_headers``). One Fetch request for each broker and round carries all its partitions, so thousands of partitions that are behind by a
+transaction marker cost little; what is limited is the number of bytes that brokers send. Source: SEMANTICS G13, O3; KIP-98 (the last
+stable offset and aborted transactions in Fetch responses).
+
+Up to the last stable offset records are fetched as a reader of committed records gets them, and behind it as they are in the log: those belong to
+transactions that are still open, or follow one that is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.consumer import FetchRequest
+
+from streamgroups.groups.lag import UnreadRecords
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
+from streamgroups_kafka.admin.session import AdminSession
+
+#: A lag that is looked at is worth this long a wait, no longer.
+TIME_LIMIT_S = 3.0
+#: How much of a partition one request asks for: most batches fit.
+_FIRST_BYTES = 64 << 10
+#: If a batch did not fit, this many times more is asked for next, up to the largest that brokers take by default and a bit.
+_GROWTH, _MOST_BYTES = 4, 2 << 20
+#: The last version that names topics; later ones need their ids.
+_MIN_VERSION, _MAX_VERSION = 4, 12
+_COMMITTED_ONLY, _ALL = 1, 0
+
+
+@dataclass(slots=True)
+class _Count:
+    """One partition, on its way from the committed offset to the end."""
+
+    range: OffsetRange
+    next_offset: int
+    #: The last stable offset, or the end if that is lower; ``None`` before the broker has said.
+    stable_offset: int | None = None
+    records: int = 0
+    open: int = 0
+    is_exact: bool = True
+    fetch_bytes: int = _FIRST_BYTES
+    failed: bool = False
+
+    @property
+    def isolation(self) -> int:
+        return _COMMITTED_ONLY if self.stable_offset is None or self.next_offset < self.stable_offset else _ALL
+
+    @property
+    def limit(self) -> int:
+        """The offset up to which it is counted in this way."""
+        return self.range.end_offset if self.isolation == _ALL or self.stable_offset is None else self.stable_offset
+
+    @property
+    def is_done(self) -> bool:
+        return self.failed or (self.stable_offset is not None and self.next_offset >= self.range.end_offset)
+
+    def add(self, counted: CountedBatches, *, was_first: bool) -> None:
+        limit, isolation = self.limit, self.isolation
+        self.is_exact = self.is_exact and counted.is_exact
+        if isolation == _ALL:
+            self.open += counted.records
+        else:
+            self.records += counted.records
+        if counted.next_offset > self.next_offset:
+            self.next_offset = min(counted.next_offset, limit)
+        elif was_first and self.fetch_bytes >= _MOST_BYTES:
+            # A broker sends the first batch of a request whatever its size, so no batch is left: compaction has removed the last ones.
+            self.next_offset = limit
+        else:
+            self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MOST_BYTES)
+
+    def result(self) -> UnreadRecords | None:
+        if self.stable_offset is None:
+            return None
+        rest = max(self.stable_offset - self.next_offset, 0)
+        open_rest = max(self.range.end_offset - max(self.next_offset, self.stable_offset), 0)
+        is_exact = self.is_exact and not rest and not open_rest
+        return UnreadRecords(self.records + rest, self.open + open_rest, is_exact=is_exact)
+
+
+@dataclass(slots=True)
+class _Budget:
+    limit_bytes: int
+    deadline_s: float
+    used_bytes: int = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used_bytes >= self.limit_bytes or time.monotonic() >= self.deadline_s
+
+
+async def count_unread(
+    session: AdminSession,
+    leaders: Mapping[TopicPartition, int | None],
+    ranges: Collection[OffsetRange],
+    limit_bytes: int,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> dict[TopicPartition, UnreadRecords]:
+    """See :meth:`streamgroups.ports.TopicAdmin.count_unread`.
+
+    Args:
+        session: the connection to the cluster.
+        leaders: of the partitions.
+        ranges: what is to be counted.
+        limit_bytes: how much brokers may send.
+        time_limit_s: how long it may take.
+    """
+    counts = {r.topic_partition: _Count(r, r.next_offset) for r in ranges if leaders.get(r.topic_partition) is not None}
+    budget = _Budget(limit_bytes, time.monotonic() + time_limit_s)
+    while not budget.is_used_up:
+        open_ = [c for c in counts.values() if not c.is_done]
+        if not open_:
+            break
+        for isolation in (_COMMITTED_ONLY, _ALL):
+            await _round(
+                session, leaders, [c for c in open_ if not c.is_done and c.isolation == isolation], isolation, budget
+            )
+    return {tp: found for tp, c in counts.items() if (found := c.result()) is not None}
+
+
+async def _round(
+    session: AdminSession,
+    leaders: Mapping[TopicPartition, int | None],
+    counts: Collection[_Count],
+    isolation: int,
+    budget: _Budget,
+) -> None:
+    by_leader: defaultdict[int, list[_Count]] = defaultdict(list)
+    # What did not fit comes first, for a broker sends the first batch in any case; then what needs least, so that most become exact.
+    for c in sorted(counts, key=lambda c: (-c.fetch_bytes, c.range.end_offset - c.next_offset, c.range)):
+        leader = leaders[c.range.topic_partition]
+        assert leader is not None, "those without one are left out"
+        by_leader[leader].append(c)
+    left_bytes = max(budget.limit_bytes - budget.used_bytes, 1)
+    requests = {leader: _request(of, isolation, left_bytes) for leader, of in by_leader.items()}
+    answers = await session.send_all(requests)
+    for leader, answer in answers.items():
+        first = by_leader[leader][0]
+        asked = {c.range.topic_partition: c for c in by_leader[leader]}
+        for t in answer.responses:
+            for p in t.partitions:
+                found = asked.get(TopicPartition(t.topic, p.partition_index))
+                if found is not None:
+                    budget.used_bytes += _take(found, p, was_first=found is first)
+
+
+def _request(counts: Iterable[_Count], isolation: int, max_bytes: int) -> FetchRequest:
+    of_topics: dict[str, list[Any]] = {}
+    for c in counts:
+        tp = c.range.topic_partition
+        asked = FetchRequest.FetchTopic.FetchPartition(
+            partition=tp.partition, fetch_offset=c.next_offset, partition_max_bytes=c.fetch_bytes
+        )
+        of_topics.setdefault(tp.topic, []).append(asked)
+    topics = [FetchRequest.FetchTopic(topic=name, partitions=asked) for name, asked in of_topics.items()]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=topics,
+        min_version=_MIN_VERSION,
+        max_version=_MAX_VERSION,
+    )
+
+
+def _take(c: _Count, answer: Any, *, was_first: bool) -> int:
+    """Counts what a broker has sent of a partition. Returns its size in bytes."""
+    if answer.error_code != 0:
+        # It was deleted, moved or must not be read: its lag stays an upper bound.
+        c.failed = True
+        return 0
+    if c.stable_offset is None:
+        c.stable_offset = max(min(answer.last_stable_offset, c.range.end_offset), c.range.next_offset)
+    if c.is_done:
+        return 0
+    batches = bytes(answer.records or b"")
+    aborted = [AbortedTransaction(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
+    c.add(count_records(batches, c.next_offset, c.limit, aborted), was_first=was_first)
+    return len(batches)

@@ -1,0 +1,147 @@
+"""The board of a group, on Kafka: notes are committed offsets of auxiliary groups.
+
+Implements :class:`streamgroups.ports.Board`; made by ``group_cursors``, one for all instances of a process, and by
+``streamgroups_spark.source.data_source``, one for a query. Every consumer here is
+owned by the board's own thread. Source: Kafka's OffsetCommit, which takes commits without a member from anybody while a group
+has no members; that is how Kafka's own tools move groups. Offsets are read through consumers because the admin API's way ends
+the process while a group has no coordinator (librdkafka#5040).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.client.commit_metadata import metadata_of
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.client.owner_thread import OwnerThread
+
+_TIMEOUT_S = 10.0
+#: How many groups' consumers stay connected.
+_MOST_OPEN = 16
+#: A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
+PATIENCE_S = 20.0
+
+_T = TypeVar("_T")
+
+
+class KafkaBoard:
+    """See :class:`streamgroups.ports.Board`.
+
+    Args:
+        config: how to reach the cluster.
+        patience_s: for how long a request is made again whose failure may pass.
+    """
+
+    def __init__(self, config: ClientConfig, *, patience_s: float = PATIENCE_S) -> None:
+        self._config, self._timeout_s = config, min(_TIMEOUT_S, patience_s)
+        self._retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+            stop=stop_after_delay(patience_s),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
+        self._owner = OwnerThread("streamgroups-board")
+        self._log = client_log(config.get("bootstrap.servers"))
+        self._consumers: OrderedDict[str, Consumer] = OrderedDict()
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """See :meth:`streamgroups.ports.Board.read`."""
+        if not partitions:
+            return {}
+        asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+
+        def ask() -> dict[TopicPartition, Committed]:
+            found: list[confluent_kafka.TopicPartition] = self._consumer(group_id).committed(
+                asked, timeout=self._timeout_s
+            )
+            return {
+                TopicPartition(tp.topic, tp.partition): Committed(tp.offset, metadata_of(tp))
+                for tp in found
+                if tp.offset >= 0
+            }
+
+        return self._run(f"Reading the offsets of group '{group_id}'", group_id, ask)
+
+    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+        """See :meth:`streamgroups.ports.Board.write`."""
+        if not notes:
+            return
+        rows = [_theirs(tp, note) for tp, note in notes.items()]
+
+        def ask() -> None:
+            for row in self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ():
+                if row.error is not None:
+                    raise KafkaException(row.error)
+
+        try:
+            self._run(f"Committing to group '{group_id}'", group_id, ask)
+        except FencedMember as e:
+            raise GroupRefused(
+                f"Group '{group_id}' has live members, so nobody else can commit to it.",
+                remedy="Stop them first, or make sure that no other program uses this group.",
+            ) from e
+
+    def close(self) -> None:
+        """Closes its consumers."""
+        self._owner.finish(lambda: self._close_but(0)).result()
+
+    def _run(self, what: str, group_id: str, ask: Callable[[], _T]) -> _T:
+        def once() -> _T:
+            try:
+                answer = ask()
+            except KafkaException as e:
+                told = self._told_better(e.args[0], group_id)
+                error = to_streamgroups_error(told, what, group=group_id, redact=self._config.redact)
+            else:
+                self._log.succeeded()
+                return answer
+            if isinstance(error, BrokerUnreachable):
+                self._log.failed(error.what)
+            raise error
+
+        result: _T = self._owner.run(lambda: self._retrying(once))
+        return result
+
+    def _told_better(self, error: KafkaError, group_id: str) -> KafkaError:
+        """Why there was no answer: a consumer that may not find its group's coordinator just asks until the time is up."""
+        if error.code() != KafkaError._TIMED_OUT:
+            return error
+        admin = AdminClient(dict(self._config.for_admin()))
+        try:
+            admin.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id].result()
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                refusal: KafkaError = e.args[0]
+                return refusal
+        return error
+
+    def _consumer(self, group_id: str) -> Consumer:
+        if group_id not in self._consumers:
+            self._close_but(_MOST_OPEN - 1)
+            # Only then librdkafka asks for stable offsets (KIP-447): a sink writes notes in transactions.
+            stable = {"isolation.level": "read_committed"}
+            self._consumers[group_id] = Consumer({**self._config.for_reader(group_id), **stable})
+        self._consumers.move_to_end(group_id)
+        return self._consumers[group_id]
+
+    def _close_but(self, most: int) -> None:
+        while len(self._consumers) > most:
+            self._consumers.popitem(last=False)[1].close()
+
+
+def _theirs(tp: TopicPartition, note: Committed) -> confluent_kafka.TopicPartition:
+    if note.metadata:
+        return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset, note.metadata)
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset)

@@ -1,0 +1,71 @@
+"""What partitions take on disk, by which tasks of equal size are packed.
+
+Called by ``log`` on the driver, once in a while. librdkafka has no such request. It needs Describe on the cluster, which many users
+have not got: then sizes are not known, and nothing else changes. Source: KIP-113 (DescribeLogDirs).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection
+
+from kafka.protocol.admin import DescribeLogDirsRequest
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+
+logger = logging.getLogger(__name__)
+
+#: Nobody should wait long for what is only good to know.
+_TIMEOUT_S = 3.0
+
+
+def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """What each partition takes on a broker's disk: of its replicas, the largest. Raises nothing.
+
+    Args:
+        config: how to reach the cluster.
+        partitions: of which.
+
+    Returns:
+        The bytes of those that brokers tell of.
+    """
+    try:
+        session = AdminSession(config, timeout_s=_TIMEOUT_S)
+        try:
+            return session.run("The sizes of partitions could not be asked for", _sizes, session, partitions)
+        finally:
+            session.close()
+    except StreamGroupsError as e:
+        logger.info("Tasks are packed by numbers of records. %s", e)
+    except Exception as e:
+        # A nicety never ends a query.
+        logger.warning(
+            "Tasks are packed by numbers of records: asking for sizes failed (%s)",
+            config.redact(f"{type(e).__name__}: {e}"),
+        )
+    return {}
+
+
+async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for tp in sorted(partitions):
+        by_topic[tp.topic].append(tp.partition)
+    topics = [
+        DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic.items()
+    ]
+    answers = await session.send_all({node: DescribeLogDirsRequest(topics=topics) for node in session.broker_ids})
+    found: dict[TopicPartition, int] = {}
+    for answer in answers.values():
+        session.check(getattr(answer, "error_code", 0), "The sizes of partitions could not be asked for")
+        for directory in answer.results:
+            session.check(directory.error_code, "The sizes of partitions could not be asked for")
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    tp = TopicPartition(topic.name, partition.partition_index)
+                    found[tp] = max(found.get(tp, 0), partition.partition_size)
+    return found

@@ -1,0 +1,205 @@
+"""A connection for administration: sends requests of Kafka's protocol to the brokers that are responsible, and counts them.
+
+Used by :mod:`streamgroups_kafka.admin.groups` and :mod:`streamgroups_kafka.admin.topics`. ``kafka-python`` brings the protocol
+(``kafka.protocol``) and the connections (``kafka.net``); which request goes where, in how few pieces, and what an error means
+is decided here and there. Source: KIP-699 (many coordinators in one request).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+import kafka.errors
+from confluent_kafka import KafkaError
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import FindCoordinatorRequest
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized, StreamGroupsError
+from streamgroups_kafka.admin.session_settings import admin_settings
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.logs import client_log, take_over_logs_of
+
+_RETRY_INTERVAL_S = 0.2
+_POLL_S = 0.001
+#: A connection that takes longer than this has a reason, which is then looked for.
+_PATIENCE_S = 0.5
+#: Groups in one request: large enough that their number hardly matters, small enough for a broker's request size.
+GROUPS_PER_REQUEST = 1_000
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+class AdminSession:
+    """Connections to the brokers of one cluster. Safe to call from any thread.
+
+    Args:
+        config: how to reach it.
+        timeout_s: how long an operation may take, retries included, in seconds.
+
+    Raises:
+        InvalidOption: if the configuration cannot be used.
+        BrokerUnreachable: if no broker answers in time.
+        NotAuthorized: if the login is refused.
+    """
+
+    def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        #: How many requests were sent, by their names; those that connect (ApiVersions, SASL) are not counted.
+        self.requests: Counter[str] = Counter()
+        settings = admin_settings(config, timeout_s=timeout_s)
+        self._log = client_log(config.get("bootstrap.servers"))
+        take_over_logs_of(settings["client_id"], self._log)
+        self._net = NetworkSelector(**settings)
+        self._manager = _CountingManager(self._net, self.requests, settings)
+        self._net.start()
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        """Waits for the first connection. If it does not come soon librdkafka is asked why not: it knows better."""
+        started_s = time.monotonic()
+        connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
+        reason = None
+        while not connecting.is_done:
+            time.sleep(_POLL_S)
+            if reason is None and time.monotonic() - started_s > _PATIENCE_S:
+                reason = _why_not(self._config)
+                if not reason.retriable:
+                    raise reason
+        if connecting.succeeded():
+            return
+        where = self._config.get("bootstrap.servers")
+        what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
+        if reason is None or not reason.what:
+            raise self._translated(connecting.exception, what)
+        raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._manager.close()
+        self._net.close()
+
+    def run(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+        """Run one operation, and again for as long as its failure may pass and time is left.
+
+        Args:
+            what: what is being done; starts an error's text.
+            ask: a coroutine function that awaits :meth:`send` and the like.
+            args: its arguments.
+
+        Raises:
+            StreamGroupsError: what :mod:`streamgroups_kafka.client.errors` makes of the failure.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
+            stop=stop_after_delay(self._timeout_s),
+            wait=wait_fixed(_RETRY_INTERVAL_S),
+            reraise=True,
+        )
+
+        answer: _T = retrying(lambda: self.once(what, ask, *args))
+        return answer
+
+    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+        """Run one operation once; see :meth:`run`."""
+        try:
+            result: _T = self._manager.run(ask, *args)
+            self._log.succeeded()
+            return result
+        except kafka.errors.KafkaError as e:
+            raise self._translated(e, what) from None
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        """Send one request, to a node or to any."""
+        return await self._manager.send(request, node_id=node_id)
+
+    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """Send one request to each of several nodes, at the same time."""
+        sent = {node_id: self._manager.send(request, node_id=node_id) for node_id, request in requests.items()}
+        return {node_id: await future for node_id, future in sent.items()}
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers of the cluster."""
+        return [broker.node_id for broker in self._manager.cluster.brokers()]
+
+    async def coordinators(self, group_ids: Collection[str]) -> dict[int, list[str]]:
+        """The groups each broker looks after, asked for in one request (KIP-699)."""
+        by_node: defaultdict[int, list[str]] = defaultdict(list)
+        for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
+            request = FindCoordinatorRequest(key_type=0, coordinator_keys=portion, min_version=4)
+            for found in (await self.send(request)).coordinators:
+                self.check(
+                    found.error_code, f"The coordinator of group '{found.key}' could not be found", group=found.key
+                )
+                by_node[found.node_id].append(found.key)
+        return by_node
+
+    def check(self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None) -> None:
+        """Raises if a broker answered with an error.
+
+        Raises:
+            StreamGroupsError: what :mod:`streamgroups_kafka.client.errors` makes of the code.
+        """
+        if error_code != 0:
+            raise self.error(error_code, what, group=group, topic=topic)
+
+    def error(
+        self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
+    ) -> StreamGroupsError:
+        """Our error for a broker's code."""
+        return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic, redact=self._config.redact)
+
+    def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
+        if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
+            return GroupRefused(f"{what}: the broker is too old.", remedy="Use a broker of version 3.0 or newer.")
+        code = getattr(error, "errno", None)
+        if isinstance(code, int) and code > 0:
+            return self.error(code, what)
+        said = self._config.redact(str(error)).strip().rstrip(".")
+        return BrokerUnreachable(
+            f"{what}: no broker answered ({said}).",
+            remedy="Check the address, 'security.protocol' and that the brokers' advertised listeners can be reached.",
+        )
+
+
+def _why_not(config: ClientConfig) -> StreamGroupsError:
+    """Why there is no connection; without words if there could be one by now."""
+    # Most commands are connected at once.
+    from streamgroups.doctor.cluster import ClusterUnreachable
+    from streamgroups_kafka.probes.cluster import probe_cluster
+
+    found = probe_cluster(config)
+    if not isinstance(found, ClusterUnreachable):
+        return BrokerUnreachable("")
+    return (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
+
+
+def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
+    """Lists of at most ``size`` items.
+
+    >>> list(portions([1, 2, 3, 4, 5], 2))
+    [[1, 2], [3, 4], [5]]
+    """
+    return (items[i : i + size] for i in range(0, len(items), size))
+
+
+class _CountingManager(KafkaConnectionManager):  # type: ignore[misc]
+    def __init__(self, net: NetworkSelector, requests: Counter[str], settings: Mapping[str, Any]) -> None:
+        self._requests = requests
+        super().__init__(net, **settings)
+
+    def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
+        self._requests[type(request).__name__.removesuffix("Request")] += 1
+        return super().send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)

@@ -1,0 +1,185 @@
+"""The topics of a cluster and the offsets in them: one request per broker, whatever the number of partitions.
+
+Implements :class:`streamgroups.ports.TopicAdmin`; created by ``streamgroups_cli``. A partition that nobody leads, or that is gone,
+is an answer here and no error: an operator looks at a cluster above all when it is not well. Source: KIP-79, KIP-734
+(ListOffsets), KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
+from kafka.protocol.metadata import MetadataRequest
+
+from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
+from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
+from streamgroups.ports import StampedOffset, StoredRecord
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+
+_NO_LEADER = -1
+_NO_RECORD = -1
+_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED = 3, 29
+#: What ListOffsets says while a partition has no leader, or a new one: nobody knows its end.
+_LEADERLESS = frozenset({5, 6, 9, 74, 75, 78})
+
+
+class KafkaTopicAdmin:
+    """See :class:`streamgroups.ports.TopicAdmin`.
+
+    Args:
+        session: the connection to the cluster; closed by whoever made it.
+        config: how to reach it, for reading records; its ``isolation.level`` decides where a partition ends.
+    """
+
+    def __init__(self, session: AdminSession, config: ClientConfig) -> None:
+        self._session = session
+        self._config = config
+        #: Of the partitions whose bounds were asked for last.
+        self._known_leaders: dict[TopicPartition, int | None] = {}
+        self._isolation = 1 if config.isolation_level == "read_committed" else 0
+
+    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
+        """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""
+        if names is not None and not names:
+            return {}
+        return self._session.run("The topics could not be described", self._topics, names)
+
+    async def _topics(self, names: Collection[str] | None) -> dict[str, TopicDescription]:
+        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+        answer = await self._session.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        found = {}
+        for t in answer.topics:
+            if t.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
+                continue
+            self._session.check(t.error_code, f"Topic '{t.name}' could not be described", topic=t.name)
+            partitions = (
+                PartitionDescription(
+                    p.partition_index,
+                    None if p.leader_id == _NO_LEADER else p.leader_id,
+                    tuple(p.replica_nodes),
+                    tuple(p.isr_nodes),
+                )
+                for p in t.partitions
+            )
+            ordered = tuple(sorted(partitions, key=lambda p: p.partition))
+            found[t.name] = TopicDescription(t.name, str(t.topic_id), t.is_internal, ordered)
+        return dict(sorted(found.items()))
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+        """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
+        return self._session.run("The offsets could not be listed", self._bounds, partitions) if partitions else {}
+
+    async def _bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+        leaders = self._known_leaders = await self._leaders({tp.topic for tp in partitions})
+        by_leader, found = _split(partitions, leaders)
+        beginnings = await self._list(by_leader, lambda _: OffsetSpec.EARLIEST)
+        ends = await self._list(by_leader, lambda _: OffsetSpec.LATEST)
+        for tp in beginnings.keys() & ends.keys():
+            beginning, end = beginnings[tp], ends[tp]
+            if isinstance(beginning, Trouble) or isinstance(end, Trouble):
+                found[tp] = beginning if isinstance(beginning, Trouble) else end  # type: ignore[assignment]
+            else:
+                found[tp] = Bounds(beginning.offset, max(beginning.offset, end.offset))
+        return found
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
+        """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
+        what = "The offsets at a time could not be listed"
+        return self._session.run(what, self._stamped, times_ms) if times_ms else {}
+
+    def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
+        """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
+        specs = dict.fromkeys(partitions, int(OffsetSpec.MAX_TIMESTAMP))
+        return self._session.run("The newest records could not be listed", self._stamped, specs) if specs else {}
+
+    async def _stamped(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
+        leaders = await self._leaders({tp.topic for tp in specs})
+        by_leader, _ = _split(specs, leaders)
+        found = await self._list(by_leader, lambda tp: specs[tp])
+        return {
+            tp: None if isinstance(stamped, Trouble) or stamped.offset == _NO_RECORD else stamped
+            for tp, stamped in found.items()
+        }
+
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+        """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
+        from streamgroups_kafka.admin.first_records import first_records
+
+        return first_records(self._config, offsets) if offsets else {}
+
+    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+        """See :meth:`streamgroups.ports.TopicAdmin.count_unread`."""
+        what = "The unread records could not be counted"
+        return self._session.run(what, self._count_unread, ranges, limit_bytes) if ranges else {}
+
+    async def _count_unread(
+        self, ranges: Collection[OffsetRange], limit_bytes: int
+    ) -> dict[TopicPartition, UnreadRecords]:
+        from streamgroups_kafka.admin.lag_counting import count_unread
+
+        # Whoever counts has just asked for the bounds.
+        leaders = self._known_leaders
+        if not leaders.keys() >= {r.topic_partition for r in ranges}:
+            leaders = await self._leaders({r.topic_partition.topic for r in ranges})
+        return await count_unread(self._session, leaders, ranges, limit_bytes)
+
+    def read(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+    ) -> Iterator[StoredRecord]:
+        """See :meth:`streamgroups.ports.TopicAdmin.read`."""
+        from streamgroups_kafka.admin.stored_records import stored_records
+
+        return stored_records(self._config, starts, ends)
+
+    async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int | None]:
+        found = await self._topics(topics)
+        return {TopicPartition(name, p.partition): p.leader for name, t in found.items() for p in t.partitions}
+
+    async def _list(
+        self, by_leader: Mapping[int, list[TopicPartition]], spec: Any
+    ) -> dict[TopicPartition, StampedOffset | Trouble]:
+        topic, partition = (
+            ListOffsetsRequest.ListOffsetsTopic,
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+        )
+        requests = {}
+        for leader, partitions in by_leader.items():
+            of_topics: defaultdict[str, list[Any]] = defaultdict(list)
+            for tp in partitions:
+                of_topics[tp.topic].append(partition(partition_index=tp.partition, timestamp=int(spec(tp))))
+            topics = [topic(name=name, partitions=asked) for name, asked in of_topics.items()]
+            requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
+        found: dict[TopicPartition, StampedOffset | Trouble] = {}
+        for answer in (await self._session.send_all(requests)).values():
+            for t in answer.topics:
+                for p in t.partitions:
+                    found[TopicPartition(t.name, p.partition_index)] = self._judged(t.name, p)
+        return found
+
+    def _judged(self, topic: str, answer: Any) -> StampedOffset | Trouble:
+        if answer.error_code in _LEADERLESS:
+            return Trouble.NO_LEADER
+        if answer.error_code == _UNKNOWN_TOPIC:
+            return Trouble.NO_PARTITION
+        what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
+        self._session.check(answer.error_code, what, topic=topic)
+        return StampedOffset(answer.offset, answer.timestamp)
+
+
+def _split(
+    partitions: Collection[TopicPartition], leaders: Mapping[TopicPartition, int | None]
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | Trouble]]:
+    """The partitions of each leader, and what is wrong with those that have none."""
+    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    troubled: dict[TopicPartition, Bounds | Trouble] = {}
+    for tp in partitions:
+        leader = leaders.get(tp)
+        if leader is not None:
+            by_leader[leader].append(tp)
+        else:
+            troubled[tp] = Trouble.NO_LEADER if tp in leaders else Trouble.NO_PARTITION
+    return by_leader, troubled

@@ -1,0 +1,1 @@
+"""The configuration, errors and logs of Kafka clients."""

@@ -1,0 +1,305 @@
+"""The ``kafka.*`` options of Spark's own Kafka source, as configuration of the clients we run.
+
+Called by ``streamgroups_spark`` and the CLI, once, when options are read: everything is refused there, without a network, or
+never. What each option means is in :mod:`streamgroups_kafka.client.java_settings`; here is what each kind of client gets of it.
+Source: librdkafka's CONFIGURATION.md (2.16).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException
+
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka.client.jaas import SECRET, redacted, secrets_of
+from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
+
+# Nothing on stderr: ``logs`` logs the requests that fail. A closed idle connection is no error.
+_QUIET = {"log_level": "0", "log.connection.close": "false"}
+# Warnings and errors only, which go to ``logs``.
+_TO_OUR_LOG = {**_QUIET, "log_level": "4"}
+#: A new client's first requests are short and follow each other: none may wait for the answer to the last.
+_PROMPT = {"socket.nagle.disable": "true"}
+#: It looks for a broker to connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client
+#: in turn.
+_LOOK_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
+#: A broker that was away is looked for at least this often, as by the Java client; librdkafka may wait for 10 seconds, kafka-python for 30.
+RECONNECT_MAX_MS = int(_LOOK_OFTEN["reconnect.backoff.max.ms"])
+# A member never fetches: what it asks for is as little as librdkafka allows.
+_NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
+_NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientConfig:
+    """How to reach one cluster, checked. Make it with :meth:`from_options`.
+
+    Prints without secrets. Pickles with them: it travels to Spark's tasks, in memory.
+
+    Args:
+        properties: librdkafka's names and values, sorted by name; unsafe to print.
+        ignored: names that were given, are known, and have no effect here: for one log line.
+        group_id: ``kafka.group.id``, if it was given.
+
+    >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "request.timeout.ms": "9000"})
+    >>> config
+    ClientConfig(bootstrap.servers='broker:9092', socket.timeout.ms='9000')
+    >>> config.for_admin()["socket.timeout.ms"]
+    '9000'
+    """
+
+    properties: tuple[tuple[str, str], ...]
+    ignored: tuple[str, ...] = ()
+    group_id: str | None = None
+
+    @classmethod
+    def from_options(cls, kafka_options: Mapping[str, str]) -> ClientConfig:
+        """Translate and check; no network is used.
+
+        Args:
+            kafka_options: the ``kafka.*`` options without that prefix, by Java's or librdkafka's names.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            InvalidOption: names the option and what to do. It never contains a secret.
+
+        >>> ClientConfig.from_options({"bootstrap.servers": "broker:9092", "sesion.timeout.ms": "6000"})
+        Traceback (most recent call last):
+        ...
+        streamgroups.errors.InvalidOption: Option 'kafka.sesion.timeout.ms' is unknown. Did you mean 'kafka.session.timeout.ms'?
+        """
+        given = {name.strip().lower(): value for name, value in kafka_options.items()}
+        try:
+            return cls._made(given)
+        except InvalidOption as e:
+            refusal = e
+        # A misspelt name's value may be a secret too.
+        doubtful = [value for name, value in given.items() if name not in KNOWN]
+        secrets = secrets_of(given.items(), doubtful)
+        # Raised here, not above: the first error must not come along as the context of this one.
+        raise InvalidOption(redacted(refusal.what, secrets), remedy=redacted(refusal.remedy, secrets))
+
+    @classmethod
+    def _made(cls, given: Mapping[str, str]) -> ClientConfig:
+        found = translate(given)
+        properties = tuple(sorted(found.properties.items()))
+        _check_protocol(found.properties.get("group.protocol", "classic").lower(), properties)
+        config = cls(properties, tuple(sorted(found.ignored)), given.get("group.id") or None)
+        _try(config, found.origin)
+        return config
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The value of one property by librdkafka's name. The caller must not print a secret one.
+
+        >>> ClientConfig((("client.rack", "a"),)).get("client.rack")
+        'a'
+        """
+        return dict(self.properties).get(name, default)
+
+    @property
+    def group_protocol(self) -> str:
+        """``classic`` or ``consumer`` (KIP-848)."""
+        return (self.get("group.protocol") or "classic").lower()
+
+    @property
+    def isolation_level(self) -> str:
+        """What readers see: ``read_uncommitted`` (the Java client's default, and so Spark's) or ``read_committed``."""
+        return (self.get("isolation.level") or "read_uncommitted").lower()
+
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """What lets others read or change what is sent, as sentences for the log.
+
+        >>> ClientConfig((("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"))).risks
+        ('The password goes over the network in plain text: set kafka.security.protocol=SASL_SSL.',)
+        """
+        protocol, found = (self.get("security.protocol") or "plaintext").lower(), []
+        mechanism = (self.get("sasl.mechanism") or "GSSAPI").upper()
+        if protocol == "sasl_plaintext" and mechanism in ("PLAIN", "OAUTHBEARER"):
+            what = "password" if mechanism == "PLAIN" else "token"
+            found.append(f"The {what} goes over the network in plain text: set kafka.security.protocol=SASL_SSL.")
+        is_checked = (self.get("enable.ssl.certificate.verification") or "true").lower() == "true"
+        if protocol.endswith("ssl") and not is_checked:
+            found.append("The brokers' certificates are not checked (kafka.enable.ssl.certificate.verification=false).")
+        elif (
+            protocol.endswith("ssl")
+            and (self.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none"
+        ):
+            found.append(
+                "Any certificate counts as the broker's (kafka.ssl.endpoint.identification.algorithm is empty)."
+            )
+        endpoint = (self.get("sasl.oauthbearer.token.endpoint.url") or "").lower()
+        if endpoint.startswith("http:"):
+            found.append("The client's secret goes to the token endpoint in plain text: give it an https:// URL.")
+        return tuple(found)
+
+    def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, str]:
+        """For a consumer that is a member of a group and never fetches.
+
+        Args:
+            group_id: the group.
+            client_id: what group listings show; default ``kafka.client.id``.
+            protocol: ``classic`` or ``consumer``; default ``kafka.group.protocol``, else ``classic``.
+
+        Returns:
+            A configuration for ``confluent_kafka.Consumer``, without callbacks.
+
+        Raises:
+            InvalidOption: if an option of the other protocol was given.
+
+        >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+        >>> config.for_member("orders", protocol="consumer")["group.protocol"]
+        'consumer'
+        """
+        protocol = protocol or self.group_protocol
+        _check_protocol(protocol, self.properties)
+        classic = {"partition.assignment.strategy": "cooperative-sticky"} if protocol == "classic" else {}
+        # A member hears of a rebalance with its next heartbeat: the default of three seconds makes a hand-over slow.
+        heartbeat = {"heartbeat.interval.ms": "1000"} if protocol == "classic" else {}
+        return {
+            **_TO_OUR_LOG,
+            **self._prompt(),
+            **heartbeat,
+            # New partitions must be seen soon: librdkafka's own default is five minutes.
+            "topic.metadata.refresh.interval.ms": "5000",
+            **self._only(COMMON | MEMBERSHIP, client_id),
+            **_NO_FETCHING,
+            **_NEVER_COMMIT,
+            **classic,
+            "group.id": group_id,
+            "group.protocol": protocol,
+            "allow.auto.create.topics": "false",
+            "auto.offset.reset": "error",
+            # librdkafka asks for stable offsets only then (KIP-447): none of a transaction that may still be aborted.
+            "isolation.level": "read_committed",
+        }
+
+    def for_reader(self, group_id: str, *, client_id: str | None = None) -> dict[str, str]:
+        """For a consumer that is assigned ranges and reads them, in a Spark task.
+
+        Args:
+            group_id: librdkafka wants one; nothing is joined or committed.
+            client_id: what the broker's logs and quotas know it by; default ``kafka.client.id``.
+
+        Returns:
+            A configuration for ``confluent_kafka.Consumer``.
+
+        >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+        >>> config.for_reader("orders")["isolation.level"]
+        'read_uncommitted'
+        """
+        return {
+            **_QUIET,
+            **self._prompt(),
+            # The Java client checks by default, librdkafka does not.
+            "check.crcs": "true",
+            **self._only(COMMON | FETCHING, client_id),
+            **_NEVER_COMMIT,
+            "group.id": group_id,
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": "false",
+            "isolation.level": self.isolation_level,
+        }
+
+    def for_admin(self, *, client_id: str | None = None) -> dict[str, str]:
+        """For an admin client or a producer: connection, sockets and security only.
+
+        Args:
+            client_id: what the broker's logs and quotas know it by; default ``kafka.client.id``.
+
+        Returns:
+            A configuration for ``confluent_kafka.admin.AdminClient``.
+
+        >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "fetch.min.bytes": "9"})
+        >>> sorted(config.for_admin())
+        ['bootstrap.servers', 'log.connection.close', 'log_level', 'reconnect.backoff.max.ms', 'reconnect.backoff.ms', 'socket.nagle.disable']
+        """
+        return {**_QUIET, **self._prompt(), **self._only(COMMON, client_id)}
+
+    def redact(self, text: str) -> str:
+        """Take this configuration's secrets out of a text: a client's error, say.
+
+        Args:
+            text: any text.
+
+        Returns:
+            The text with ``***`` for each secret, for what follows ``password=`` or ``secret=``, and for a login in a URL.
+
+        >>> config = ClientConfig((("sasl.password", "hunter2"),))
+        >>> config.redact("login with hunter2 failed at https://ann:pw@idp/token"), config
+        ('login with *** failed at https://***@idp/token', ClientConfig(sasl.password='***'))
+        """
+        return redacted(text, secrets_of(self.properties))
+
+    def __repr__(self) -> str:
+        shown = [f"{n}={'***' if n in SECRET else self.redact(v)!r}" for n, v in self.properties]
+        shown += [f"group_id={self.group_id!r}"] if self.group_id is not None else []
+        shown += [f"ignored={self.ignored!r}"] if self.ignored else []
+        text = f"ClientConfig({', '.join(shown)})"
+        for secret in secrets_of(self.properties):
+            text = text.replace(secret, "***")
+        return text
+
+    def _prompt(self) -> dict[str, str]:
+        # The two must fit together: who sets one of them decides about both.
+        return _PROMPT if any(name in _LOOK_OFTEN for name, _ in self.properties) else {**_PROMPT, **_LOOK_OFTEN}
+
+    def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
+        chosen = {name: value for name, value in self.properties if name in allowed}
+        return chosen if client_id is None else {**chosen, "client.id": client_id}
+
+
+def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
+    """Let librdkafka check names, values, ranges, combinations and certificates: by making clients that stay idle."""
+    silent = logging.Logger("streamgroups.trial", level=logging.CRITICAL + 1)
+    # Certificates are loaded once: that is most of the cost.
+    reader = {**config.for_reader("trial"), "security.protocol": "plaintext"}
+    for trial in (config.for_member("trial"), reader):
+        try:
+            Consumer(_without_network(trial), logger=silent).close()
+        except KafkaException as e:
+            said = e.args[0].str().removeprefix("Failed to create consumer: ").strip()
+            break
+    else:
+        return
+    if said.startswith("No provider for SASL mechanism"):
+        raise InvalidOption(
+            "Option 'kafka.sasl.mechanism' names, or leaves out and so means, one that this librdkafka lacks.",
+            remedy="Set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; GSSAPI (Kerberos, the default) needs "
+            "confluent-kafka built from source with libsasl2.",
+        )
+    for name, origin in origins.items():
+        said = re.sub(rf"([\"`]?)(?<![\w.]){re.escape(name)}(?![\w.])\1", f"'kafka.{origin}'", said)
+    raise InvalidOption(f"librdkafka refuses the 'kafka.' options: {said.rstrip('.')}.", remedy="Correct it.")
+
+
+def _without_network(trial: Mapping[str, str]) -> dict[str, str]:
+    """Without what makes a client look for a broker, a token endpoint, a KDC or a name server as soon as it is made."""
+    quiet = {name: value for name, value in trial.items() if name != "bootstrap.servers"}
+    # Any name will do; confluent_kafka cannot decode a log line whose long non-ASCII client.id librdkafka cut in two.
+    quiet["client.id"] = "trial"
+    if trial.get("sasl.oauthbearer.method") == "oidc":
+        quiet["sasl.oauthbearer.method"] = "default"
+    if trial.get("sasl.mechanism") == "GSSAPI":
+        quiet["sasl.kerberos.min.time.before.relogin"] = "0"
+    if trial.get("client.dns.lookup") == "resolve_canonical_bootstrap_servers_only":
+        quiet["client.dns.lookup"] = "use_all_dns_ips"
+    return quiet
+
+
+def _check_protocol(protocol: str, properties: Iterable[tuple[str, str]]) -> None:
+    if protocol not in ("classic", "consumer"):
+        raise InvalidOption("Option 'kafka.group.protocol' must be 'classic' or 'consumer'.")
+    for name, _ in properties:
+        if protocol == "consumer" and name in CLASSIC_ONLY:
+            raise InvalidOption(
+                f"Option 'kafka.{name}' does not go with 'kafka.group.protocol=consumer': the broker decides it.",
+                remedy=f"Set the group's 'consumer.{name}' on the broker (kafka-configs.sh --entity-type groups).",
+            )

@@ -1,0 +1,294 @@
+"""What a Kafka error code means to us: the one table from the broker's and librdkafka's codes to our errors.
+
+Used by every module here that talks to Kafka. Sources: Kafka's ``Errors`` (the protocol's error codes, KIP-345, KIP-447,
+KIP-848), the ACL table of Kafka's security documentation, and librdkafka's ``rd_kafka_resp_err_t`` (names with a leading
+underscore never left this process). A second, smaller table says what a refused offset commit means to a member.
+
+Codes are looked up by name: a name that this version of the client does not know yet is then no import error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from confluent_kafka import KafkaError
+
+from streamgroups.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    FencedMember,
+    GroupRefused,
+    InvalidOption,
+    NotAuthorized,
+    RecordRefused,
+    StreamGroupsError,
+    UnknownTopic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """Whether it is retriable is the error class's own attribute, so that the two can never differ."""
+
+    error: type[StreamGroupsError]
+    happened: str
+    remedy: str
+
+
+_UNREACHABLE = _Meaning(
+    BrokerUnreachable,
+    "no broker answered",
+    "Check 'kafka.bootstrap.servers', 'kafka.security.protocol' and that the brokers' advertised listeners can be reached.",
+)
+_BUSY = _Meaning(
+    BrokerUnreachable,
+    "the broker that is responsible is not ready",
+    "It is usually ready within seconds: try again.",
+)
+_NO_TOPIC = _Meaning(
+    UnknownTopic,
+    "{topic} does not exist, or this user may not see it",
+    "Create the topic, or grant Describe on {topic_acl}.",
+)
+_LOGIN = _Meaning(
+    NotAuthorized,
+    "the login was refused",
+    "Check 'kafka.sasl.mechanism' and the user name and password, secret or ticket that go with it.",
+)
+_FENCED = _Meaning(
+    FencedMember,
+    "the group went on without this member",
+    "Nothing is lost: whoever owns the partitions now continues at the committed offsets. Restart this query to rejoin.",
+)
+_DUPLICATE_INSTANCE = _Meaning(
+    FencedMember,
+    "another live member uses the same 'kafka.group.instance.id'",
+    "Give every member its own, or none.",
+)
+_MIXED_GROUP = _Meaning(
+    GroupRefused,
+    "the group's other members use another protocol or assignment strategy",
+    "Use another 'group.id', or give all members one 'kafka.group.protocol' (classic members: cooperative-sticky).",
+)
+_GONE = _Meaning(
+    DataLoss,
+    "the offsets to read are not in the topic any more",
+    "They were deleted by retention, or the topic was recreated; the option onDataLoss says what to do about it.",
+)
+_OLD_BROKER = _Meaning(
+    GroupRefused,
+    "the broker is too old for this request",
+    "Use a broker of version 2.5 or newer, and 4.0 or newer for 'kafka.group.protocol=consumer'.",
+)
+_OPEN_TRANSACTION = _Meaning(
+    BrokerUnreachable,
+    "a transaction that holds these offsets is not finished yet",
+    "It ends within its transaction.timeout.ms: try again.",
+)
+_REFUSED_RECORD = _Meaning(
+    RecordRefused,
+    "{topic} does not take a record, or a batch of them",
+    "Compare what is written with the topic's settings: max.message.bytes, compression.type, message.timestamp.*.",
+)
+_ZOMBIE = _Meaning(
+    FencedMember,
+    "a newer run has taken over this transactional id, or its transaction timed out",
+    "Nothing it wrote counts. If there is no newer run, raise 'kafka.transaction.timeout.ms' above the longest batch, and restart this one.",
+)
+
+#: What each code means, by its name in confluent_kafka.KafkaError.
+_MEANINGS: dict[str, _Meaning] = {
+    **dict.fromkeys(("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"), _UNREACHABLE),
+    **dict.fromkeys(("_MSG_TIMED_OUT", "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "NETWORK_EXCEPTION"), _UNREACHABLE),
+    **dict.fromkeys(("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"), _BUSY),
+    **dict.fromkeys(("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE"), _BUSY),
+    **dict.fromkeys(("NOT_CONTROLLER", "OFFSET_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "_WAIT_COORD"), _BUSY),
+    **dict.fromkeys(("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "REBALANCE_IN_PROGRESS", "_RETRY"), _BUSY),
+    **dict.fromkeys(("THROTTLING_QUOTA_EXCEEDED", "NOT_ENOUGH_REPLICAS", "_WAIT_CACHE", "_IN_PROGRESS"), _BUSY),
+    # What ListOffsets says of a partition that was made a moment ago: "No leaders found".
+    "_NOENT": _BUSY,
+    **dict.fromkeys(("MEMBER_ID_REQUIRED", "_PREV_IN_PROGRESS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"), _BUSY),
+    **dict.fromkeys(("UNSTABLE_OFFSET_COMMIT", "CONCURRENT_TRANSACTIONS"), _OPEN_TRANSACTION),
+    **dict.fromkeys(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"), _NO_TOPIC),
+    **dict.fromkeys(("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"), _NO_TOPIC),
+    "TOPIC_EXCEPTION": _Meaning(
+        UnknownTopic, "{topic} has a name that no topic can have", "Use letters, digits, '.', '_' and '-', at most 249."
+    ),
+    "TOPIC_AUTHORIZATION_FAILED": _Meaning(
+        NotAuthorized,
+        "this user may not use {topic}",
+        "Grant Read and Describe on {topic_acl} (and Write, to write to it).",
+    ),
+    "GROUP_AUTHORIZATION_FAILED": _Meaning(
+        NotAuthorized, "this user may not use {group}", "Grant Read on {group_acl} (and Delete, to delete it)."
+    ),
+    "CLUSTER_AUTHORIZATION_FAILED": _Meaning(
+        NotAuthorized, "this user may not do this to the cluster", "Grant Describe on Cluster 'kafka-cluster'."
+    ),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _Meaning(
+        NotAuthorized, "this user may not use the transactional id", "Grant Write and Describe on the TransactionalId."
+    ),
+    **dict.fromkeys(("SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "ILLEGAL_SASL_STATE"), _LOGIN),
+    "UNSUPPORTED_SASL_MECHANISM": _Meaning(
+        NotAuthorized, "the broker does not offer this SASL mechanism", "Set 'kafka.sasl.mechanism' to one it offers."
+    ),
+    "_SSL": _Meaning(
+        NotAuthorized,
+        "the TLS handshake failed",
+        "Check that the broker's certificate is signed by 'kafka.ssl.truststore.location' and names its host, and that "
+        "the broker accepts this client's certificate.",
+    ),
+    **dict.fromkeys(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"), _FENCED),
+    **dict.fromkeys(("_ASSIGNMENT_LOST", "_FENCED"), _FENCED),
+    "_MAX_POLL_EXCEEDED": _Meaning(
+        FencedMember,
+        "this member was silent for longer than the group waits",
+        "Its process was stopped or starved; if batches take that long, raise 'kafka.max.poll.interval.ms'.",
+    ),
+    **dict.fromkeys(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"), _DUPLICATE_INSTANCE),
+    **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"), _ZOMBIE),
+    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), _REFUSED_RECORD),
+    **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REFUSED_RECORD),
+    "INVALID_TRANSACTION_TIMEOUT": _Meaning(
+        InvalidOption,
+        "the broker does not allow a transaction to stay open so long",
+        "Lower the transaction's time-out, or raise the broker's transaction.max.timeout.ms.",
+    ),
+    "INCONSISTENT_GROUP_PROTOCOL": _MIXED_GROUP,
+    "GROUP_ID_NOT_FOUND": _Meaning(
+        GroupRefused,
+        "{group} does not exist, or is of another kind",
+        "Check 'group.id'; share and streams groups cannot be joined.",
+    ),
+    "NON_EMPTY_GROUP": _Meaning(
+        GroupRefused, "{group} has members", "Stop them first, or leave the group to them and use another 'group.id'."
+    ),
+    "GROUP_MAX_SIZE_REACHED": _Meaning(
+        GroupRefused,
+        "{group} has as many members as the broker allows",
+        "Stop a member, or raise the broker's group.max.size (consumer protocol: group.consumer.max.size).",
+    ),
+    "GROUP_SUBSCRIBED_TO_TOPIC": _Meaning(
+        GroupRefused, "{group} is reading {topic}", "Stop its members first, then change its offsets."
+    ),
+    "INVALID_GROUP_ID": _Meaning(
+        InvalidOption, "the group's name is not valid", "Give a 'group.id' that is not empty."
+    ),
+    "INVALID_SESSION_TIMEOUT": _Meaning(
+        InvalidOption,
+        "the broker does not allow this session timeout",
+        "Set 'kafka.session.timeout.ms' between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    ),
+    "UNSUPPORTED_ASSIGNOR": _Meaning(
+        InvalidOption,
+        "the broker does not have this assignor",
+        "Set 'kafka.group.remote.assignor' to 'uniform' or 'range', or leave it out.",
+    ),
+    "INVALID_REGULAR_EXPRESSION": _Meaning(
+        InvalidOption, "the broker does not take this pattern", "Write 'subscribePattern' in RE2 syntax."
+    ),
+    "OFFSET_METADATA_TOO_LARGE": _Meaning(
+        GroupRefused,
+        "the metadata that goes with a committed offset is too long for this broker",
+        "Raise the broker's offset.metadata.max.bytes to its default, 4096.",
+    ),
+    **dict.fromkeys(("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"), _GONE),
+    **dict.fromkeys(("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"), _OLD_BROKER),
+    "_INVALID_ARG": _Meaning(InvalidOption, "librdkafka does not take this", "Correct what the text names."),
+}
+_UNKNOWN = _Meaning(StreamGroupsError, "Kafka answered with an error", "Look up the code in Kafka's protocol guide.")
+
+
+def to_streamgroups_error(
+    kafka_error: KafkaError,
+    what: str,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    redact: Callable[[str], str] = str,
+) -> StreamGroupsError:
+    """Our error for one of Kafka's.
+
+    Args:
+        kafka_error: what the client or broker said.
+        what: what was being done, and to what: it starts the text, before a colon.
+        group: the group it was about.
+        topic: the topic it was about.
+        redact: takes secrets out of the client's text: :meth:`~streamgroups_kafka.client.config.ClientConfig.redact`.
+
+    Returns:
+        An error to raise. Its text keeps the code's name. An unknown code gives a plain
+        :class:`~streamgroups.errors.StreamGroupsError`, or a retriable one if the client says that it is.
+
+    >>> error = to_streamgroups_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "Joining", group="orders")
+    >>> type(error).__name__, error.remedy
+    ('NotAuthorized', "Grant Read on Group 'orders' (and Delete, to delete it).")
+    >>> error.what
+    "Joining: this user may not use the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
+    """
+    name = kafka_error.name()
+    meaning = _MEANINGS.get(name) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
+    names = {
+        "group": f"the group '{group}'" if group else "the group",
+        "group_acl": f"Group '{group}'" if group else "the Group",
+        "topic": f"the topic '{topic}'" if topic else "the topic or partition",
+        "topic_acl": f"Topic '{topic}'" if topic else "the Topic",
+    }
+    said = redact(kafka_error.str()).strip().rstrip(".")
+    return meaning.error(
+        f"{what}: {meaning.happened.format_map(names)} ({name}: {said}).",
+        remedy=meaning.remedy.format_map(names),
+        group=group,
+        topic=topic,
+    )
+
+
+class CommitVerdict(Enum):
+    """What a refused offset commit means to a member."""
+
+    #: The partition may still be ours: keep polling and commit again, for as long as it is.
+    RETRY_WHILE_OWNED = "retry_while_owned"
+    #: The group went on without this member: drop what is uncommitted, others have it.
+    FENCED = "fenced"
+    #: It will be refused for ever: fail the query.
+    FATAL = "fatal"
+
+
+# A classic group hands out a new generation before this member has heard of it: until the member's own next poll its commits
+# carry the old one and are refused, although a cooperative rebalance leaves it most partitions. So a stale generation or
+# epoch is no proof of having been fenced; an unknown member is.
+_VERDICTS: dict[str, CommitVerdict] = {
+    **dict.fromkeys(
+        ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"), CommitVerdict.RETRY_WHILE_OWNED
+    ),
+    **dict.fromkeys(("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH"), CommitVerdict.FENCED),
+    **dict.fromkeys(("UNRELEASED_INSTANCE_ID", "_ASSIGNMENT_LOST", "_FENCED"), CommitVerdict.FENCED),
+    **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"), CommitVerdict.FENCED),
+    # The group does not exist any more, or this member is not in it (yet).
+    **dict.fromkeys(("GROUP_ID_NOT_FOUND", "_MAX_POLL_EXCEEDED"), CommitVerdict.FENCED),
+    # An offset for a partition whose topic is being deleted or created anew: the assignment will tell which.
+    "UNKNOWN_TOPIC_OR_PART": CommitVerdict.RETRY_WHILE_OWNED,
+}
+
+
+def commit_verdict(kafka_error: KafkaError) -> CommitVerdict:
+    """What to do about a refused commit.
+
+    Args:
+        kafka_error: why it was refused: for the whole request, or for one partition.
+
+    Returns:
+        The verdict. Codes without one of their own are retried if their error is retriable, else fatal.
+
+    >>> commit_verdict(KafkaError(KafkaError.ILLEGAL_GENERATION))
+    <CommitVerdict.RETRY_WHILE_OWNED: 'retry_while_owned'>
+    >>> commit_verdict(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    <CommitVerdict.FATAL: 'fatal'>
+    """
+    verdict = _VERDICTS.get(kafka_error.name())
+    if verdict is not None:
+        return verdict
+    retriable = to_streamgroups_error(kafka_error, "").retriable and not kafka_error.fatal()
+    return CommitVerdict.RETRY_WHILE_OWNED if retriable else CommitVerdict.FATAL

@@ -1,0 +1,365 @@
+"""Security as it is written for Java clients, as librdkafka properties: logins (JAAS), certificate stores, secrets.
+
+Called by :mod:`streamgroups_kafka.client.java_settings` for users of Spark's own Kafka source, whose options are written for Java.
+Sources: Kafka's ``JaasConfig`` (one login module, a control flag, ``name=value`` options, ``;``), the options of the login
+modules that need no other system (KIP-43, KIP-84, KIP-768), PEM stores (KIP-651), and librdkafka's CONFIGURATION.md.
+
+No error raised here repeats a value that may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamgroups.errors import InvalidOption
+
+
+def words(text: str) -> frozenset[str]:
+    """A table of names, written as words."""
+    return frozenset(text.split())
+
+
+_TOKEN = re.compile(
+    r"""\s+ | //[^\n]* | /\*.*?\*/
+      | "(?P<double>(?:[^"\\\n]|\\.)*)" | '(?P<single>(?:[^'\\\n]|\\.)*)'
+      | (?P<mark>[=;]) | (?P<word>[^\s=;"']+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+# Options whose value is a secret, in any login module.
+_SECRET_OPTION = re.compile(r"password|secret|token|key|credential|assertion", re.IGNORECASE)
+
+#: For each login module that can be translated: its mechanisms, and its options as librdkafka properties.
+_MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "PlainLoginModule": (("PLAIN",), {"username": "sasl.username", "password": "sasl.password"}),
+    "ScramLoginModule": (
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        {"username": "sasl.username", "password": "sasl.password"},
+    ),
+    "OAuthBearerLoginModule": (
+        ("OAUTHBEARER",),
+        {
+            "clientId": "sasl.oauthbearer.client.id",
+            "clientSecret": "sasl.oauthbearer.client.secret",
+            "scope": "sasl.oauthbearer.scope",
+        },
+    ),
+}
+_REQUIRED = frozenset({"username", "password"})
+
+
+@dataclass(frozen=True, slots=True)
+class JaasLogin:
+    """One login module and its options.
+
+    Args:
+        module: the class name without its package.
+        options: the options as written, unescaped. Never printed: they hold the password.
+    """
+
+    module: str
+    options: dict[str, str] = field(repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that may not be shown."""
+        return tuple(value for name, value in self.options.items() if _SECRET_OPTION.search(name))
+
+
+def parse_jaas(text: str) -> JaasLogin:
+    r"""Read one login module.
+
+    Args:
+        text: the value of ``sasl.jaas.config``.
+
+    Returns:
+        The module and its options.
+
+    Raises:
+        InvalidOption: if it is not one module with ``name=value`` options, ended by a semicolon.
+
+    >>> login = parse_jaas('a.b.PlainLoginModule required username="ann" password="a\\"b;c";')
+    >>> login.module, login.options["password"]
+    ('PlainLoginModule', 'a"b;c')
+    >>> login
+    JaasLogin(module='PlainLoginModule')
+    """
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[-1] != ";" or tokens[1].lower() not in _FLAGS:
+        raise _malformed()
+    options = tokens[2:-1]
+    if ";" in options or len(options) % 3 or any(mark != "=" for mark in options[1::3]):
+        raise _malformed()
+    names, values = options[0::3], options[2::3]
+    if "=" in names or "=" in values:
+        raise _malformed()
+    return JaasLogin(tokens[0].rpartition(".")[2], dict(zip(map(_bare, names), map(_bare, values), strict=True)))
+
+
+def login_properties(login: JaasLogin, mechanism: str | None) -> dict[str, str]:
+    """The librdkafka properties that log in as the login module would.
+
+    Args:
+        login: what :func:`parse_jaas` read.
+        mechanism: the value of ``sasl.mechanism``, None if it was not given.
+
+    Returns:
+        Properties by librdkafka name.
+
+    Raises:
+        InvalidOption: if the module or one of its options cannot be translated, or does not go with the mechanism.
+
+    >>> login_properties(parse_jaas('x.ScramLoginModule required username=a password="b";'), "SCRAM-SHA-512")
+    {'sasl.username': 'a', 'sasl.password': 'b'}
+    """
+    if login.module not in _MODULES:
+        shown = f"'{login.module}'" if re.fullmatch(r"\w{1,60}LoginModule", login.module) else "its login module"
+        raise InvalidOption(
+            f"Option 'kafka.sasl.jaas.config': {shown} has no equivalent in librdkafka.",
+            remedy=f"Use {', '.join(_MODULES)}, or for Kerberos 'kafka.sasl.kerberos.principal' and '.keytab'.",
+        )
+    mechanisms, translation = _MODULES[login.module]
+    if mechanism not in mechanisms:
+        raise InvalidOption(
+            f"Option 'kafka.sasl.mechanism' does not go with the {login.module} in 'kafka.sasl.jaas.config'.",
+            remedy=f"Set 'kafka.sasl.mechanism' to {' or '.join(mechanisms)}.",
+        )
+    missing = sorted((_REQUIRED & translation.keys()) - login.options.keys())
+    if missing:
+        raise InvalidOption(
+            f"Option 'kafka.sasl.jaas.config': the {login.module} lacks {' and '.join(missing)}.",
+            remedy='Add it as name="value" before the semicolon.',
+        )
+    return _translated(login, translation)
+
+
+def _translated(login: JaasLogin, translation: dict[str, str]) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    extensions: list[str] = []
+    for name, value in login.options.items():
+        if name in translation:
+            properties[translation[name]] = value
+        elif name.startswith("extension_") and login.module == "OAuthBearerLoginModule":
+            extensions.append(f"{name.removeprefix('extension_')}={value}")
+        else:
+            raise InvalidOption(
+                f"Option 'kafka.sasl.jaas.config': a setting of the {login.module} has no equivalent in librdkafka.",
+                remedy=f"It may have {', '.join(translation)}; delegation tokens and unsecured tokens are not among them.",
+            )
+    if extensions:
+        properties["sasl.oauthbearer.extensions"] = ",".join(extensions)
+    return properties
+
+
+def _tokens(text: str) -> list[str]:
+    """Words and marks; a quoted string keeps a leading quote, so that ``";"`` is never taken for a mark."""
+    tokens: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _malformed()
+        position = match.end()
+        quoted = match["double"] if match["double"] is not None else match["single"]
+        if quoted is not None:
+            tokens.append('"' + _ESCAPE.sub(_unescaped, quoted))
+        elif match["mark"] or match["word"]:
+            tokens.append(match["mark"] or match["word"])
+    return tokens
+
+
+def _bare(token: str) -> str:
+    return token.removeprefix('"')
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escaped = match[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
+
+
+def _malformed() -> InvalidOption:
+    return InvalidOption(
+        "Option 'kafka.sasl.jaas.config' is malformed (its value is not shown: it may hold a password).",
+        remedy='Write one module: <class>LoginModule required username="..." password="...";',
+    )
+
+
+_TRUSTSTORE_REMEDY = (
+    "Convert it: keytool -importkeystore -srckeystore <it> -destkeystore trust.p12 -deststoretype PKCS12, then "
+    "openssl pkcs12 -in trust.p12 -nokeys -out trust.pem; and set 'kafka.ssl.truststore.type' to PEM."
+)
+_KEYSTORE_REMEDY = (
+    "Convert it: keytool -importkeystore -srckeystore <it> -destkeystore client.p12 -deststoretype PKCS12; and set "
+    "'kafka.ssl.keystore.type' to PKCS12. A PEM file with key and certificates is taken with type PEM."
+)
+#: The properties that :func:`store_properties` reads.
+STORES = words(
+    """
+    ssl.truststore.location ssl.truststore.type ssl.truststore.certificates ssl.truststore.password
+    ssl.keystore.location ssl.keystore.type ssl.keystore.key ssl.keystore.certificate.chain ssl.keystore.password
+    """
+)
+_INLINE = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+}
+_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.+?)-----END \1-----", re.DOTALL)
+
+
+def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Java's trust stores and key stores as what OpenSSL reads.
+
+    Args:
+        given: the options, by Java's names.
+
+    Returns:
+        For each property: librdkafka's name, the option it comes from, the value.
+
+    Raises:
+        InvalidOption: for a JKS store, a PKCS12 trust store, or text that is not PEM.
+
+    >>> store_properties({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"})
+    [('ssl.ca.location', 'ssl.truststore.location', '/ca.pem')]
+    """
+    found = [(_INLINE[name], name, _pem(name, given[name])) for name in _INLINE if name in given]
+    if "ssl.keystore.password" in given:
+        found.append(("ssl.keystore.password", "ssl.keystore.password", given["ssl.keystore.password"]))
+    trusted, own = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
+    if trusted:
+        # Java's default is JKS, whatever the file is called.
+        if given.get("ssl.truststore.type", "JKS").strip().upper() != "PEM":
+            raise _store("truststore", "only PEM can be", _TRUSTSTORE_REMEDY)
+        found.append(("ssl.ca.location", "ssl.truststore.location", trusted.strip()))
+    if own:
+        # Java reads a PKCS12 file under its default type too, so its name may tell.
+        default = "PKCS12" if own.strip().lower().endswith((".p12", ".pfx")) else "JKS"
+        kind = given.get("ssl.keystore.type", default).strip().upper()
+        if kind not in ("PKCS12", "PEM"):
+            raise _store("keystore", "only PKCS12 and PEM can be", _KEYSTORE_REMEDY)
+        names = ("ssl.keystore.location",) if kind == "PKCS12" else ("ssl.key.location", "ssl.certificate.location")
+        found += [(name, "ssl.keystore.location", own.strip()) for name in names]
+    return found
+
+
+def _store(store: str, readable: str, remedy: str) -> InvalidOption:
+    return InvalidOption(
+        f"Option 'kafka.ssl.{store}.location': a store of this type (Java's default is JKS) cannot be read; {readable}.",
+        remedy=remedy,
+    )
+
+
+def _pem(option: str, text: str) -> str:
+    """OpenSSL wants lines of 64; Java also takes PEM in one line, which is how it gets into an option."""
+    text = text.replace("\\n", "\n")
+    blocks = [(label, body if ":" in body else "".join(body.split())) for label, body in _PEM.findall(text)]
+    if not blocks:
+        raise InvalidOption(
+            f"Option 'kafka.{option}' holds no PEM block (its value is not shown).",
+            remedy="It must contain -----BEGIN ...-----, the base64 text and -----END ...-----.",
+        )
+    return "".join(
+        f"-----BEGIN {label}-----\n{body.strip() if ':' in body else _lines(body)}\n-----END {label}-----\n"
+        for label, body in blocks
+    )
+
+
+def _lines(body: str) -> str:
+    return "\n".join(body[i : i + 64] for i in range(0, len(body), 64))
+
+
+def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What OAUTHBEARER needs beyond the options: the method, which Java infers from the token endpoint.
+
+    Args:
+        properties: librdkafka's properties.
+
+    Returns:
+        Properties to add.
+
+    Raises:
+        InvalidOption: if there is no way to get a token.
+
+    >>> oauth_properties({"sasl.mechanism": "PLAIN"})
+    {}
+    """
+    if properties.get("sasl.mechanism") != "OAUTHBEARER":
+        return {}
+    url = properties.get("sasl.oauthbearer.token.endpoint.url", "")
+    method = properties.get("sasl.oauthbearer.method", "oidc" if url else "default").lower()
+    if method == "default" and properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true":
+        return {}
+    if method == "oidc" and properties.get("sasl.oauthbearer.metadata.authentication.type", "none").lower() != "none":
+        return {"sasl.oauthbearer.method": "oidc"}
+    wanted = ["sasl.oauthbearer.token.endpoint.url"]
+    if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() == "client_credentials":
+        wanted += ["sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"]
+    missing = [f"'kafka.{name}'" for name in wanted if not properties.get(name)]
+    if method != "oidc" or missing or not url.lower().startswith(("https://", "http://")):
+        raise InvalidOption(
+            "Option 'kafka.sasl.mechanism=OAUTHBEARER' has no way to get a token.",
+            remedy=f"Set {' and '.join(missing) or repr('kafka.' + wanted[0])} (http or https; a token file is not read).",
+        )
+    return {"sasl.oauthbearer.method": "oidc"}
+
+
+#: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka calls sensitive. Certificates are among them:
+#: Kafka says so.
+SECRET = words(
+    """
+    sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.secret
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem sasl.password
+    sasl.oauthbearer.config ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.password ssl.key.password
+    ssl.truststore.certificates ssl.truststore.password ssl.key.pem ssl.ca.pem ssl.certificate.pem https.ca.pem
+    """
+)
+_IN_TEXT = re.compile(
+    r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SHORTEST_SECRET = 4  # a shorter one would blank out half of every text, and guards nothing
+
+
+def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = ()) -> list[str]:
+    """Every string that may not be shown.
+
+    Args:
+        properties: names and values.
+        doubtful: values that are to be taken for secrets, whatever their name.
+
+    Returns:
+        Secrets of four characters and more, the longest first: one may contain another.
+
+    >>> secrets_of([("sasl.password", "hunter2"), ("client.id", "ann")])
+    ['hunter2']
+    """
+    properties = list(properties)
+    found = {part for value in doubtful for part in _parts(value)}
+    found |= {part for name, value in properties if name in SECRET for part in _parts(value)}
+    for name, value in properties:
+        if name == "sasl.jaas.config":
+            try:
+                found |= set(parse_jaas(value).secrets)
+            except InvalidOption:
+                found |= set(re.split(r"""[\s=;"']+""", value)) - _FLAGS
+    return sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """The text with ``***`` for each secret, for what follows ``password=`` or ``secret=``, and for a login in a URL.
+
+    >>> redacted('hunter2 and password="x y"; http://ann:pw@idp', ["hunter2"])
+    '*** and password=***; http://***@idp'
+    """
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return _IN_TEXT.sub(lambda m: f"{m['name']}***" if m["name"] else f"{m['url']}***@", text)
+
+
+def _parts(value: str) -> set[str]:
+    """The value, and its lines: a client may show one line of a PEM text."""
+    return {value, value.strip(), *(line.strip() for line in value.splitlines() if "-----" not in line)}

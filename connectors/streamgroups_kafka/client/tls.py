@@ -1,0 +1,73 @@
+"""TLS as Python speaks it, from librdkafka's settings: for those few connections that librdkafka does not make.
+
+Used by :mod:`streamgroups_kafka.admin.session_settings` and :mod:`streamgroups_kafka.probes.cluster`. Source: librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from pathlib import Path
+
+from streamgroups_kafka.client.config import ClientConfig
+
+
+def uses_tls(config: ClientConfig) -> bool:
+    """Whether connections are encrypted."""
+    return (config.get("security.protocol") or "plaintext").lower().endswith("ssl")
+
+
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    """How Python speaks TLS with the brokers; None for plaintext.
+
+    A client's key in a PKCS12 store is left out: Python cannot read one.
+
+    Args:
+        config: librdkafka's settings.
+
+    Raises:
+        OSError: a file cannot be read or is not what it should be (``ssl.SSLError``).
+
+    >>> tls_context(ClientConfig((("security.protocol", "sasl_plaintext"),))) is None
+    True
+    """
+    if not uses_tls(config):
+        return None
+    trusted, trusted_pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
+    if trusted_pem:
+        context = ssl.create_default_context(cadata=trusted_pem)
+    elif trusted and trusted != "probe":
+        directory = os.path.isdir(trusted)
+        context = ssl.create_default_context(
+            capath=trusted if directory else None, cafile=None if directory else trusted
+        )
+    else:
+        context = ssl.create_default_context()
+    if ciphers := config.get("ssl.cipher.suites"):
+        context.set_ciphers(ciphers)
+    if revoked := config.get("ssl.crl.location"):
+        context.load_verify_locations(revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if (config.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none":
+        context.check_hostname = False
+    if (config.get("enable.ssl.certificate.verification") or "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _load_own_certificate(context, config)
+    return context
+
+
+def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
+    # An empty password keeps OpenSSL from asking the terminal for one.
+    password = config.get("ssl.key.password") or ""
+    certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
+    if certificate and key:
+        context.load_cert_chain(certificate, key, password)
+    elif certificate_pem := config.get("ssl.certificate.pem"):
+        # Python reads own certificates from files only.
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, "client.pem")
+            file.touch(mode=0o600)
+            file.write_text((config.get("ssl.key.pem") or "") + certificate_pem)
+            context.load_cert_chain(file, password=password)

@@ -1,0 +1,136 @@
+"""Groups of cursors seen from outside: described and moved.
+
+Made by ``group_cursors``, one for each; needs no instance of the group. Source: SEMANTICS G8, G9.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.cursors.state import GroupState, group_state
+from streamgroups.errors import GroupRefused, UnknownTopic
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Board, Clock, Committed
+from streamgroups.positions import Position, Positions, WhenNoRecordMatches
+from streamgroups.query.offset_lookup import offsets_of
+from streamgroups_kafka.admin.cluster import KafkaCluster
+
+logger = logging.getLogger(__name__)
+
+#: How long a member that has just got partitions may take to note that it obeys orders.
+_INTRODUCTION_S = 3.0
+#: A topic that was made a moment ago is not known to every broker yet.
+_RETRYING = Retrying(
+    retry=retry_if_exception_type(UnknownTopic), stop=stop_after_delay(1), wait=wait_fixed(0.1), reraise=True
+)
+
+
+class GroupDesk:
+    """Describes and moves groups.
+
+    Args:
+        cluster: topics and groups.
+        board: the groups' notes.
+        clock: the time now.
+    """
+
+    def __init__(self, cluster: KafkaCluster, board: Board, clock: Clock) -> None:
+        self._cluster, self._board, self._orders = cluster, board, OrderBook(board, clock)
+
+    def partitions(self, stream: str) -> tuple[TopicPartition, ...]:
+        """The partitions of a stream.
+
+        Raises:
+            UnknownTopic: if it does not exist.
+        """
+        count: int = _RETRYING(self._count, stream)
+        return tuple(TopicPartition(stream, p) for p in range(count))
+
+    def _count(self, stream: str) -> int:
+        count = self._cluster.topics().get(stream)
+        if count is None:
+            raise UnknownTopic(
+                f"Stream '{stream}' does not exist, or this user may not see it.",
+                remedy=f"Create the topic, or grant Describe on Topic '{stream}'.",
+                topic=stream,
+            )
+        return count
+
+    def check_partition(self, tp: TopicPartition) -> None:
+        """Refuses a partition that does not exist.
+
+        Raises:
+            UnknownTopic: says which there are.
+        """
+        partitions = self.partitions(tp.topic)
+        if tp not in partitions:
+            raise UnknownTopic(
+                f"Stream '{tp.topic}' has no partition {tp.partition!r}.",
+                remedy=f"It has {len(partitions)}, numbered from 0.",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+
+    def offsets(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What a position means now. A time after the last message means the end: what comes then is later."""
+        positions = Positions(position, when_no_record_matches=WhenNoRecordMatches.LATEST)
+        return offsets_of(self._cluster, positions, partitions)
+
+    # ---- G9 ----------------------------------------------------------------------------------------------------------
+
+    def describe(self, stream: str, group: str) -> GroupState:
+        """Each partition with its committed offset, the instance that holds it and until when (G9)."""
+        tps = self.partitions(stream)
+        live = self._cluster.describe(group)
+        committed = {tp: c.next_offset for tp, c in self._board.read(group, tps).items()}
+        state = group_state(live, tps, committed, self._orders.notes(group, tps), self._orders.waiting(group, tps))
+        return GroupState(stream, group, state, tuple(sorted(m.client_id for m in live.members)))
+
+    # ---- G8 ----------------------------------------------------------------------------------------------------------
+
+    def move(self, stream: str, group: str, position: Position) -> None:
+        """Moves every position of the group, also while its instances consume (G8).
+
+        A group without members is moved by committing. Where there are members nobody else may commit, so an order is left
+        on the board, and each owner obeys it before it commits or reads anything else.
+
+        Raises:
+            GroupRefused: if there is no such group, or it has members that know no orders.
+        """
+        tps = self.partitions(stream)
+        if not self._cluster.describe(group).members and not self._board.read(group, tps):
+            raise GroupRefused(
+                f"Group '{group}' has neither members nor committed offsets on '{stream}': there is nothing to move.",
+                remedy="Check the names; create_group_cursor makes a group.",
+                group=group,
+                topic=stream,
+            )
+        where = self.offsets(position, tps)
+        if not self._cluster.describe(group).members:
+            # An order that nobody obeyed before the last member left is out of date now.
+            self._orders.cancel(group, tps)
+            try:
+                self._board.write(group, {tp: Committed(n) for tp, n in where.items()})
+                return
+            except GroupRefused:
+                logger.info("Group '%s' was joined while it was moved; its members are told", group)
+        self._check_obedient(group)
+        self._orders.give(group, where, {stream: len(tps)})
+
+    def _check_obedient(self, group: str) -> None:
+        """Every owner must have noted itself on the board: that is what those do who obey orders."""
+        deadline_s = time.monotonic() + _INTRODUCTION_S
+        while strangers := self._orders.strangers(group, self._cluster.describe(group).members):
+            if time.monotonic() > deadline_s:
+                raise GroupRefused(
+                    f"Group '{group}' has live members that cannot be moved while they run: "
+                    f"{', '.join(map(str, strangers))}.",
+                    remedy="Stop them first; Spark queries and cursors of this library need not be stopped.",
+                    group=group,
+                )
+            time.sleep(0.1)

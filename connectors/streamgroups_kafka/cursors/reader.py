@@ -1,0 +1,249 @@
+"""Reads messages for cursors: from any offsets, so many at a time, as quickly as what is there allows.
+
+Implements :class:`streamgroups.ports.Records`. Used by ``session`` for what an instance owns, and by
+:class:`PartitionReaders` for cursors of single partitions; always by one thread. The consumer joins nothing and stays between
+requests, so that the next messages are already here when they are asked for. Source: SEMANTICS G4, G13, G16; librdkafka's
+partition EOF event. Whether there is more is asked of the broker (ListOffsets) and never concluded from a silence: offsets have
+gaps, and a reader that waits for a record in one would wait for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import confluent_kafka
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError
+
+from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.message import Message
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Batch, Log
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.read.flawed_records import headers_of
+
+#: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
+_Message: TypeAlias = Any
+
+#: Overridden by the user's own settings. What a moved position waits for is the answer to the fetch that is under way
+#: (``fetch.wait.max.ms``); what a process with many instances pays for is what each has fetched ahead.
+_DEFAULTS = {
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 16_384,
+}
+#: The Java client's ``fetch.max.bytes``: as many messages as fit one fetch.
+_FETCH_BYTES = 50 * 1024 * 1024
+#: How long a record that is there may take to come.
+_PATIENCE_S = 15.0
+#: A request that has got something returns with it after this long, though there may be more.
+_ENOUGH_S = 2.0
+_POLL_S = 0.1
+#: A header takes more than its bytes: a tuple and two objects.
+_HEADER_BYTES = 100
+#: How many partitions stay open for partition cursors; each fetches ahead on a connection of its own.
+_MOST_OPEN = 8
+
+
+class RecordReader:
+    """See :class:`streamgroups.ports.Records`.
+
+    Args:
+        config: how to reach the cluster.
+        group_id: librdkafka wants one; nothing is joined or committed.
+        client_id: what the broker's logs and quotas know it by.
+        offsets: where partitions begin and end, for readers of committed records if that is what the configuration says.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        group_id: str,
+        client_id: str | None,
+        offsets: Log,
+    ) -> None:
+        self._config, self._offsets = config, offsets
+        settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
+        self._most_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
+        self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
+        self._open = True
+        #: Where each assigned partition has been read to, by what was returned.
+        self._next: dict[TopicPartition, int] = {}
+        #: What has come and was not returned yet: messages, and the ends of partitions.
+        self._waiting: deque[_Message] = deque()
+        self._refusal: StreamGroupsError | None = None
+        self._trouble = ""
+        self._log = client_log(config.get("bootstrap.servers"))
+
+    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        """See :meth:`streamgroups.ports.Records.read`. At least one message, then as many as fit one fetch."""
+        self._assign(positions)
+        messages: list[Message] = []
+        size_bytes = 0
+        ends: Mapping[TopicPartition, int] | None = None
+        began_s = time.monotonic()
+        while len(messages) < limit and size_bytes < self._most_bytes:
+            if not self._waiting:
+                self._waiting.extend(self._consumer.consume(limit - len(messages), 0))
+            if not self._waiting:
+                ends = self._ends(positions) if ends is None else ends
+                if all(self._next[tp] >= ends[tp] for tp in positions):
+                    break
+                waited_s = time.monotonic() - began_s
+                if messages and waited_s > _ENOUGH_S:
+                    break
+                self._wait(ends, waited_s)
+                continue
+            message = self._take(self._waiting.popleft())
+            if message is not None:
+                messages.append(message)
+                size_bytes += len(message.value or b"") + len(message.key or b"")
+                size_bytes += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in message.headers)
+        return Batch(tuple(messages), {tp: self._next[tp] for tp in positions})
+
+    def close(self) -> None:
+        """See :meth:`streamgroups.ports.Records.close`."""
+        if self._open:
+            self._open = False
+            self._consumer.close()
+
+    def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Partitions that are read on where they were left stay as they are, with all that has been fetched ahead."""
+        old = [tp for tp, n in self._next.items() if positions.get(tp) != n]
+        new = {tp: n for tp, n in positions.items() if self._next.get(tp) != n}
+        if old:
+            self._consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in old])
+            gone = {(tp.topic, tp.partition) for tp in old}
+            self._waiting = deque(m for m in self._waiting if (m.topic(), m.partition()) not in gone)
+        if new:
+            self._consumer.incremental_assign(
+                [confluent_kafka.TopicPartition(tp.topic, tp.partition, n) for tp, n in new.items()]
+            )
+        self._next = dict(positions)
+
+    def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        ends = self._offsets.end_offsets(list(positions))
+        for tp, end in ends.items():
+            if positions[tp] > end:
+                self._on_gone(tp)
+        return ends
+
+    def _wait(self, ends: Mapping[TopicPartition, int], waited_s: float) -> None:
+        if self._refusal:
+            raise self._refusal
+        if waited_s > _PATIENCE_S:
+            missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
+            raise ReadTimedOut(
+                f"No record came within {_PATIENCE_S:.0f} s from {missing}. {self._trouble}".strip(),
+                remedy="The cursor stays good: make the request again. Check that the brokers leading these partitions are up.",
+            )
+        message = self._consumer.poll(_POLL_S)
+        if message is not None:
+            self._waiting.append(message)
+
+    def _take(self, message: _Message) -> Message | None:
+        """One message from librdkafka; ``None`` for the end of a partition."""
+        error = message.error()
+        tp = TopicPartition(message.topic() or "", -1 if message.partition() is None else message.partition())
+        if error is None and tp in self._next:
+            self._next[tp] = message.offset() + 1
+            self._log.succeeded()
+            return _to_message(tp, message)
+        if error is not None:
+            self._on_error(tp, message)
+        return None
+
+    def _on_error(self, tp: TopicPartition, message: _Message) -> None:
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            if tp in self._next:
+                self._next[tp] = max(self._next[tp], message.offset())
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            if tp in self._next:
+                self._on_gone(tp)
+        else:
+            translated = self._translated(error, f"Reading {tp.topic or 'the stream'}")
+            if error.fatal() or not (error.retriable() or translated.retriable):
+                raise translated
+            self._trouble = str(translated)
+
+    def _on_gone(self, tp: TopicPartition) -> None:
+        """The position is not in the partition, or a broker says so that has not got all of it."""
+        next_offset = self._next.pop(tp)
+        theirs = confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset)
+        self._consumer.incremental_unassign([theirs])
+        oldest = self._offsets.beginning_offsets([tp])[tp]
+        # Behind the last stable offset, too: a reader of all records may have come there before.
+        end = self._offsets.high_watermarks([tp])[tp]
+        if not oldest <= next_offset <= end:
+            raise DataLoss(
+                f"{tp} has no offset {next_offset} any more: it holds [{oldest}, {end}).",
+                remedy="Move the group with update_group (to TRIM_HORIZON, say), or make a new cursor where there is something.",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+        self._consumer.incremental_assign([theirs])
+        self._next[tp] = next_offset
+
+    def _on_trouble(self, error: KafkaError) -> None:
+        """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
+        translated = self._translated(error, "Reading")
+        self._trouble = str(translated)
+        self._log.failed(translated.what)
+        if isinstance(translated, NotAuthorized):
+            self._refusal = translated
+
+    def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
+        return to_streamgroups_error(error, what, redact=self._config.redact)
+
+
+class PartitionReaders:
+    """Readers of single partitions, for cursors that belong to no group. Safe to call from any thread.
+
+    Args:
+        new_reader: makes one.
+    """
+
+    def __init__(self, new_reader: Callable[[], RecordReader]) -> None:
+        self._new_reader = new_reader
+        self._owner = OwnerThread("streamgroups-partitions")
+        self._readers: OrderedDict[TopicPartition, RecordReader] = OrderedDict()
+
+    def read(self, tp: TopicPartition, next_offset: int, limit: int) -> tuple[tuple[Message, ...], int]:
+        """Up to ``limit`` messages, and where to read next; raises as :class:`RecordReader` does."""
+        batch = self._owner.run(lambda: self._read(tp, next_offset, limit))
+        return batch.messages, batch.reached[tp]
+
+    def close(self) -> None:
+        """Closes all of them."""
+        self._owner.finish(lambda: self._close_but(0)).result()
+
+    def _read(self, tp: TopicPartition, next_offset: int, limit: int) -> Batch:
+        if tp not in self._readers:
+            self._close_but(_MOST_OPEN - 1)
+            self._readers[tp] = self._new_reader()
+        self._readers.move_to_end(tp)
+        return self._readers[tp].read({tp: next_offset}, limit)
+
+    def _close_but(self, most: int) -> None:
+        while len(self._readers) > most:
+            self._readers.popitem(last=False)[1].close()
+
+
+def _to_message(tp: TopicPartition, message: _Message) -> Message:
+    kind, timestamp_ms = message.timestamp()
+    return Message(
+        tp.topic,
+        tp.partition,
+        message.offset(),
+        None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        message.key(),
+        message.value(),
+        tuple(headers_of(message) or ()),
+    )

@@ -1,0 +1,110 @@
+"""Which groups read a stream, whether there is room for one more, and which of them have vanished.
+
+Made by ``group_cursors``. Counting asks for everything that all groups have committed, which is one request to each coordinator,
+and is done only when a group is new or is swept. Source: SEMANTICS G14, G15.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import closing
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from streamgroups.coordination.reset_protocol import auxiliaries_of
+from streamgroups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
+from streamgroups.errors import GroupRefused, InvalidOption, NotAuthorized
+from streamgroups.groups.description import INACTIVE_STATES
+from streamgroups.ports import Clock
+from streamgroups.printable import printable
+from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCensus:
+    """Counts and sweeps groups.
+
+    Args:
+        config: how to reach the cluster.
+        clock: the time now.
+        most: how many groups may read one stream.
+    """
+
+    def __init__(self, config: ClientConfig, clock: Clock, *, most: int) -> None:
+        self._config, self._clock, self._most = config, clock, most
+        self._admin = AdminClient(dict(config.for_admin()))
+
+    def check_room(self, stream: str, group: str) -> None:
+        """Refuses a group that would be one too many on its stream (G14). Those that have vanished are swept first (G15).
+
+        Raises:
+            GroupRefused: lists the candidates to delete.
+        """
+        try:
+            session = AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)
+        except InvalidOption as e:
+            logger.warning("Whether '%s' is read by %d groups already cannot be counted: %s", stream, self._most, e)
+            return
+        with closing(session):
+            groups = KafkaGroupAdmin(session)
+            readers = [r for r in self._readers(groups, stream) if r.group != group]
+            if len(readers) >= self._most:
+                swept = self._forget(groups, readers, stream)
+                readers = [r for r in readers if r.group not in swept]
+        check_group_count(stream, readers, self._most)
+
+    def sweep(self, stream: str, group: str | None = None) -> list[str]:
+        """Deletes the groups, or the one, that were unused for as long as the stream keeps messages (G15).
+
+        Returns:
+            Their names.
+        """
+        with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
+            groups = KafkaGroupAdmin(session)
+            readers = self._readers(groups, stream)
+            return self._forget(groups, [r for r in readers if group in (None, r.group)], stream)
+
+    def _readers(self, groups: KafkaGroupAdmin, stream: str) -> list[Reading]:
+        listed = {g.group_id: g.state not in INACTIVE_STATES for g in groups.list_groups()}
+        committed = groups.committed_offsets(listed)
+        metadata = {g: {tp: c.metadata for tp, c in found.items()} for g, found in committed.items()}
+        return readers_of(stream, listed, metadata)
+
+    def _forget(self, groups: KafkaGroupAdmin, readers: Collection[Reading], stream: str) -> list[str]:
+        """Deletes those that have vanished, with their boards; one that lives again is left alone."""
+        retention_ms = self._retention_ms(stream)
+        vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
+        refused = groups.delete_groups(vanished)
+        for group, refusal in refused.items():
+            if not isinstance(refusal, GroupRefused):
+                raise refusal
+            logger.info("Group '%s' is in use again: %s", printable(group), refusal)
+        forgotten = [group for group in vanished if group not in refused]
+        groups.delete_groups([name for group in forgotten for name in auxiliaries_of(group)])
+        return forgotten
+
+    def _retention_ms(self, stream: str) -> int | None:
+        """How long the stream keeps messages; ``None`` for ever: without a limit, or because it is only compacted."""
+        resource = ConfigResource(ResourceType.TOPIC, stream)
+        try:
+            answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
+        except KafkaException as e:
+            what = f"The settings of stream '{stream}'"
+            error = to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact)
+            if not isinstance(error, NotAuthorized):
+                raise error from None
+            logger.warning(
+                "Unused groups on '%s' are not deleted: this user may not read how long it keeps messages "
+                "(DescribeConfigs on the topic)",
+                stream,
+            )
+            return None
+        retention_ms = int(answer["retention.ms"].value)
+        return retention_ms if retention_ms >= 0 and "delete" in answer["cleanup.policy"].value else None

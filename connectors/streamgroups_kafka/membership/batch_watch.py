@@ -1,0 +1,89 @@
+"""Watches the batch in flight on a member's thread: warns, looks up what decides about its lease, and says why the member leaves.
+
+Called by :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` with each turn, and while a rebalance waits for the batch. What follows from what is
+decided in :mod:`streamgroups.groups.batch_lease`; the partitions are given up in the :class:`~streamgroups_kafka.membership.state.MemberState`.
+Source: SEMANTICS S8.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.groups.batch_lease import LeaseLimits, Leave, LookedUp, LookUp, Passed, Warn
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import MemberState
+
+logger = logging.getLogger(__name__)
+
+
+class BatchWatch:
+    """Used by one thread, the owner thread.
+
+    Args:
+        settings: the member's.
+        state: what is shared with the query's thread.
+    """
+
+    def __init__(self, settings: MemberSettings, state: MemberState) -> None:
+        self._settings, self._state = settings, state
+
+    def judge(self) -> None:
+        """Does what the batch in flight gives reason for now."""
+        lease = self._settings.lease
+        if lease is None:
+            return
+        for effect in self._state.judge_batch(Passed()):
+            if isinstance(effect, Warn):
+                self._warn(effect, lease)
+            elif isinstance(effect, LookUp):
+                self._decide(effect.number, lease)
+
+    def _decide(self, number: int, lease: LeaseLimits) -> None:
+        try:
+            has_others = not lease.is_exclusive and self._settings.has_others()
+        except StreamGroupsError as e:
+            # While no broker answers, no other member could take over either.
+            self._state.last_trouble = str(e)
+            return
+        # Only where it matters: a commit log may be far away.
+        is_done = (has_others or lease.is_exclusive) and self._settings.is_done(number)
+        for effect in self._state.judge_batch(LookedUp(number, is_done, has_others)):
+            if isinstance(effect, Leave):
+                self._tell_why(effect, lease)
+
+    def _warn(self, effect: Warn, lease: LeaseLimits) -> None:
+        lease_ms = lease.lease_timeout_ms
+        until = (
+            "the query keeps its other partitions until the batch ends (no leaseTimeout)"
+            if lease_ms is None
+            else f"after {lease_ms / 1000:.0f} s (leaseTimeout) it loses all"
+        )
+        logger.warning(
+            "%s: batch %d of group '%s' has been in flight for %.0f s. A rebalance waits %.0f s for a batch; then its partitions go to "
+            "other members, which read them again; %s. Read less at once (maxOffsetsPerTrigger), or raise kafka.max.poll.interval.ms.",
+            self._settings.name,
+            effect.number,
+            self._settings.group_id,
+            effect.batch_ms / 1000,
+            lease.handover_ms / 1000,
+            until,
+        )
+
+    def _tell_why(self, effect: Leave, lease: LeaseLimits) -> None:
+        assert lease.lease_timeout_ms is not None, "without a lease no member leaves"
+        what = (
+            f"Batch {effect.number} of group '{self._settings.group_id}' has been in flight for {effect.batch_ms / 1000:.0f} s, longer "
+            f"than leaseTimeout ({lease.lease_timeout_ms / 1000:.0f} s): '{self._settings.name}' leaves the group."
+        )
+        remedy = "If batches may take this long, raise 'leaseTimeout'; else read less at once (maxOffsetsPerTrigger)."
+        if lease.is_exclusive:
+            # State that counts the batch must not continue: another run may read it again.
+            self._state.fail_unless_closing(FencedMember(what, remedy=f"Restart the query. {remedy}"))
+            return
+        logger.warning(
+            "%s: %s Other members read its offsets again. When the batch ends, its commit is rejected and the query joins again. %s",
+            self._settings.name,
+            what,
+            remedy,
+        )

@@ -1,0 +1,79 @@
+"""Writes a member's history as JSON lines, one file per run of a member.
+
+Used by ``streamgroups_spark.source.data_source`` when the option ``historyDir`` is given. Each event is one ``write`` to a file opened for appending, so a
+kill -9 can cut at most the last line (:func:`streamgroups.groups.history.parse_lines` passes over it).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_line
+
+logger = logging.getLogger(__name__)
+
+#: Of one run, in bytes.
+MAX_BYTES = 256 << 20
+
+
+class HistoryFile(EventRecorder):
+    """A :class:`~streamgroups.ports.Recorder` that appends to a file of its own in ``directory``. Safe to call from any thread.
+
+    Args:
+        directory: where; it is made if it is not there.
+        group_id: the group.
+        member: the member's name.
+
+    Raises:
+        InvalidOption: if the directory cannot be written to.
+    """
+
+    def __init__(self, directory: str, *, group_id: str, member: str) -> None:
+        run = uuid.uuid4().hex[:8]
+        super().__init__(self._append, _now_ms, group_id, member, run, threading.Lock())
+        self._broken = False
+        safe_name = "".join(c if c.isalnum() or c in "._-" else "_" for c in member)
+        path = Path(directory) / f"{safe_name}-{run}.jsonl"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._left_bytes = MAX_BYTES
+        except OSError as e:
+            raise InvalidOption(
+                f"Option 'historyDir' is '{directory}', which cannot be written to: {e.strerror}.",
+                remedy="Name a directory this user may write to on the driver's machine.",
+            ) from e
+
+    def _append(self, event: Event) -> None:
+        """A record is worth less than the query: where it cannot be written it ends, with a warning."""
+        if self._broken:
+            return
+        try:
+            line = (to_line(event) + "\n").encode()
+            self._left_bytes -= len(line)
+            if self._left_bytes < 0:
+                self._broken = True
+                logger.warning("%s: the history in historyDir ends here, at %d bytes", self._member, MAX_BYTES)
+                return
+            self._broken = os.write(self._fd, line) < len(line)
+        except OSError as e:
+            self._broken = True
+            logger.warning("%s: the history in historyDir ends here: %s", self._member, e.strerror)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def read_history(directory: str | Path) -> list[Event]:
+    """All events of all members that wrote into ``directory``, ordered by time."""
+    lines: list[str] = []
+    for path in sorted(Path(directory).glob("*.jsonl")):
+        lines += path.read_text().splitlines(keepends=True)
+    return parse_lines(lines)

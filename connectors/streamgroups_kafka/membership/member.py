@@ -1,0 +1,169 @@
+"""A real member of a real Kafka group, which never fetches.
+
+Created by ``streamgroups_spark.source.data_source`` and called by ``streamgroups.query.micro_batches`` on the driver; implements
+:class:`streamgroups.ports.Member`. What it knows is a :class:`~streamgroups.groups.membership.Membership`; the three modules of a
+member only translate between it and librdkafka. Source: KIP-62, KIP-429, KIP-848; SEMANTICS G2, G11, S1-S3.
+
+Who calls whom::
+
+    MicroBatches ──▶ KafkaMember ──▶ MemberState ◀── ConsumerOwner ◀──▶ librdkafka
+                     member.py       member_state.py member_thread.py
+    └── the query's thread ─────┘    └─ one lock ─┘  └── the owner thread ────────┘
+
+The *owner* thread alone touches the consumer. The query's thread changes the shared state and never waits for the broker,
+except in :meth:`KafkaMember.join` and :meth:`KafkaMember.close`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.groups.history import Kind, no_history
+from streamgroups.groups.membership import InFlight, Membership, Owned
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Recorder
+from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import MemberState, Standing
+
+logger = logging.getLogger(__name__)
+
+#: How often a member that waits for its first assignment says so, and how often it looks whether there will be one.
+_TELL_EVERY_S = 10.0
+_LOOK_EVERY_S = 1.0
+_CLOSE_TIMEOUT_S = 30.0
+
+
+class KafkaMember:
+    """See :class:`streamgroups.ports.Member`.
+
+    Args:
+        settings: how to be a member.
+        first_positions: asks for the position of partitions the group has no committed offset for. It runs on the owner
+            thread, inside an assignment.
+        record: takes note of everything that happens.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        record: Recorder = no_history,
+    ) -> None:
+        self._settings, self._record = settings, record
+        self._state = MemberState(settings, record)
+        owner = ConsumerOwner(settings, first_positions, self._state, record)
+        self._thread = threading.Thread(target=owner.run, name=f"streamgroups-{settings.name}", daemon=True)
+
+    def join(self, timeout_ms: int) -> None:
+        """See :meth:`streamgroups.ports.Member.join`."""
+        self._record(Kind.JOINING)
+        self._thread.start()
+        began_s = time.monotonic()
+        next_tell_s = _TELL_EVERY_S
+        left_s = timeout_ms / 1000
+        while not self._state.await_assignment(min(_LOOK_EVERY_S, left_s)):
+            waited_s = time.monotonic() - began_s
+            left_s = timeout_ms / 1000 - waited_s
+            if left_s <= 0:
+                raise GroupRefused(
+                    f"Group '{self._settings.group_id}' gave '{self._settings.name}' no assignment within "
+                    f"{waited_s:.0f} s{self._trouble()}.",
+                    remedy="A rebalance waits for every live member: look at their state with "
+                    "kafka-consumer-groups.sh --describe --members, and try again.",
+                )
+            if self._is_surplus():
+                # An empty assignment is one too: partitions come when others leave (G10).
+                self._state.assign({})
+            elif waited_s >= next_tell_s:
+                next_tell_s += _TELL_EVERY_S
+                self._tell_waiting()
+
+    def _is_surplus(self) -> bool:
+        try:
+            return self._settings.is_surplus()
+        except StreamGroupsError as e:
+            logger.debug("%s: the group could not be looked at: %s", self._settings.name, e)
+            return False
+
+    def _tell_waiting(self) -> None:
+        logger.warning(
+            "%s: still waiting for group '%s' to assign partitions%s: a rebalance waits for the batches of "
+            "other members, and for a member that was killed until its session times out",
+            self._settings.name,
+            self._settings.group_id,
+            self._trouble(),
+        )
+
+    @property
+    def membership(self) -> Membership:
+        """See :attr:`streamgroups.ports.Member.membership`."""
+        return self._state.membership
+
+    def finish(self, number: int) -> None:
+        """See :meth:`streamgroups.ports.Member.finish`."""
+        self._state.finish(number)
+
+    def move(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        *,
+        note: str,
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        """See :meth:`streamgroups.ports.Member.move`."""
+        if note:
+            logger.warning("%s: %s", self._settings.name, note)
+        self._state.move(next_offsets, identities)
+
+    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        """See :meth:`streamgroups.ports.Member.identify`."""
+        self._state.identify(identities)
+
+    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`streamgroups.ports.Member.rewind`."""
+        self._state.rewind(next_offsets)
+
+    def written(self, number: int) -> None:
+        """See :meth:`streamgroups_kafka.membership.state.MemberState.written`."""
+        self._state.written(number)
+
+    @property
+    def batch_ms(self) -> int | None:
+        """See :attr:`streamgroups_kafka.membership.state.MemberState.batch_ms`."""
+        return self._state.batch_ms
+
+    @property
+    def standing(self) -> Standing:
+        """See :attr:`streamgroups_kafka.membership.state.MemberState.standing`."""
+        return self._state.standing
+
+    def standing_to_commit(self) -> Standing:
+        """See :meth:`streamgroups_kafka.membership.state.MemberState.standing_to_commit`."""
+        return self._state.standing_to_commit()
+
+    def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
+        """See :meth:`streamgroups.ports.Member.plan`."""
+        return self._state.plan(number, (OffsetRange(tp, first, end) for tp, (first, end) in ranges.items()))
+
+    def close(self) -> None:
+        """See :meth:`streamgroups.ports.Member.close`."""
+        self._state.close()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_TIMEOUT_S)
+            if self._thread.is_alive():
+                logger.error(
+                    "%s: could not leave group '%s' within %.0f s; the group will time the member out",
+                    self._settings.name,
+                    self._settings.group_id,
+                    _CLOSE_TIMEOUT_S,
+                )
+
+    def _trouble(self) -> str:
+        return f" (last trouble: {self._state.last_trouble})" if self._state.last_trouble else ""

@@ -1,0 +1,1 @@
+"""What ``streamgroups doctor`` finds out about Kafka clients and clusters."""

@@ -1,0 +1,201 @@
+"""Looks at a cluster for ``streamgroups doctor``: who answers, at which addresses, with which features and settings.
+
+Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.cluster`. It changes nothing in the cluster, and asks
+nothing that a group's member would not ask, the brokers' settings excepted. Sources: KIP-35, KIP-226 (DescribeConfigs).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from streamgroups.doctor.cluster import SETTINGS, Broker, Cluster, ClusterUnreachable, OffsetsTopic, Supported
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.properties_file import as_in_a_file
+from streamgroups_kafka.client.tls import tls_context, uses_tls
+from streamgroups_kafka.probes.api_versions import NotKafka, ask
+
+#: How long the cluster may take to tell who belongs to it: a login with a token goes through a third party.
+_METADATA_TIMEOUT_S = 10.0
+#: How long a broker may take to accept a connection.
+_CONNECT_TIMEOUT_S = 5.0
+_AT_ONCE = 16
+_OFFSETS_TOPIC = "__consumer_offsets"
+#: Errors that no waiting cures.
+_FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+
+_NOBODY = "Check that the broker runs, and that this is an address and port it listens on."
+_STRANGE = "If the broker wants TLS, set security.protocol to SSL or SASL_SSL in --command-config; else check the port."
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What came of connecting to one address.
+
+    Args:
+        unreachable: why no connection could be made; empty if one could.
+        supported: what the broker said; None if it could not be asked.
+        strange: what was wrong with the answer.
+    """
+
+    unreachable: str = ""
+    supported: Supported | None = None
+    strange: str = ""
+
+
+def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
+    """Everything about the cluster that ``doctor`` judges.
+
+    Args:
+        config: how to reach it.
+
+    Raises:
+        InvalidOption: if librdkafka does not take the configuration.
+    """
+    servers = (config.get("bootstrap.servers") or "").split(",")
+    seen = dict(zip(servers, _look_at(servers, config), strict=True))
+    refusal = _refusal(seen, config)
+    if refusal is not None:
+        return refusal
+    client = _Client(config)
+    silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
+    try:
+        metadata = client.metadata()
+    except KafkaException as e:
+        brokers = _brokers(client.learned, config)
+        if any(broker.unreachable for broker in brokers):
+            return Cluster("", brokers, settings={}, silent_servers=silent)
+        where = f"The cluster at {config.get('bootstrap.servers')}"
+        error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
+        return ClusterUnreachable(error.what, error.remedy, final=e.args[0].name() in _FINAL)
+    brokers = _brokers({node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}, config)
+    settings = _broker_settings(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
+    return Cluster(metadata.cluster_id or "", brokers, _offsets_topic(metadata), settings, silent)
+
+
+class _Client:
+    """librdkafka, and what it says only through callbacks: why it cannot log in, and which brokers it was told of.
+
+    It forgets the address it was given as soon as one broker has told it the advertised ones. When these are wrong, a request
+    of ours may come too late to be sent to anybody, and only the statistics know where it would have gone.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.errors: list[KafkaError] = []
+        self.learned: dict[int, str] = {}
+        settings: dict[str, Any] = {**config.for_admin(client_id="streamgroups-doctor"), "log_level": 0}
+        settings |= {"error_cb": self.errors.append, "stats_cb": self._learn, "statistics.interval.ms": 100}
+        self.admin = AdminClient(settings)
+
+    def metadata(self) -> Any:
+        """The cluster's own list of brokers.
+
+        Raises:
+            KafkaException: why it could not be had; at once if no waiting would help.
+        """
+        deadline = time.monotonic() + _METADATA_TIMEOUT_S
+        while True:
+            try:
+                return self.admin.list_topics(timeout=1.0)
+            except KafkaException as e:
+                self.admin.poll(0)
+                final = [error for error in self.errors if error.name() in _FINAL]
+                if final:
+                    raise KafkaException(final[0]) from e
+                if time.monotonic() > deadline or self._misled():
+                    # What it was waiting for says more than that it waited.
+                    raise KafkaException(self.errors[0] if self.errors else e.args[0]) from e
+
+    def _misled(self) -> bool:
+        """Whether the brokers it was told of have names that nobody knows: then it will not find them either."""
+        return any(error.name() == "_RESOLVE" for error in self.errors) and bool(self.learned)
+
+    def _learn(self, statistics: str) -> None:
+        for broker in json.loads(statistics)["brokers"].values():
+            if broker["source"] == "learned":
+                self.learned[broker["nodeid"]] = broker["nodename"]
+
+
+def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
+    """What makes it pointless to ask further: librdkafka would try again and again, and not say why."""
+    if all(found.unreachable for found in seen.values()):
+        told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())
+        return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
+    if not uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
+        told = "; ".join(f"{server}: {found.unreachable or found.strange}" for server, found in seen.items())
+        return ClusterUnreachable(f"Nobody speaks Kafka's protocol in plaintext. {told}.", _STRANGE, final=True)
+    return None
+
+
+def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker, ...]:
+    """The brokers at the addresses that they advertise, by their ids."""
+    node_ids = sorted(addresses)
+    seen = _look_at([addresses[node_id] for node_id in node_ids], config)
+    return tuple(
+        Broker(node_id, addresses[node_id], found.unreachable, found.supported)
+        for node_id, found in zip(node_ids, seen, strict=True)
+    )
+
+
+def _look_at(addresses: Sequence[str], config: ClientConfig) -> list[_Seen]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda address: _look_at_one(address, config), addresses))
+
+
+def _look_at_one(address: str, config: ClientConfig) -> _Seen:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        connection = socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S)
+    except socket.gaierror:
+        return _Seen("no such host is known")
+    except TimeoutError:
+        return _Seen(f"no answer within {_CONNECT_TIMEOUT_S:g} s")
+    except OSError as e:
+        return _Seen(os.strerror(e.errno).lower() if e.errno else str(e))
+    with connection:
+        try:
+            tls = tls_context(config)
+            if tls is None:
+                return _Seen(supported=ask(connection))
+            with tls.wrap_socket(connection, server_hostname=host) as wrapped:
+                return _Seen(supported=ask(wrapped))
+        except NotKafka as e:
+            return _Seen(strange=str(e))
+        except OSError:
+            # Python's TLS cannot be told all that librdkafka's can: librdkafka has the last word.
+            return _Seen()
+
+
+def _offsets_topic(metadata: Any) -> OffsetsTopic | None:
+    topic = metadata.topics.get(_OFFSETS_TOPIC)
+    if topic is None or topic.error is not None or not topic.partitions:
+        return None
+    partitions = topic.partitions.values()
+    return OffsetsTopic(
+        len(partitions), sum(p.leader < 0 for p in partitions), min(len(p.replicas) for p in partitions)
+    )
+
+
+def _broker_settings(admin: AdminClient, node_ids: Sequence[int]) -> dict[str, str] | None:
+    """The settings of the first broker that answers, empty if none does; None if this user may not read them."""
+    for node_id in node_ids:
+        resource = ConfigResource(ResourceType.BROKER, str(node_id))
+        try:
+            found = admin.describe_configs([resource], request_timeout=_CONNECT_TIMEOUT_S)[resource].result()
+        except KafkaException as e:
+            if e.args[0].name() == "CLUSTER_AUTHORIZATION_FAILED":
+                return None
+            continue
+        return {name: found[name].value for name in SETTINGS if name in found and found[name].value is not None}
+    return {}

@@ -1,0 +1,1 @@
+"""Reads ranges of offsets into Arrow."""

@@ -1,0 +1,63 @@
+"""The columns of a record, as Arrow: the same as those of Spark's ``kafka`` source.
+
+Called by the plain reader for every batch of messages. Source: SEMANTICS S4; Spark's ``KafkaRecordToRowConverter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroups_kafka.read.flawed_records import headers_of, timestamp_ms_of
+
+_MICROSECONDS_PER_MS = 1_000
+
+#: How Spark spells the types of an Arrow schema: times in microseconds, UTC.
+COLUMNS: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def to_arrow(messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """One Arrow batch of the columns in ``schema``, in the messages' order."""
+    return pa.RecordBatch.from_arrays(
+        [pa.array(_VALUES[field.name](messages), type=field.type) for field in schema], schema=schema
+    )
+
+
+def _times_us(messages: Sequence[Any]) -> list[int | None]:
+    times_ms = map(timestamp_ms_of, messages)
+    return [None if ms is None else ms * _MICROSECONDS_PER_MS for ms in times_ms]
+
+
+def _time_types(messages: Sequence[Any]) -> list[int]:
+    # librdkafka counts from "not available" = 0, Kafka from "create time" = 0.
+    return [m.timestamp()[0] - 1 for m in messages]
+
+
+def _headers(messages: Sequence[Any]) -> list[list[dict[str, Any]] | None]:
+    return [
+        [{"key": key, "value": value} for key, value in headers] if (headers := headers_of(m)) else None
+        for m in messages
+    ]
+
+
+_VALUES: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
+    "key": lambda messages: [m.key() for m in messages],
+    "value": lambda messages: [m.value() for m in messages],
+    "topic": lambda messages: [m.topic() for m in messages],
+    "partition": lambda messages: [m.partition() for m in messages],
+    "offset": lambda messages: [m.offset() for m in messages],
+    "timestamp": _times_us,
+    "timestampType": _time_types,
+    "headers": _headers,
+}

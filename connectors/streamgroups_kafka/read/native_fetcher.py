@@ -1,0 +1,277 @@
+"""Fetches records natively: librdkafka's batches, copied straight into Arrow buffers by the extension ``_native``.
+
+Created by ``range_reader``. Clients stay connected between the micro-batches that one Python worker reads: a new connection and
+its metadata cost more than a small batch itself. Source: ``csrc/client.h``; the Arrow PyCapsule interface.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, ReadSettings, Trouble, client_settings
+from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
+
+if TYPE_CHECKING:
+    from streamgroups_kafka._native import Client
+
+_BATCH_RECORDS = 65_536
+_BOUNDS_TIMEOUT_MS = 30_000
+#: The extension knows columns by their place in ``COLUMNS``.
+_FIELDS = {name: number for number, name in enumerate(COLUMNS)}
+
+#: What a client may fetch ahead, over all its partitions. What comes after the ranges' ends serves the next micro-batch, if
+#: that comes to this worker; so a reading of few records should not fetch, and parse, very many.
+_SMALL_OFFSETS = 20_000
+_SMALL_AHEAD_BYTES, _AHEAD_BYTES = 4 << 20, 32 << 20
+_MIN_PARTITION_BYTES, _MAX_PARTITION_BYTES = 64 << 10, 1 << 20
+_AHEAD_RECORDS, _MIN_PARTITION_RECORDS = 100_000, 1_000
+
+_Config: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class NativeFetcher:
+    """See :class:`~streamgroups_kafka.read.fetcher.Fetcher`."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> None:
+        self._schema, self._ranges = schema, list(ranges)
+        self._index = {r.topic_partition: i for i, r in enumerate(self._ranges)}
+        self._config = _config(settings, sum(map(len, ranges)), len(ranges))
+        self._client: Client | None = WARM.take(self._config)
+        self._rows, self._full = 0, False
+        self._n_open = len(self._ranges)
+        self._good = True
+        try:
+            with _kafka_exceptions():
+                self._native.start(
+                    [
+                        (r.topic_partition.topic, r.topic_partition.partition, r.next_offset, r.end_offset)
+                        for r in ranges
+                    ],
+                    [_FIELDS[field.name] for field in schema],
+                    _BATCH_RECORDS,
+                    BATCH_BYTES,
+                )
+        except BaseException:
+            self._good = False
+            self.close()
+            raise
+
+    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+        """See :meth:`Fetcher.fill`."""
+        before = self._rows, self._n_open
+        self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)
+        for index, offset, flaws in flawed:
+            warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
+        # What had trouble is not kept for the next batch.
+        self._good = self._good and not events
+        troubles = [
+            (self._ranges[index].topic_partition if index >= 0 else None, KafkaError(code, text))
+            for index, code, text in events
+        ]
+        return (self._rows, self._n_open) != before, troubles
+
+    def full(self) -> bool:
+        """See :meth:`Fetcher.full`."""
+        return self._full
+
+    def take(self) -> pa.RecordBatch:
+        """See :meth:`Fetcher.take`."""
+        self._rows, self._full = 0, False
+        return pa.record_batch(_Exported(self._schema, self._native.export()))
+
+    def n_open(self) -> int:
+        """See :meth:`Fetcher.n_open`."""
+        return self._n_open
+
+    def remaining(self) -> Sequence[OffsetRange]:
+        """See :meth:`Fetcher.remaining`."""
+        return [
+            OffsetRange(r.topic_partition, next_offset, r.end_offset)
+            for r, (next_offset, done) in zip(self._ranges, self._native.ranges(), strict=True)
+            if not done
+        ]
+
+    def end(self, topic_partition: TopicPartition) -> None:
+        """See :meth:`Fetcher.end`."""
+        self._native.end(self._index[topic_partition])
+        self._n_open = len(self.remaining())
+
+    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        """See :meth:`Fetcher.go_on_at`."""
+        with _kafka_exceptions():
+            self._native.go_on_at(self._index[topic_partition], next_offset)
+
+    def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """See :meth:`Fetcher.bounds`."""
+        with _kafka_exceptions():
+            return self._native.watermarks(topic_partition.topic, topic_partition.partition, _BOUNDS_TIMEOUT_MS)
+
+    def close(self) -> None:
+        """See :meth:`Fetcher.close`. The client is kept for the next reading if this one came to its end in peace."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        if self._good and self._n_open == 0:
+            client.stop()
+            WARM.give(self._config, client)
+        else:
+            client.close()
+
+    @property
+    def _native(self) -> Client:
+        if self._client is None:
+            raise ValueError("This fetcher is closed.")
+        return self._client
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """An Arrow array of the extension's, as the Arrow PyCapsule interface hands it over."""
+
+    schema: pa.Schema
+    array: object
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self.schema.__arrow_c_schema__(), self.array
+
+
+@contextmanager
+def _kafka_exceptions() -> Iterator[None]:
+    """Lets the extension's errors look like confluent-kafka's."""
+    try:
+        yield
+    except _extension().NativeError as e:
+        code, text = e.args
+        raise KafkaException(KafkaError(code if code != -1 else KafkaError._INVALID_ARG, text)) from e
+
+
+def _extension() -> Any:
+    return importlib.import_module("streamgroups_kafka._native")
+
+
+def _config(settings: ReadSettings, offsets: int, partitions: int) -> _Config:
+    """The configuration of a client that reads so many offsets of so many partitions.
+
+    librdkafka's limits are for each partition: one share is for its queue, one for the answer that overshoots it. Shares
+    are those of the next power of two, so that readings of nearly as many partitions use one client.
+    """
+    shares = 2 * _power_of_two(partitions)
+    share_bytes = (_SMALL_AHEAD_BYTES if offsets <= _SMALL_OFFSETS else _AHEAD_BYTES) // shares
+    share_bytes = max(share_bytes, _MIN_PARTITION_BYTES)
+    config = client_settings(
+        settings,
+        {
+            "fetch.message.max.bytes": str(min(share_bytes, _MAX_PARTITION_BYTES)),
+            "queued.max.messages.kbytes": str(share_bytes >> 10),
+            "queued.min.messages": str(max(_AHEAD_RECORDS // shares, _MIN_PARTITION_RECORDS)),
+        },
+    )
+    # librdkafka's simple consumer is in no group, and looks for a coordinator if it is given one.
+    del config["group.id"]
+    return tuple(sorted(config.items()))
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is not below a number.
+
+    >>> [_power_of_two(n) for n in (1, 2, 3, 8, 9)]
+    [1, 2, 4, 8, 16]
+    """
+    return 1 << (number - 1).bit_length()
+
+
+class WarmClients:
+    """Connected clients between two readings, a few and not for long.
+
+    Args:
+        most: how many are kept.
+        idle_s: for how long each.
+
+    A worker reads one task at a time, so a client has one user; a lock guards what is kept, for the timer that closes it.
+    """
+
+    def __init__(self, most: int = 2, idle_s: float = 30) -> None:
+        self._most, self._idle_s = most, idle_s
+        self._lock = threading.Lock()
+        self._kept: list[tuple[_Config, Client, float]] = []
+        self._timer: threading.Timer | None = None
+        # A child of this process has none of librdkafka's threads: its copies are good for nothing, not even for closing.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def take(self, config: _Config) -> Client:
+        """A client with this configuration, kept or new. Raises ``KafkaException`` if none can be made."""
+        with self._lock:
+            for entry in reversed(self._kept):
+                if entry[0] == config:
+                    self._kept.remove(entry)
+                    return entry[1]
+        with _kafka_exceptions():
+            client: Client = _extension().Client(config)
+        return client
+
+    def give(self, config: _Config, client: Client) -> None:
+        """Keeps a client. The one that was idle longest goes if there are too many."""
+        with self._lock:
+            self._kept.append((config, client, time.monotonic() + self._idle_s))
+            surplus = self._kept[: -self._most]
+            del self._kept[: -self._most]
+            if self._timer is None:
+                self._start_timer()
+        for _, old, _ in surplus:
+            old.close()
+
+    def close_idle(self) -> None:
+        """Closes what was idle for too long."""
+        with self._lock:
+            now_s = time.monotonic()
+            idle = [entry for entry in self._kept if entry[2] <= now_s]
+            self._kept = [entry for entry in self._kept if entry[2] > now_s]
+            self._timer = None
+            if self._kept:
+                self._start_timer()
+        for _, client, _ in idle:
+            client.close()
+
+    def close(self) -> None:
+        """Closes them all."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        for _, client, _ in kept:
+            client.close()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _start_timer(self) -> None:
+        # Only ever started with the lock held.
+        self._timer = threading.Timer(self._idle_s, self.close_idle)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        # Kept from the garbage collector, which would close them.
+        self._forgotten, self._kept = self._kept, []
+        self._timer = None
+
+
+#: Of this process.
+WARM = WarmClients()
+# librdkafka's threads must not run on while the interpreter is taken down.
+atexit.register(WARM.close)

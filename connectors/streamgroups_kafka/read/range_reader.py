@@ -1,0 +1,214 @@
+"""Reads exact ranges of offsets into Arrow.
+
+Called in Spark's Python workers, one call per task (``streamgroups_spark.source.data_source``). Several ranges are read by one client
+at once, each to its end. Source: Spark's ``DataSourceReader.read``; librdkafka's partition EOF event. A range ends with a
+record at or past its end, or with the partition's EOF at or past it: never by a time-out, for offsets have gaps
+(SEMANTICS G13).
+
+Records are fetched natively where that works (``native_fetcher``), else through confluent-kafka's message objects
+(``plain_fetcher``). What errors and silence mean is decided here, once for both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.errors import DataLoss, InvalidOption, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.groups.gaps import Cause, Gap, PartitionGap
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.data_loss import OnDataLoss
+from streamgroups_kafka import native
+from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.native import READER_VARIABLE
+from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, ReadSettings
+from streamgroups_kafka.read.native_fetcher import NativeFetcher
+from streamgroups_kafka.read.plain_fetcher import PlainFetcher
+
+logger = logging.getLogger(__name__)
+
+#: How long a task waits for the metadata group of its group's gaps.
+_GAPS_S = 10.0
+
+
+def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Reads ranges, all of them at once, each in order.
+
+    Args:
+        ranges: what to read; at most one of each partition is read at a time, further ones after it.
+        schema: the columns wanted, a subset of :data:`streamgroups_kafka.read.columns.COLUMNS`.
+        settings: how.
+
+    Yields:
+        Arrow record batches of that schema. Records of one partition come in order.
+
+    Raises:
+        DataLoss: if offsets of a range are gone and the policy of the partition is to fail.
+        ReadTimedOut: if a range gives neither a record nor its end for ``timeout_ms``.
+        InvalidOption: if the native reader is demanded but does not work here.
+        StreamGroupsError: for what else the broker refuses.
+    """
+    new_fetcher = reader(os.environ.get(READER_VARIABLE, ""))
+    remaining = [r for r in ranges if len(r)]
+    while remaining:
+        one_each: dict[TopicPartition, OffsetRange] = {}
+        for r in sorted(remaining):
+            one_each.setdefault(r.topic_partition, r)
+        yield from _Reading(one_each, schema, settings, new_fetcher).batches()
+        remaining = [r for r in remaining if r not in one_each.values()]
+
+
+@cache
+def reader(wanted: str) -> NewFetcher:
+    """The way to fetch records here. What does not work is said once per process.
+
+    Args:
+        wanted: ``native``, ``plain``, or nothing for the native one where it works.
+
+    Raises:
+        InvalidOption: for another name, or if ``native`` is wanted and does not work.
+
+    >>> reader("plain").__name__
+    'PlainFetcher'
+    """
+    if wanted == "plain":
+        return PlainFetcher
+    if wanted not in ("", "native"):
+        raise InvalidOption(f"{READER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or leave it out.")
+    status = native.status()
+    if status.available:
+        return NativeFetcher
+    if wanted:
+        raise InvalidOption(
+            f"{READER_VARIABLE} demands the native reader, which does not work here. {status.reason}",
+            remedy=f"{status.remedy} Or leave the variable out, to read with the plain reader.",
+        )
+    why = f"{status.reason} {status.remedy}"
+    logger.warning("Reading with the plain reader, several times slower than the native one. %s", why)
+    return PlainFetcher
+
+
+class _Reading:
+    """The reading of at most one range per partition. Not shared between threads."""
+
+    def __init__(
+        self,
+        ranges: dict[TopicPartition, OffsetRange],
+        schema: pa.Schema,
+        settings: ReadSettings,
+        new_fetcher: NewFetcher,
+    ) -> None:
+        self._ranges, self._schema, self._settings = ranges, schema, settings
+        self._new_fetcher = new_fetcher
+        self._trouble = ""
+        self._log = client_log(settings.client.get("bootstrap.servers"))
+        self._refusal: StreamGroupsError | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            fetcher = self._new_fetcher(list(self._ranges.values()), self._schema, self._settings)
+        except KafkaException as e:
+            raise self._translated(e.args[0], "Reading") from None
+        try:
+            deadline_s = self._deadline_s()
+            while fetcher.n_open():
+                progressed, troubles = fetcher.fill()
+                for topic_partition, error in troubles:
+                    self._on_trouble(fetcher, topic_partition, error)
+                # Only what was asked for counts as progress; a broker that repeats one error does not.
+                if progressed:
+                    self._log.succeeded()
+                    deadline_s = self._deadline_s()
+                else:
+                    self._check(fetcher, deadline_s)
+                if fetcher.full():
+                    yield fetcher.take()
+                    # Whoever takes the batch may take its time; that is not the broker's.
+                    deadline_s = self._deadline_s()
+            last = fetcher.take()
+            if last.num_rows:
+                yield last
+        finally:
+            fetcher.close()
+
+    def _on_trouble(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
+        if topic_partition is None:
+            self._on_client_error(error)
+        elif not any(r.topic_partition == topic_partition for r in fetcher.remaining()):
+            return
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._on_gone(fetcher, topic_partition)
+        elif error.fatal() or not error.retriable():
+            translated = self._translated(error, f"Reading {topic_partition.topic}")
+            if not translated.retriable:
+                raise translated
+            self._trouble = str(translated)
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
+        translated = self._translated(error, "Reading")
+        self._trouble = str(translated)
+        self._log.failed(translated.what)
+        if isinstance(translated, NotAuthorized):
+            self._refusal = translated
+
+    def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
+        return to_streamgroups_error(error, what, redact=self._settings.client.redact)
+
+    def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
+        """The broker has not got the offset any more."""
+        try:
+            oldest, end = fetcher.bounds(topic_partition)
+        except KafkaException as e:
+            raise self._translated(e.args[0], f"The offsets of {topic_partition}") from None
+        (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
+        if oldest <= wanted.next_offset < end:
+            # It is there after all: the broker that said so was not, or is no longer, the leader.
+            fetcher.go_on_at(topic_partition, wanted.next_offset)
+            return
+        group_id = self._settings.group_id
+        gone = f"Group '{group_id}': {wanted} was to be read, but {topic_partition} now holds [{oldest}, {end})."
+        policy = self._settings.on_data_loss.of(topic_partition)
+        if policy is OnDataLoss.FAIL:
+            raise DataLoss(
+                gone,
+                remedy="Set onDataLoss=skip or onDataLoss=earliest to continue with what is there, "
+                "or move the group with streamgroups groups reset.",
+            )
+        logger.warning("%s What is missing is left out (onDataLoss=%s).", gone, policy.value)
+        is_expired = wanted.next_offset < oldest
+        continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
+        if self._settings.records_gaps:
+            gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, _now_ms())
+            records = GapRecords(lambda: KafkaBoard(self._settings.client, patience_s=_GAPS_S), group_id, _now_ms)
+            records.record([PartitionGap(topic_partition, gap)], alone=False)
+        if wanted.next_offset < oldest < wanted.end_offset:
+            fetcher.go_on_at(topic_partition, oldest)
+        else:
+            fetcher.end(topic_partition)
+
+    def _deadline_s(self) -> float:
+        return time.monotonic() + self._settings.timeout_ms / 1000
+
+    def _check(self, fetcher: Fetcher, deadline_s: float) -> None:
+        if self._refusal:
+            raise self._refusal
+        if time.monotonic() > deadline_s:
+            waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
+            raise ReadTimedOut(
+                f"No record and no end within {self._settings.timeout_ms / 1000:.0f} s from {waiting}. {self._trouble}".strip(),
+                remedy="Check that the brokers leading these partitions are up; kafkaConsumer.pollTimeoutMs sets the limit.",
+            )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

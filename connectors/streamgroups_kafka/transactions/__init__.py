@@ -1,0 +1,1 @@
+"""Kafka transactions that span a micro-batch."""

@@ -1,0 +1,195 @@
+"""What a broker's error means to a transaction: one table of data, by what was asked.
+
+Used by ``transactions`` (the driver) and ``writer`` (the tasks). Every transaction here has a producer epoch of its own, so what
+Kafka's clients mend by raising the epoch is mended here by a new transaction. Sources: KIP-98 (transactions), KIP-360
+(producers that the broker has forgotten), KIP-447 (fencing by the group), KIP-890 (brokers verify that a partition is in the transaction
+before they write to it), and what Kafka's own client does with each code (``TransactionManager``, ``Sender``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+
+
+class Step(Enum):
+    """What was asked of a broker; the value starts the text of an error."""
+
+    FIND_COORDINATOR = "Finding the coordinator"
+    INIT_PRODUCER_ID = "Beginning a transaction"
+    ADD_PARTITIONS = "Adding partitions to the transaction"
+    DESCRIBE = "Looking into the transaction"
+    PRODUCE = "Writing in the transaction"
+    ADD_OFFSETS = "Adding the group's offsets to the transaction"
+    COMMIT_OFFSETS = "Committing the group's offsets in the transaction"
+    COMMIT = "Committing the transaction"
+    ABORT = "Aborting the transaction"
+
+
+class Verdict(Enum):
+    """What to do about an answer."""
+
+    #: It is done, now or by an earlier attempt whose answer was lost.
+    DONE = "done"
+    #: Ask the same again, byte for byte.
+    RETRY = "retry"
+    #: This transaction cannot be committed: abort it, and write the batch in a new one.
+    ABORT = "abort"
+    #: A newer run has taken over: write nothing more, abort nothing.
+    FENCED = "fenced"
+    #: It will be refused for ever: abort, fail the query and say why.
+    FATAL = "fatal"
+
+
+class Code(IntEnum):
+    """Kafka's error codes that have a meaning here, by the names of Kafka's ``Errors``."""
+
+    NONE = 0
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    GROUP_ID_NOT_FOUND = 69
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
+
+
+_C = Code
+
+#: What passes by itself at every broker.
+_PASSING = {_C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION, _C.BROKER_NOT_AVAILABLE, _C.THROTTLING_QUOTA_EXCEEDED}
+_COORDINATOR = {_C.COORDINATOR_LOAD_IN_PROGRESS, _C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR}
+_LEADER = {_C.LEADER_NOT_AVAILABLE, _C.NOT_LEADER_OR_FOLLOWER, _C.FENCED_LEADER_EPOCH, _C.UNKNOWN_LEADER_EPOCH}
+#: An epoch that is not the newest. Old brokers say the second also where they mean the first.
+_ZOMBIE = {_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH}
+#: The broker has another idea of this transaction: it timed out, or was forgotten.
+_OVER = {_C.TRANSACTION_ABORTABLE, _C.INVALID_TXN_STATE, _C.INVALID_PRODUCER_ID_MAPPING, _C.UNKNOWN_PRODUCER_ID}
+#: The group went on without this member, or this generation of it.
+_STALE = {_C.ILLEGAL_GENERATION, _C.UNKNOWN_MEMBER_ID, _C.FENCED_INSTANCE_ID, _C.STALE_MEMBER_EPOCH}
+
+#: The codes of each step by their verdicts; any other code is fatal.
+VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
+    Step.FIND_COORDINATOR: {Verdict.RETRY: _PASSING | _COORDINATOR, Verdict.ABORT: {_C.TRANSACTION_ABORTABLE}},
+    # The coordinator first aborts what an earlier epoch has left open; until it has, it answers CONCURRENT_TRANSACTIONS.
+    Step.INIT_PRODUCER_ID: {
+        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.ABORT: {_C.TRANSACTION_ABORTABLE},
+        Verdict.FENCED: _ZOMBIE,
+    },
+    # The transaction before this one is still being completed, or another task is adding partitions.
+    Step.ADD_PARTITIONS: {
+        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION},
+        Verdict.ABORT: _OVER,
+        Verdict.FENCED: _ZOMBIE,
+    },
+    # NOT_ENOUGH_REPLICAS also stands for "the transaction is being verified" (KIP-890).
+    Step.PRODUCE: {
+        Verdict.DONE: {_C.DUPLICATE_SEQUENCE_NUMBER},
+        Verdict.RETRY: {
+            *(_PASSING | _COORDINATOR | _LEADER),
+            *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _C.CONCURRENT_TRANSACTIONS),
+            *(_C.UNKNOWN_TOPIC_OR_PARTITION, _C.KAFKA_STORAGE_ERROR, _C.CORRUPT_MESSAGE),
+        },
+        Verdict.ABORT: {*_OVER, _C.OUT_OF_ORDER_SEQUENCE_NUMBER},
+        Verdict.FENCED: _ZOMBIE,
+    },
+    Step.ADD_OFFSETS: {
+        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.ABORT: _OVER,
+        Verdict.FENCED: _ZOMBIE,
+    },
+    # Which partitions are in it already: nothing is changed by that.
+    Step.DESCRIBE: {Verdict.RETRY: _PASSING | _COORDINATOR},
+    # Unless the member has a newer claim: see Transactions.commit_offsets.
+    Step.COMMIT_OFFSETS: {
+        Verdict.RETRY: {
+            *(_PASSING | _COORDINATOR),
+            *(_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNSTABLE_OFFSET_COMMIT),
+            *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _C.REBALANCE_IN_PROGRESS),
+        },
+        Verdict.ABORT: {*(_OVER | _STALE), _C.GROUP_ID_NOT_FOUND},
+        Verdict.FENCED: _ZOMBIE,
+    },
+    Step.COMMIT: {
+        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.ABORT: _OVER,
+        Verdict.FENCED: _ZOMBIE,
+    },
+    # Whatever is over, or was never begun, needs no abort.
+    Step.ABORT: {
+        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.DONE: _OVER,
+        Verdict.FENCED: _ZOMBIE,
+    },
+}
+
+#: After these another broker is responsible: ask which one before asking again.
+ELSEWHERE = frozenset(
+    _LEADER
+    | {_C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR, _C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION}
+    | {_C.BROKER_NOT_AVAILABLE, _C.UNKNOWN_TOPIC_OR_PARTITION, _C.KAFKA_STORAGE_ERROR}
+)
+
+
+def verdict(step: Step, code: int) -> Verdict:
+    """What to do about an answer.
+
+    Args:
+        step: what was asked.
+        code: the broker's error code; 0 is none.
+
+    >>> verdict(Step.PRODUCE, Code.NOT_ENOUGH_REPLICAS), verdict(Step.PRODUCE, Code.INVALID_PRODUCER_EPOCH)
+    (<Verdict.RETRY: 'retry'>, <Verdict.FENCED: 'fenced'>)
+    """
+    if code == Code.NONE:
+        return Verdict.DONE
+    for meaning, codes in VERDICTS[step].items():
+        if code in codes:
+            return meaning
+    return Verdict.FATAL

@@ -1,0 +1,210 @@
+"""One Kafka transaction for a whole micro-batch: a task's side. Without a transaction it writes at least once.
+
+Used by ``output`` in Spark's Python workers, many at once in the transaction that the driver has begun (``transactions``). Each task writes to
+output partitions that no other task writes to, with sequence numbers from 0: then the broker knows a batch that is sent twice. Of a
+partition one batch is under way at a time, so that order holds whatever is sent again. Source: KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.admin import DescribeTransactionsRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
+
+from streamgroups.errors import TransactionFailed
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.transactions.errors import Code, Step, Verdict, verdict
+from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession, Writing
+from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
+
+#: The last versions in which partitions are added to a transaction by a request of their own, and topics go by their names.
+_ADD_VERSION, _PRODUCE_VERSION = 3, 11
+#: How long the leader may wait for its followers.
+_PRODUCE_TIMEOUT_MS = 30_000
+#: A request larger than this is made of fewer batches; brokers take up to 100 MiB.
+_MOST_REQUEST_BYTES = 16 << 20
+
+_Pending = dict[TopicPartition, deque[EncodedBatch]]
+
+
+class TransactionWriter:
+    """Writes to output partitions. Used by one thread.
+
+    Args:
+        config: how to reach the cluster.
+        transaction: what the driver has begun; ``None`` to write at least once, without one.
+        patience_s: for how long an answer is asked for again before it counts as final, in seconds.
+
+    Raises:
+        StreamGroupsError: see :class:`~streamgroups_kafka.transactions.session.TransactionSession`.
+    """
+
+    def __init__(self, config: ClientConfig, transaction: OpenTransaction | None, *, patience_s: float = 30.0) -> None:
+        self._session = TransactionSession(config, patience_s=patience_s)
+        self._writing: Writing = transaction or self._session.init_standalone()
+        self._added: set[TopicPartition] = set()
+
+    def close(self) -> None:
+        """Closes all connections; the transaction stays open."""
+        self._session.close()
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        """For whom batches are encoded."""
+        return self._writing.producer
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            UnknownTopic: if it does not exist.
+            StreamGroupsError: what the broker refuses.
+        """
+        return self._session.partition_count(topic)
+
+    def write(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
+        """Writes batches, those of one partition in order, and returns when the brokers have them all.
+
+        Args:
+            topic: where to.
+            batches: what :func:`streamgroups_kafka.write.record_batches.encode` made for the transaction's producer.
+
+        Raises:
+            FencedMember: if a newer run has taken over.
+            TransactionFailed: if the transaction must be aborted.
+            RecordRefused: if the broker does not take a record.
+            StreamGroupsError: what else the broker refuses.
+        """
+        pending: _Pending = {}
+        for batch in batches:
+            pending.setdefault(TopicPartition(topic, batch.partition), deque()).append(batch)
+        if isinstance(self._writing, OpenTransaction):
+            self._add(self._writing, pending.keys())
+        while pending:
+            self._session.again_while_it_may_pass(lambda: self._round(pending))
+
+    def _add(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
+        new = sorted(set(partitions) - self._added)
+        if new:
+            self._refuse_if_others_write(transaction, new)
+            self._session.again_while_it_may_pass(lambda: self._ask_to_add(transaction, new))
+            self._added |= set(new)
+
+    def _refuse_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
+        """Of two writers with one producer id the broker takes the second's batches for the first's, sent again.
+
+        They may be two tasks, or two attempts of one: Spark numbers the attempts of a task anew when it repeats a whole stage.
+        """
+        there = self._session.again_while_it_may_pass(lambda: self._in_transaction(transaction))
+        if shared := sorted(there & set(partitions)):
+            raise TransactionFailed(
+                f"Another task, or an earlier attempt of this one, has written to {', '.join(map(str, shared))} "
+                f"in the transaction of '{transaction.transactional_id}'.",
+                remedy="Each output partition must be one task's: sg.exactly_once(df, ...) sees to it; else repartition by the column "
+                "'partition', or have fewer tasks. After a lost executor the batch must be written anew: restart the query.",
+            )
+
+    def _in_transaction(self, transaction: OpenTransaction) -> set[TopicPartition]:
+        request = DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
+        node = self._session.coordinator(CoordinatorOf.TRANSACTION, transaction.transactional_id)
+        (state,) = self._session.once(Step.DESCRIBE, self._session.send, request, node).transaction_states
+        self._session.judge(Step.DESCRIBE, [state.error_code], f"of transactional id '{transaction.transactional_id}'")
+        producer = transaction.producer
+        if (state.producer_id, state.producer_epoch) != (producer.producer_id, producer.epoch):
+            # A newer run has taken over: the broker says so when partitions are added.
+            return set()
+        return {TopicPartition(found.topic, partition) for found in state.topics for partition in found.partitions}
+
+    def _ask_to_add(self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]) -> None:
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for tp in partitions:
+            by_topic[tp.topic].append(tp.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transaction.transactional_id,
+            v3_and_below_producer_id=transaction.producer.producer_id,
+            v3_and_below_producer_epoch=transaction.producer.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                for name, numbers in by_topic.items()
+            ],
+            max_version=_ADD_VERSION,
+        )
+        node = self._session.coordinator(CoordinatorOf.TRANSACTION, transaction.transactional_id)
+        answer = self._session.once(Step.ADD_PARTITIONS, self._session.send, request, node)
+        codes = {
+            result.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for result in topic.results_by_partition
+        }
+        # Of what another partition has kept from being done, that other one tells why.
+        others = codes - {Code.OPERATION_NOT_ATTEMPTED} or codes
+        topics = ", ".join(by_topic)
+        self._session.judge(
+            Step.ADD_PARTITIONS, others, f"of transactional id '{transaction.transactional_id}'", topic=topics
+        )
+
+    def _round(self, pending: _Pending) -> None:
+        """Sends the next batch of each partition, as many as fit, and takes those that arrived out of ``pending``."""
+        leaders = self._session.leaders(pending.keys())
+        if not leaders:
+            self._session.judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
+        requests = {node: self._request(heads) for node, heads in _heads(pending, leaders).items()}
+        answers = self._session.once(Step.PRODUCE, self._session.send_all, requests)
+        codes: dict[TopicPartition, int] = {
+            TopicPartition(topic.name, p.index): p.error_code
+            for answer in answers.values()
+            for topic in answer.responses
+            for p in topic.partition_responses
+        }
+        refused: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for tp, code in codes.items():
+            if verdict(Step.PRODUCE, code) is Verdict.DONE:
+                pending[tp].popleft()
+                if not pending[tp]:
+                    del pending[tp]
+            else:
+                refused[code].append(tp)
+        if refused:
+            told = [tp for tps in refused.values() for tp in tps]
+            self._session.judge(Step.PRODUCE, refused, self._to(told), topic=told[0].topic)
+
+    def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
+        by_topic: defaultdict[str, list[Any]] = defaultdict(list)
+        for tp, batch in heads.items():
+            by_topic[tp.topic].append(
+                ProduceRequest.TopicProduceData.PartitionProduceData(index=tp.partition, records=batch.data)
+            )
+        return ProduceRequest(
+            transactional_id=self._writing.transactional_id if isinstance(self._writing, OpenTransaction) else None,
+            acks=-1,
+            timeout_ms=_PRODUCE_TIMEOUT_MS,
+            topic_data=[
+                ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)
+                for topic, partitions in by_topic.items()
+            ],
+            max_version=_PRODUCE_VERSION,
+        )
+
+    def _to(self, partitions: Iterable[TopicPartition]) -> str:
+        to = f"to {', '.join(map(str, sorted(partitions)))}"
+        if isinstance(self._writing, OpenTransaction):
+            return f"of transactional id '{self._writing.transactional_id}' {to}"
+        return f"without a transaction {to}"
+
+
+def _heads(
+    pending: Mapping[TopicPartition, deque[EncodedBatch]], leaders: Mapping[TopicPartition, int]
+) -> dict[int, dict[TopicPartition, EncodedBatch]]:
+    """The next batch of each partition by its leader, at least one of each leader and at most so many bytes."""
+    heads: defaultdict[int, dict[TopicPartition, EncodedBatch]] = defaultdict(dict)
+    n_bytes: defaultdict[int, int] = defaultdict(int)
+    for tp, node in leaders.items():
+        batch = pending[tp][0]
+        if not heads[node] or n_bytes[node] + len(batch.data) <= _MOST_REQUEST_BYTES:
+            heads[node][tp] = batch
+            n_bytes[node] += len(batch.data)
+    return heads

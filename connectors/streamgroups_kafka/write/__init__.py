@@ -1,0 +1,1 @@
+"""Encodes records as record batches."""

@@ -1,0 +1,52 @@
+"""Encodes record batches natively: from Arrow's buffers straight into the bytes that are sent, by the extension ``_native``.
+
+Created by :mod:`streamgroups_kafka.write.record_batches`. Source: ``csrc/record_batch.h``; the Arrow PyCapsule interface.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamgroups_kafka.write.encoder import EncodedBatch, Hashes, ProducerIdentity
+
+_NOBODY = (-1, -1, False)
+
+
+class NativeEncoder:
+    """See :class:`~streamgroups_kafka.write.encoder.Encoder`."""
+
+    def __init__(self) -> None:
+        # By name: where the extension was not built there is nothing to import.
+        self._native: Any = importlib.import_module("streamgroups_kafka._native")
+
+    def encode(
+        self,
+        columns: pa.RecordBatch,
+        most_bytes: int,
+        now_ms: int,
+        producer: ProducerIdentity | None,
+        next_sequences: Mapping[int, int],
+    ) -> Sequence[EncodedBatch]:
+        """See :meth:`Encoder.encode`."""
+        schema, array = columns.__arrow_c_array__()
+        who = (producer.producer_id, producer.epoch, producer.transactional) if producer else _NOBODY
+        return [
+            EncodedBatch(partition, first_row, n_records, base_sequence if producer else None, data)
+            for partition, first_row, n_records, base_sequence, data in self._native.encode(
+                schema, array, most_bytes, now_ms, *who, dict(next_sequences)
+            )
+        ]
+
+    def with_compressed(self, batch: bytes, codec: int, records: bytes) -> bytes:
+        """See :meth:`Encoder.with_compressed`."""
+        made: bytes = self._native.with_compressed(batch, codec, records)
+        return made
+
+    def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
+        """See :meth:`Encoder.murmur2_of_keys`."""
+        return np.frombuffer(self._native.murmur2_of_keys(*keys.__arrow_c_array__()), np.uint32)

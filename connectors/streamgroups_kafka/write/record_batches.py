@@ -1,0 +1,154 @@
+"""Encodes records from Arrow into Kafka's record batches.
+
+Called in Spark's Python workers by what writes to Kafka. Encoded natively where the extension is there (``native_encoder``), else
+by kafka-python (``plain_encoder``); what a record may be, how large a batch is and how it is compressed is decided here, once
+for both. Source: KIP-98 (message format 2), KIP-82 (headers); Kafka's ``max.message.bytes``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pyarrow as pa
+
+from streamgroups.errors import InvalidOption, RecordRefused
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.native import ENCODER_VARIABLE, encoder_status
+from streamgroups_kafka.write.compression import NONE, Compression
+from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Encoder, ProducerIdentity
+from streamgroups_kafka.write.native_encoder import NativeEncoder
+from streamgroups_kafka.write.plain_encoder import PlainEncoder
+from streamgroups_kafka.write.record_columns import record_columns
+
+logger = logging.getLogger(__name__)
+
+#: What the native encoder says of a record whose length is more than 31 bits hold.
+_BEYOND_THE_FORMAT = "too large for Kafka's format"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are made.
+
+    Args:
+        batch_bytes: how large a batch may become before it is compressed; a record that is larger makes one of its own.
+        max_message_bytes: how large a batch may be when it is sent: the topic's ``max.message.bytes``.
+        compression: of the records. A batch that it would not make smaller is not compressed.
+
+    Raises:
+        InvalidOption: if a size is not positive or over 2 GiB.
+    """
+
+    batch_bytes: int = 1 << 20
+    max_message_bytes: int = 1_048_588
+    compression: Compression = NONE
+
+    def __post_init__(self) -> None:
+        for name in ("batch_bytes", "max_message_bytes"):
+            if not 0 < getattr(self, name) < 1 << 31:
+                raise InvalidOption(f"{name} is {getattr(self, name)}.", remedy="It is 1 to 2147483647 bytes.")
+
+
+def encode(
+    records: pa.RecordBatch,
+    settings: BatchSettings,
+    *,
+    topic: str,
+    now_ms: int,
+    producer: ProducerIdentity | None = None,
+    next_sequences: Mapping[int, int] | None = None,
+) -> Sequence[EncodedBatch]:
+    """Encodes rows into record batches of one topic.
+
+    Args:
+        records: the rows, in any order of partitions; columns as :func:`~streamgroups_kafka.write.record_columns.record_columns` has it.
+        settings: how.
+        topic: where they go, for errors.
+        now_ms: the time of records that have none, in milliseconds since 1970.
+        producer: who writes; nobody in particular if it is left out.
+        next_sequences: the sequence number that each partition's first record gets; 0 where none is given.
+
+    Returns:
+        The batches, by partition and in each partition in the rows' order. A Produce request takes one of each partition.
+
+    Raises:
+        RecordRefused: if a record cannot be written: it is too large, or what ``record_columns`` refuses. Names the row.
+        InvalidOption: if a column is of the wrong type, or the native encoder is demanded but does not work here.
+        ValueError: if the Arrow batch is malformed, or a sequence number none.
+
+    >>> rows = pa.record_batch({"partition": [1, 0, 1], "value": ["a", "b", "c"]})
+    >>> [(b.partition, b.n_records) for b in encode(rows, BatchSettings(), topic="flights", now_ms=0)]
+    [(0, 1), (1, 2)]
+    """
+    columns = record_columns(records, topic, now_ms)
+    using = encoder(os.environ.get(ENCODER_VARIABLE, ""))
+    most_bytes = min(settings.batch_bytes, settings.max_message_bytes)
+    batches = []
+    try:
+        plain = using.encode(columns, most_bytes, now_ms, producer, next_sequences or {})
+    except ValueError as e:
+        if _BEYOND_THE_FORMAT not in str(e):
+            raise
+        raise RecordRefused(f"Topic '{topic}', {e}.", remedy="Make the record smaller: lengths have 31 bits.") from None
+    for batch in plain:
+        made = _compressed(batch, settings.compression, using)
+        if len(made.data) > settings.max_message_bytes:
+            raise _too_large(made, topic, settings)
+        batches.append(made)
+    return batches
+
+
+@cache
+def encoder(wanted: str) -> Encoder:
+    """The way to encode records here. What does not work is said once per process.
+
+    Args:
+        wanted: ``native``, ``plain``, or nothing for the native one where it works.
+
+    Raises:
+        InvalidOption: for another name, or if ``native`` is wanted and does not work.
+
+    >>> type(encoder("plain")).__name__
+    'PlainEncoder'
+    """
+    if wanted == "plain":
+        return PlainEncoder()
+    if wanted not in ("", "native"):
+        raise InvalidOption(f"{ENCODER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or leave it out.")
+    status = encoder_status()
+    if status.available:
+        return NativeEncoder()
+    if wanted:
+        raise InvalidOption(
+            f"{ENCODER_VARIABLE} demands the native encoder, which does not work here. {status.reason}",
+            remedy=f"{status.remedy} Or leave the variable out, to write with the plain encoder.",
+        )
+    why = f"{status.reason} {status.remedy}"
+    logger.warning("Writing with the plain encoder, many times slower than the native one. %s", why)
+    return PlainEncoder()
+
+
+def _compressed(batch: EncodedBatch, compression: Compression, using: Encoder) -> EncodedBatch:
+    if compression.number == 0:
+        return batch
+    plain_records = memoryview(batch.data)[HEADER_BYTES:]
+    records = compression.compress(plain_records)
+    # So a batch is never larger than without compression, and its limit holds either way.
+    if len(records) >= len(plain_records):
+        return batch
+    return replace(batch, data=using.with_compressed(batch.data, compression.number, records))
+
+
+def _too_large(batch: EncodedBatch, topic: str, settings: BatchSettings) -> RecordRefused:
+    """Only a batch of one record can be: the others keep to the limit."""
+    place = TopicPartition(topic, batch.partition)
+    by = "" if settings.compression.number == 0 else f", compressed with {settings.compression.name}"
+    return RecordRefused(
+        f"Row {batch.first_row}, for {place}, makes a record batch of {len(batch.data):,} bytes{by}; "
+        f"{settings.max_message_bytes:,} are allowed.",
+        remedy="Raise the topic's max.message.bytes (and what limits it here to the same), compress, or make the record smaller.",
+    )

@@ -1,0 +1,1 @@
+"""The Prometheus exporter of groups."""

@@ -1,0 +1,1 @@
+"""HTML reports: the ownership of partitions and the progress of event time."""

@@ -1,0 +1,152 @@
+"""What an ownership timeline shows: who was there when, who owned what, and what was in flight at the end.
+
+Made from a recorded history by :func:`picture`, drawn by :mod:`streamgroups_reports.ownership`, which exports :class:`Mark`.
+Source: SEMANTICS G11, G12.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from streamgroups.groups.audit import Tenure, tenures
+from streamgroups.groups.history import Event, Kind
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+_ENDED = {
+    "released": "then gave it back",
+    "lost": "then lost it",
+    "expired": "then left the group, because its batch took too long",
+    "closed": "then left the group",
+    "silent": "its history ends here",
+}
+
+
+class MarkKind(Enum):
+    """What a mark is about; the value is its class in the style sheet."""
+
+    START = "start"
+    KILL = "kill"
+    STOP = "stop"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that was done to the group from outside, which members cannot record themselves.
+
+    Args:
+        time_ms: when, by the clock of the histories.
+        kind: what it is about.
+        text: a few words, shown above the timeline.
+        member: whom it was done to; a killed member is drawn as alive until then.
+    """
+
+    time_ms: int
+    kind: MarkKind
+    text: str
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A tenure with what happened in it: commits as (time, next offset), and what was in flight when it ended."""
+
+    tenure: Tenure
+    end_ms: int
+    ended: str
+    first_offset: int
+    commits: tuple[tuple[int, int], ...]
+    abandoned: OffsetRange | None
+    abandoned_since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One run of a member: when its process was started (if a mark tells), when it joined, when it ended."""
+
+    started_ms: int
+    joined_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that is drawn, and the scale it is drawn to."""
+
+    stays: Mapping[TopicPartition, Sequence[Stay]]
+    lives: Mapping[str, Sequence[Life]]
+    marks: Sequence[Mark]
+    begin_ms: int
+    end_ms: int
+
+    def share(self, time_ms: float) -> float:
+        """Which part of the whole time has passed by then, from 0 to 1."""
+        return (time_ms - self.begin_ms) / max(1, self.end_ms - self.begin_ms)
+
+    def clock(self, time_ms: int) -> str:
+        """A time as people read it: seconds since the beginning."""
+        return f"{(time_ms - self.begin_ms) / 1000:.1f} s"
+
+
+def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
+    """What there is to draw.
+
+    Args:
+        events: at least one, ordered by time.
+        marks: ordered by time.
+    """
+    by_run: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in events:
+        by_run[event.member, event.run].append(event)
+    lives: defaultdict[str, list[Life]] = defaultdict(list)
+    ends: dict[tuple[str, str], int | None] = {}
+    for (member, run), own in by_run.items():
+        killed_ms = ends[member, run] = _killed_ms(member, own, by_run, marks)
+        starts = [m.time_ms for m in marks if m.kind is MarkKind.START and m.member == member]
+        started_ms = max((t for t in starts if t <= own[0].time_ms), default=own[0].time_ms)
+        lives[member].append(Life(started_ms, own[0].time_ms, max(own[-1].time_ms, killed_ms or 0)))
+    stays: defaultdict[TopicPartition, list[Stay]] = defaultdict(list)
+    for tenure in tenures(events):
+        key = (tenure.member, tenure.run)
+        stays[tenure.topic_partition].append(_stay(tenure, by_run[key], ends[key]))
+    for of_partition in stays.values():
+        if of_partition[-1].ended == _ENDED["silent"]:
+            # As far as the history tells, it still reads: nobody has read anything again.
+            of_partition[-1] = replace(of_partition[-1], abandoned=None)
+    times = [e.time_ms for e in events] + [m.time_ms for m in marks]
+    in_order = dict(sorted(lives.items(), key=lambda item: item[1][0].started_ms))
+    return Picture(stays, in_order, marks, min(times), max(times))
+
+
+def _killed_ms(
+    member: str, own: Sequence[Event], by_run: Mapping[tuple[str, str], Sequence[Event]], marks: Sequence[Mark]
+) -> int | None:
+    """When a run was killed: after its last event, and before a member of the same name began anew."""
+    last_ms = own[-1].time_ms
+    if own[-1].kind is Kind.CLOSED:
+        return None
+    next_ms = min(
+        (r[0].time_ms for (m, _), r in by_run.items() if m == member and r[0].time_ms > last_ms), default=None
+    )
+    kills = [m.time_ms for m in marks if m.kind is MarkKind.KILL and m.member == member and m.time_ms >= own[0].time_ms]
+    return next((t for t in kills if next_ms is None or t < next_ms), None)
+
+
+def _stay(tenure: Tenure, own: Sequence[Event], killed_ms: int | None) -> Stay:
+    tp = tenure.topic_partition
+    during = [e for e in own if tenure.begin_ms <= e.time_ms <= tenure.end_ms]
+    commits = tuple((e.time_ms, e.offsets[tp]) for e in during if e.kind is Kind.COMMITTED and tp in e.offsets)
+    first = next(e.offsets[tp] for e in during if e.kind is Kind.ASSIGNED and tp in e.offsets)
+    done = max([first, *(offset for _, offset in commits)])
+    abandoned, since_ms = None, tenure.end_ms
+    planned = [(e, r) for e in during if e.kind is Kind.PLANNED for r in e.ranges if r.topic_partition == tp]
+    if planned and planned[-1][1].end_offset > done:
+        last, latest = planned[-1]
+        abandoned = OffsetRange(tp, max(done, latest.next_offset), latest.end_offset)
+        since_ms = last.time_ms
+    if tenure.ended != "silent" or killed_ms is None:
+        return Stay(tenure, tenure.end_ms, _ENDED[tenure.ended], first, commits, abandoned, since_ms)
+    return Stay(tenure, max(tenure.end_ms, killed_ms), "then was killed", first, commits, abandoned, since_ms)

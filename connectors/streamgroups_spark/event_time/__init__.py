@@ -1,0 +1,1 @@
+"""Per-partition watermarks in Spark."""

@@ -1,0 +1,61 @@
+"""``sg.explain_time(query)``: how far the event time of a running query has come, and what holds it back.
+
+Called by users on the driver. The query's progress names its groups, and their sources are asked (``rpc``). Source: SEMANTICS W2, W3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.explanation import as_text, explain
+from streamgroups.event_time.watermark import NOT_YET
+from streamgroups_spark.event_time.messages import TimeQuestion
+from streamgroups_spark.event_time.punctuation_source import group_in
+from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.register import SESSION
+
+
+def explain_time(query: StreamingQuery) -> str:
+    """How far the event time of each partition has come, and what that does to the watermark.
+
+    Args:
+        query: a running query of this session, on :func:`with_event_time`.
+
+    Returns:
+        A table for each stream of the query.
+
+    Raises:
+        InvalidOption: if the query has no event time of ours, or has not ended its first batch.
+
+    Example::
+
+        print(sg.explain_time(query))
+    """
+    progress = query.lastProgress
+    groups = [] if progress is None else sorted(groups_of(progress))
+    if not groups:
+        raise InvalidOption(
+            "The query has no event time of streamgroups, or has not ended its first batch.",
+            remedy="Make its DataFrame with sg.with_event_time; if it has just been started, wait.",
+        )
+    told = [(group_id, it) for group_id in groups for it in ask(SESSION, TimeQuestion(group_id, NOT_YET))]
+    return "\n\n".join(as_text(group_id, it.member, it.state, explain(it.state, it.settings)) for group_id, it in told)
+
+
+def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
+    """The groups whose time a query follows, by its progress.
+
+    >>> offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
+    >>> list(groups_of({"sources": [{"endOffset": offset}, {"endOffset": None}]}))
+    ['board']
+    """
+    for source in progress.get("sources") or []:
+        offset = source.get("endOffset")
+        found = group_in(json.loads(offset) if isinstance(offset, str) else offset)
+        if found is not None:
+            yield found

@@ -1,0 +1,172 @@
+"""How far the event time of one running query's source has come.
+
+Made by ``running_query`` for a query whose user has called ``with_event_time``; driven by ``micro_batches`` on the query's thread, once for each
+batch and each look at the log, and asked by the time source on any thread. The rules are in :mod:`streamgroups.event_time`; here is where
+their facts come from: tasks, the log, the board. Source: SEMANTICS W2, W3, W8; DESIGN "Time".
+
+What is known of a partition is noted on the board before its offsets are committed, so that its next owner, this query after a restart or another
+one, finds it. A note that cannot be written or read is as good as lost: time then waits longer than it must.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from streamgroups.coordination.reset_protocol import times_of
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.observations import Seen, came_in, read_time, sightings, time_noted, write_note
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime, advance_to, give, observe, take
+from streamgroups.groups.membership import Membership
+from streamgroups.metadata_entries import read_entries
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Board, Clock, Committed, Log
+from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+
+logger = logging.getLogger(__name__)
+
+#: A source that has nothing to read is looked at at most this often.
+_LOOK_EVERY_MS = 200
+#: How long a board that could not be used is left alone.
+_BACK_OFF_MS = 30_000
+
+
+class QueryTime:
+    """See the module.
+
+    Args:
+        member: the member's name.
+        group_id: its group.
+        settings: how time is made.
+        seen: what the tasks of a batch have seen; asked once for each batch.
+        board: the notes of all groups; not closed here. ``None`` for a query that is no member of its group.
+        log: who is asked where partitions end, open transactions included; ``None`` if the query reads these anyway.
+        now_ms: milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        group_id: str,
+        settings: TimeSettings,
+        seen: Callable[[tuple[OffsetRange, ...]], Iterable[Seen]],
+        board: Board | None,
+        log: Log | None,
+        now_ms: Clock,
+    ) -> None:
+        self._member, self._group_id, self._settings = member, group_id, settings
+        self._seen, self._board, self._log, self._now_ms = seen, board, log, now_ms
+        self._lock = threading.Lock()
+        self._state = SourceTime()
+        self._looked: tuple[int, Mapping[TopicPartition, int]] | None = None
+        self._board_off_until_ms: int | None = None
+
+    # ---- the query's thread ------------------------------------------------------------------------------------------
+
+    def finished(self, membership: Membership, number: int) -> None:
+        """Batch ``number`` is done, and will be committed next. See :class:`streamgroups.query.query_ports.Times`."""
+        self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
+        batch = membership.in_flight
+        if batch is None or batch.number > number or not batch.ranges:
+            return
+        seen = sightings(batch.ranges, self._seen(batch.ranges))
+        self._observe(seen)
+        self._note(seen.keys())
+
+    def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """The log was asked where partitions end. See :class:`streamgroups.query.query_ports.Times`."""
+        now_ms = self._now_ms()
+        if self._looked is not None:
+            at_ms, before = self._looked
+            if before == next_offsets and 0 <= now_ms - at_ms < _LOOK_EVERY_MS:
+                return
+        whole = dict(ends)
+        if self._log is not None:
+            # To a reader of committed records a partition ends before open transactions, whose records are unread too.
+            whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
+        self._looked = now_ms, dict(next_offsets)
+        idle = self._idle()
+        self._observe({tp: Sighting(n, whole[tp]) for tp, n in next_offsets.items()})
+        # Nobody needs it to go on; it is for those who watch the group.
+        self._note(idle ^ self._idle())
+
+    def _own(self, positions: Mapping[TopicPartition, int]) -> None:
+        known = self._state.partitions
+        gone, new = known.keys() - positions.keys(), came_in(known, positions)
+        if not gone and not new:
+            return
+        noted = self._read(new)
+        metadata = {tp: c.metadata for tp, c in noted.items()}
+        read = read_entries(times_of(self._group_id), metadata, lambda _, text: read_time(text))
+        times: dict[TopicPartition, PartitionTime | None] = {
+            tp: (time_noted(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
+            or PartitionTime(next_offset=positions[tp])
+            for tp in new
+        }
+        with self._lock:
+            self._state = take(give(self._state, gone), times)
+
+    def _idle(self) -> set[TopicPartition]:
+        timeout_ms = self._settings.partition_idle_timeout_ms
+        return {tp for tp, time in self._state.partitions.items() if time.is_idle(timeout_ms)}
+
+    def _observe(self, seen: Mapping[TopicPartition, Sighting]) -> None:
+        with self._lock:
+            self._state = observe(self._state, seen, self._settings, self._now_ms())
+
+    # ---- any thread --------------------------------------------------------------------------------------------------
+
+    def told(self, question: TimeQuestion) -> TimeTold | None:
+        """How far time has come; ``None`` if the question is about another group.
+
+        Raises:
+            InvalidOption: if the query expects time to be made otherwise.
+        """
+        if question.group_id != self._group_id:
+            return None
+        if question.settings not in (None, self._settings):
+            raise InvalidOption(
+                f"Group '{self._group_id}' is read by two queries of this session whose event time is made by different rules.",
+                remedy="Call with_event_time with the same rules for both, or use another group.id.",
+            )
+        with self._lock:
+            # What this query has asserted before it was restarted, or by an import, it does not take back.
+            self._state = advance_to(self._state, question.asserted)
+            return TimeTold(self._member, self._state, self._settings, self._now_ms())
+
+    # ---- the board ---------------------------------------------------------------------------------------------------
+
+    def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        found: Mapping[TopicPartition, Committed] = {}
+
+        def read(board: Board) -> None:
+            nonlocal found
+            found = board.read(times_of(self._group_id), partitions)
+
+        self._try(read)
+        return found
+
+    def _note(self, partitions: Collection[TopicPartition]) -> None:
+        times = {tp: self._state.partitions[tp] for tp in partitions if tp in self._state.partitions}
+        notes = {
+            tp: Committed(t.next_offset, write_note(t, self._settings))
+            for tp, t in times.items()
+            if t.next_offset is not None
+        }
+        if notes:
+            self._try(lambda board: board.write(times_of(self._group_id), notes))
+
+    def _try(self, use: Callable[[Board], None]) -> None:
+        now_ms = self._now_ms()
+        if self._board is None or (self._board_off_until_ms is not None and now_ms < self._board_off_until_ms):
+            return
+        self._board_off_until_ms = None
+        try:
+            use(self._board)
+        except StreamGroupsError as e:
+            self._board_off_until_ms = now_ms + _BACK_OFF_MS
+            logger.warning("The event time of group '%s' cannot be noted on its board: %s", self._group_id, e)

@@ -1,0 +1,165 @@
+"""``sg.record_time(query)``: what becomes of the event time of a running query, to look at afterwards.
+
+Called by users on the driver. A thread asks the query what its batches have done, and its sources how far the time of their partitions has come
+(``rpc``); what is drawn is decided in :mod:`streamgroups_reports.event_time`. Source: SEMANTICS W1-W3; Spark's ``StreamingQueryProgress``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.watermark import NOT_YET
+from streamgroups.monitoring.query_progress import QueryProgress, read_progress
+from streamgroups_reports.event_time import Moment, time_page
+from streamgroups_spark.event_time.explain import groups_of
+from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.register import SESSION
+
+logger = logging.getLogger(__name__)
+
+#: What is kept at most: of a query that runs for ever, the last of it.
+_MOST_MOMENTS = 20_000
+
+
+class TimeRecorder:
+    """Made by :func:`record_time`. Records until it is closed, or the query ends.
+
+    Args:
+        query: a running query.
+        interval_s: how often to look, in seconds.
+        ask_source: asks how far the time of a group's stream has come.
+    """
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        *,
+        interval_s: float = 0.5,
+        ask_source: Callable[[TimeQuestion], list[TimeTold]] = lambda question: ask(SESSION, question),
+    ) -> None:
+        if interval_s <= 0:
+            raise InvalidOption("interval_s must be above 0.", remedy="Leave it out: 0.5.")
+        self._query, self._interval_s, self._ask = query, interval_s, ask_source
+        self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
+        self._next_batch_id = 0
+        self._watermark_ms: int | None = None
+        self._groups: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="streamgroups-time-recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def moments(self) -> list[Moment]:
+        """What was recorded, in order of time."""
+        with self._lock:
+            return sorted(self._moments, key=lambda it: it.time_ms)
+
+    def write_html(self, path: str | Path) -> None:
+        """Writes a page that shows it all. It loads nothing, so it can be sent to others.
+
+        Args:
+            path: the file; it is replaced.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        title = f"Event time of {self._query.name or 'the query'}"
+        Path(path).write_text(time_page(self.moments, title=title), encoding="utf-8")
+
+    def close(self) -> None:
+        """Records nothing more; what was recorded stays."""
+        self._closed.set()
+        self._thread.join()
+
+    def __enter__(self) -> TimeRecorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- its own thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        is_active = True
+        while is_active:
+            # One more look after the end: the last batch is told then.
+            is_active = not self._closed.wait(self._interval_s) and self._query.isActive
+            try:
+                self._look()
+            except Exception as e:
+                # Not to be seen must never harm the query.
+                logger.warning("The event time of query %s could not be looked at: %s", self._query.id, e)
+
+    def _look(self) -> None:
+        for progress in self._query.recentProgress:
+            if progress["batchId"] < self._next_batch_id:
+                continue
+            told = read_progress(progress.json)
+            self._next_batch_id = told.batch_id + 1
+            self._watermark_ms = told.watermark_ms or self._watermark_ms
+            self._groups |= frozenset(groups_of(progress))
+            self._add(batch_moment(told, self._watermark_ms))
+        told_by_sources = [it for group_id in self._groups for it in self._ask(TimeQuestion(group_id, NOT_YET))]
+        if told_by_sources:
+            self._add(source_moment(told_by_sources, self._watermark_ms))
+
+    def _add(self, moment: Moment) -> None:
+        with self._lock:
+            self._moments.append(moment)
+
+
+def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecorder:
+    """Records how far the event time of a running query comes: of its partitions, and its watermark; late records, and windows that close.
+
+    Args:
+        query: a running query of this session. Partitions are shown of streams that went through :func:`with_event_time`.
+        interval_s: how often to look, in seconds.
+
+    Returns:
+        What is recorded. It ends with the query, or when it is closed.
+
+    Raises:
+        InvalidOption: if the interval is not above 0.
+
+    Example::
+
+        with sg.record_time(query) as recorded:
+            query.awaitTermination(600)
+        recorded.write_html("time.html")
+    """
+    return TimeRecorder(query, interval_s=interval_s)
+
+
+def batch_moment(told: QueryProgress, watermark_ms: int | None) -> Moment:
+    """What a batch did.
+
+    Args:
+        told: what Spark says of it.
+        watermark_ms: the watermark with which it was run.
+    """
+    ended_ms = told.trigger_ms + (told.duration_ms or 0)
+    return Moment(ended_ms, watermark_ms, late=told.late_records, closed=told.closed_windows)
+
+
+def source_moment(told: list[TimeTold], watermark_ms: int | None) -> Moment:
+    """How far the partitions have come."""
+    times = [(tp, partition, it.settings) for it in told for tp, partition in it.state.partitions.items()]
+    return Moment(
+        time.time_ns() // 1_000_000,
+        watermark_ms,
+        {tp: partition.event_time_ms for tp, partition, _ in times},
+        frozenset(tp for tp, partition, of in times if partition.is_idle(of.partition_idle_timeout_ms)),
+    )

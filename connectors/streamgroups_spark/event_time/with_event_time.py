@@ -1,0 +1,218 @@
+"""``sg.with_event_time(df, "ts", ...)``: Spark's watermark of a stream becomes ours: the minimum over its partitions.
+
+Called by users on the driver, on a DataFrame of the source ``streamgroups``. Spark's own operators of event time follow that watermark: windows,
+``dropDuplicatesWithinWatermark``, joins, ``transformWithState``. Source: SEMANTICS W2, W3, W8-W11, W14; DESIGN "Time"; Spark's
+``WatermarkTracker``, which takes the minimum of what the watermark nodes of a query have seen.
+
+::
+
+    records ────────────┐
+                        ├ union ─ withWatermark ─ only records ─┐
+    punctuations ──┬────┘                                       ├ union ─▶ the DataFrame that is returned
+                   └─────────────── withWatermark ─ nothing ────┘
+
+The right-hand node sees nothing but punctuations: its watermark is ours. The left-hand one sees them too, so that it never holds back: not when all is
+idle, nor when time is imported. Its own records' maximum is beyond that, and the minimum of both is ours. Both nodes have the stream's delay, for
+``dropDuplicatesWithinWatermark`` remembers a record for that long; a punctuation is so much ahead of our watermark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType, TimestampType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.imports import check_imports, way_of
+from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.groups.subscription import Subscription, Topics
+from streamgroups_spark.event_time import header_column as header_time
+from streamgroups_spark.event_time.observed_times import telling
+from streamgroups_spark.event_time.punctuation_source import delay_in_spark_ms, options_of
+from streamgroups_spark.internals.plan import analyzed, leaves, nodes, source_name
+from streamgroups_spark.register import tell_of
+from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.shared_state import check_state
+
+#: The rules of each stream of this process, by its group: for streams that import their time from another.
+_streams: dict[str, TimeSettings] = {}
+_MARK = "__is_punctuation"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+#: Columns of the source that are times.
+_READ = ("timestamp", header_time.COLUMN)
+#: What tells where a record comes from.
+_PLACE = ("topic", "partition", "offset")
+
+
+def with_event_time(
+    df: DataFrame,
+    column: str,
+    *,
+    watermark: str | None = None,
+    partition_idle_timeout: str | None = None,
+    generate: str | None = None,
+    import_from: str | None = None,
+    on_violation: str | None = None,
+) -> DataFrame:
+    """Gives a stream the watermark of this library: the minimum over its partitions, but for idle ones (SEMANTICS W2, W3).
+
+    What is not given is taken from the options of the source (SEMANTICS W11); ``"none"`` takes one of these back.
+
+    Args:
+        df: made from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
+            source's own column ``timestamp``, or its ``eventTime``.
+        column: the event time, a timestamp. Rows where it is null say nothing of time.
+        watermark: how far behind the latest record of a partition time is: ``"10s"``; negative: ahead of it. Option ``delay``.
+        partition_idle_timeout: for how long a partition with nothing unread holds time back. Option ``partitionIdleTimeout``.
+        generate: how often time is asserted: ``"10 records"``, or ``"5s"`` of event time. Option ``every``.
+        import_from: the ``group.id`` of the stream whose time drives this one, which must have its event time already. Option
+            ``importFrom``.
+        on_violation: what becomes of records before the watermark. Only ``"keep"``. Option ``onViolation``.
+
+    Returns:
+        The same rows and columns, with ``column`` under Spark's watermark. There are no punctuations among them.
+
+    Raises:
+        InvalidOption: for whatever of this cannot be, naming it and the way out.
+
+    Example::
+
+        flights = sg.with_event_time(flights, "timestamp", watermark="10s", partition_idle_timeout="30s")
+        flights.groupBy(F.window("timestamp", "5 minutes")).count()
+    """
+    given = {
+        "delay": watermark,
+        "partitionIdleTimeout": partition_idle_timeout,
+        "every": generate,
+        "importFrom": import_from,
+        "onViolation": on_violation,
+    }
+    source = _source(df)
+    parsed = parse(source, streaming=True)
+    check_state(parsed, {"sg.with_event_time"})
+    check_column(df.schema, column)
+    _check_plan(df)
+    options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
+    settings = checked_settings(options)
+    group_id = str(parsed.group_id)
+    known = {**_streams, group_id: settings}
+    check_imports(group_id, known)
+    told_by, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
+    if read_column is None:
+        df = _told(df, column, told_by, parsed.subscription)
+    _streams[group_id] = settings
+    way = way_of(group_id, known)
+    asserted = options_of(way, options, told_by=told_by, read_column=read_column)
+    return _punctuated(df, column, asserted, delay_in_spark_ms(settings))
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+def _punctuated(df: DataFrame, column: str, options: Mapping[str, str], delay_ms: int) -> DataFrame:
+    times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
+    row = [_filled(name, column, df.schema) for name in df.columns]
+    punctuations = times.select(*row, F.lit(True).alias(_MARK))
+    # The condition names the event time, and cannot be split: else Spark would filter before it looks at the watermark. And it has a part that
+    # Spark may not move anything past (it is always true): else a user's own filter, or that of a join for null keys, would go before the watermark, where
+    # punctuations, whose other columns are null, would be lost.
+    records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
+    both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
+    left, right = (
+        it.withWatermark(column, f"{delay_ms} milliseconds").where(records).drop(_MARK) for it in (both, punctuations)
+    )
+    return left.union(right)
+
+
+def _filled(name: str, column: str, schema: StructType) -> Column:
+    return (F.col("time") if name == column else F.lit(None).cast(schema[name].dataType)).alias(name)
+
+
+def _told(df: DataFrame, column: str, told_by: str, subscription: Subscription) -> DataFrame:
+    """With event times that are told, computed from whatever they are computed from."""
+    missing = [name for name in _PLACE if name not in df.columns]
+    if missing:
+        raise InvalidOption(
+            f"The DataFrame has no column {', '.join(map(repr, missing))}, so nobody can tell which partition's time '{column}' is.",
+            remedy="Call with_event_time before you select them away.",
+        )
+    only = subscription.names if isinstance(subscription, Topics) else ()
+    topic = only[0] if len(only) == 1 else None
+    return df.withColumn(column, telling(F.col(column), told_by, tell_of(df.sparkSession), topic))
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
+    """The options of time among those of the source, under their own names."""
+    names = {name.lower(): name for name in TIME_OPTIONS}
+    return {names[name.lower()]: value for name, value in source.items() if name.lower() in names}
+
+
+def checked_settings(options: Mapping[str, str]) -> TimeSettings:
+    settings = time_settings({}, options)
+    if settings.generation is not None and settings.generation.flush:
+        raise InvalidOption(
+            "Option 'flush' is 'true', but Spark keeps its watermark in the checkpoint: a query that is started again would take all for late.",
+            remedy="Leave it out.",
+        )
+    if settings.on_violation is not OnViolation.KEEP:
+        raise InvalidOption(
+            f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators judge late records by themselves.",
+            remedy="Leave it out here, and give it to sg.windows.",
+        )
+    return settings
+
+
+def _source(df: DataFrame) -> dict[str, str]:
+    """The options of the one source that the DataFrame reads."""
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+        )
+    found = list(leaves(analyzed(df)))
+    names = [source_name(leaf) for leaf in found]
+    if names != ["streamgroups"]:
+        raise InvalidOption(
+            f"The DataFrame reads from {', '.join(sorted(names))}: it must read one stream, from streamgroups.",
+            remedy="Call with_event_time on each stream, before you join or union it.",
+        )
+    return dict(found[0].extraOptions())
+
+
+def check_column(schema: StructType, column: str) -> None:
+    if column not in schema.names:
+        raise InvalidOption(
+            f"There is no column '{column}' for the event time.", remedy=f"There are {', '.join(schema.names)}."
+        )
+    of = schema[column].dataType
+    if not isinstance(of, TimestampType):
+        raise InvalidOption(
+            f"Column '{column}' is {of.simpleString()}; an event time is a timestamp.", remedy="Cast it to timestamp."
+        )
+
+
+def _check_plan(df: DataFrame) -> None:
+    policy = str(df.sparkSession.conf.get(_POLICY, "min"))
+    if policy.lower() != "min":
+        raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, as it is by default.")
+    for node in nodes(analyzed(df)):
+        if node.nodeName() == "EventTimeWatermark":
+            raise InvalidOption("The DataFrame has a watermark already.", remedy="Leave withWatermark out.")
+
+
+def _read_column(df: DataFrame, column: str) -> str | None:
+    """The column of the source that the event time is, unchanged, if it has one that tells it; its tasks can tell it as they read."""
+    plan = analyzed(df)
+    output, own = plan.output(), next(leaves(plan)).output()
+    own_ids = {own.apply(i).exprId().toString(): str(own.apply(i).name()) for i in range(own.size())}
+    if not {*_PLACE} <= {*own_ids.values()}:
+        return None
+    named = [output.apply(i) for i in range(output.size()) if output.apply(i).name() == column]
+    found = own_ids.get(named[0].exprId().toString()) if named else None
+    return found if found in _READ else None

@@ -1,0 +1,1 @@
+"""Spark's checkpoints, plans and Python processes."""

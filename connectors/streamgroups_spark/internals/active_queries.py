@@ -1,0 +1,144 @@
+"""The streaming queries of this Spark application, for their own sources: which query a source belongs to.
+
+Answers in the user's own process, from ``sg.register`` on, what sources request (``query_facts``). Spark keeps the running queries of all its sessions,
+each query keeps its sources, and each Python source the process that it runs in: the one that requests. Much of that is private to Spark, so it is
+read by reflection. Source: Spark's ``SharedState.activeStreamingQueries``, ``MicroBatchExecution`` and ``PythonStreamingSourceRunner`` (4.2).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from streamgroups_spark.event_time.messages import StreamTime
+from streamgroups_spark.event_time.punctuation_source import stream_time
+from streamgroups_spark.internals.plan import ReadStream, read_streams
+from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+
+logger = logging.getLogger(__name__)
+
+_SCAN = "StreamingDataSourceV2ScanRelation"
+
+
+class ActiveQueries:
+    """The running queries of a Spark application.
+
+    Args:
+        spark: any of its sessions.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Any = spark
+        # Each name on the way to a class is a round trip to the JVM, which no query is to wait for.
+        jvm: Any = spark._jvm
+        self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
+        #: Queries and sources by what their processes are called in requests: Spark forgets a query before its sources have ended.
+        self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
+
+    def answer(self, request: Any) -> QueryFacts | bool | None:
+        """What a source requests; ``None`` if no query here can be meant."""
+        if isinstance(request, QueryRequest):
+            return self._facts(request)
+        if isinstance(request, FinishedRequest):
+            return self._has_finished(request)
+        return None
+
+    def _has_finished(self, request: FinishedRequest) -> bool | None:
+        query, source = self._answered.get(request.process_ids, (None, None))
+        if query is None:
+            return None
+        committed = query.committedOffsets().get(source)
+        return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
+
+    def _facts(self, request: QueryRequest) -> QueryFacts | None:
+        """The facts about a source's query.
+
+        Where the process of a source cannot be found, every query that reads for its group may be meant, and state of any of them counts: better to
+        reject one query too many than one too few.
+        """
+        queries = list(self._active())
+        self._answered = {ids: known for ids, known in self._answered.items() if known[0].isActive()}
+        for query in queries:
+            for source in _elements(query.sources()):
+                if request.process_ids & set(self._process_ids(source)):
+                    self._answered[request.process_ids] = query, source
+                    streams = self._streams(query)
+                    own = [s for s in streams if s.leaf.stream().equals(source)]
+                    return _facts([query], own, streams, request.group_id)
+        reading = {query: self._streams(query) for query in queries}
+        meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
+        logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
+        all_streams = [stream for query in meant for stream in reading[query]]
+        return _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id) if meant else None
+
+    def checkpoints(self) -> frozenset[str]:
+        """The checkpoints of the running queries, as Spark has resolved them."""
+        return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
+
+    def resolved(self, checkpoint: str) -> str:
+        """A checkpoint as Spark resolves it: on the file system that the application uses by default, and absolute."""
+        path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
+        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        return str(files.makeQualified(path).toString())
+
+    def _active(self) -> Iterator[Any]:
+        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries().elements()
+        while queries.hasMoreElements():
+            yield queries.nextElement()
+
+    def _streams(self, query: Any) -> list[ReadStream]:
+        # Its method would wait for the query's thread, which may be waiting for this answer.
+        plan = self._field(query, "logicalPlan")
+        return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
+
+    def _process_ids(self, source: Any) -> Iterator[int]:
+        """The processes of a Python source; none for any other, or where this version of Spark keeps them elsewhere."""
+        try:
+            factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")
+            for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
+                yield int(process.pid())
+        except Py4JError as e:
+            logger.debug("The process of a source is not to be found: %s", e)
+
+    def _field(self, of: Any, name: str) -> Any:
+        return self._fields.readField(of, name, True)
+
+
+def _facts(
+    queries: Iterable[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
+) -> QueryFacts:
+    checkpoints = {str(query.resolvedCheckpointRoot()) for query in queries}
+    operators = frozenset[str]().union(*(stream.operators for stream in own))
+    times = (_time_of(stream) for stream in all_streams)
+    time = next((time for time in times if time is not None and time.group_id == group_id), None)
+    return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators, time)
+
+
+def _time_of(stream: ReadStream) -> StreamTime | None:
+    """The event time that a stream of punctuations asserts; ``None`` for any other stream."""
+    options = stream.leaf.relation().options()
+    if options.get("told_by") is None:
+        return None
+    names = ("groups", "time", "told_by", "read_column")
+    return stream_time({name: str(options.get(name)) for name in names if options.get(name) is not None})
+
+
+def _of_group(streams: Iterable[ReadStream], group_id: str) -> Iterator[ReadStream]:
+    for stream in streams:
+        options = stream.leaf.relation().options()
+        if group_id in (options.get("group.id"), options.get("kafka.group.id")):
+            yield stream
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.size()))
+
+
+def _iterated(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,202 @@
+"""What Spark records of a query in its checkpoint: which batch has begun, and whether it is done.
+
+Spark tells a Python source that a batch is done only by the request for the next one, and stops it without a word about the last.
+But before a batch runs its offsets are in ``offsets/<batch id>``, and once its output is written there is a
+``commits/<batch id>``. Used by ``micro_batches`` when a query stops, and by sinks (``batch_info``).
+Source: Spark's ``OffsetSeqLog`` and ``CommitLog``; a file of offsets holds a version, a line of metadata, and a line for each
+source of the query: in version 1 its offset, in version 2 (Spark 4.2, for sources that have names) its name and its offset. ``metadata`` holds the id
+that Spark gives each checkpoint.
+
+Only ever read, and believed only when it fits: whatever cannot be read, or is not of this query, is no proof of anything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from streamgroups.errors import OffsetFormat, StreamGroupsError
+from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups_kafka.client.jaas import redacted
+
+logger = logging.getLogger(__name__)
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
+#: As Spark and Hadoop write a path of the driver's machine.
+_LOCAL = re.compile(r"file:(?://)?(?=/)")
+#: Hadoop has a name of its own for S3.
+_S3 = re.compile(r"^s3[an]:")
+#: Instead of the offset of a source that has none.
+_VOID = "-"
+
+
+class CommitLog:
+    """The checkpoint of one query.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def has_finished(self, offset: Mapping[str, Any]) -> bool:
+        """Whether the newest batch that is done ends at ``offset``; ``False``, with a warning, if the checkpoint does not say."""
+        try:
+            newest = self._newest("commits")
+            return newest is not None and offset in self.ends(newest).values()
+        except (OSError, ValueError, StreamGroupsError) as e:
+            logger.warning(
+                "The last batch of a query that stops is not committed, and will be read again: its checkpoint '%s' cannot be read: %s",
+                redacted(self._location, ()),
+                redacted(str(e), ()),
+            )
+            return False
+
+    def newest(self) -> int | None:
+        """The id of the batch that began last; ``None`` if none has.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        return self._newest("offsets")
+
+    def ends(self, batch_id: int) -> dict[str, Any]:
+        """Where each source of the query ends in a batch, as Spark has logged it: see :func:`ends_in`.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+            OffsetFormat: if a newer version of Spark has written it.
+        """
+        return ends_in(self._offsets(batch_id))
+
+    def identity(self, batch_id: int) -> QuietBatch:
+        """What tells a batch from all others, whether it reads or not.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+        """
+        query_id = self.query_id()
+        if query_id is None:
+            raise ValueError("it has no metadata")
+        return QuietBatch.logged(query_id, batch_id, self._offsets(batch_id))
+
+    def query_id(self) -> str | None:
+        """The id that Spark gives each checkpoint when a query is started on it, and keeps; ``None`` for a new checkpoint.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if it holds something else.
+        """
+        files, path = self._open()
+        try:
+            with files.open_input_stream(f"{path}/metadata") as metadata:
+                query = json.loads(metadata.read().decode())
+        except FileNotFoundError:
+            return None
+        if not isinstance(query, dict) or not isinstance(query.get("id"), str):
+            raise ValueError("its metadata holds no id")
+        return str(query["id"])
+
+    def has_state(self) -> bool:
+        """Whether the query keeps state.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        files, path = self._open()
+        return bool(files.get_file_info(f"{path}/state").type == FileType.Directory)
+
+    def is_done(self, batch_id: int) -> bool:
+        """Whether the output of a batch is written."""
+        try:
+            files, path = self._open()
+            return bool(files.get_file_info(f"{path}/commits/{batch_id}").type == FileType.File)
+        except (OSError, ValueError):
+            return False
+
+    def _newest(self, log: str) -> int | None:
+        files, path = self._open()
+        ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/{log}")))
+        return ids[-1] if ids else None
+
+    def _offsets(self, batch_id: int) -> str:
+        files, path = self._open()
+        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
+            return str(log.read().decode())
+
+    def _open(self) -> tuple[FileSystem, str]:
+        return open_location(self._location)
+
+
+def open_location(location: str) -> tuple[FileSystem, str]:
+    """The file system of a checkpoint, and the path in it.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+
+    Raises:
+        OSError: if the file system cannot be reached.
+        ValueError: if Arrow knows no such file system.
+    """
+    location = _LOCAL.sub("", location)
+    if not _SCHEME.match(location):
+        return LocalFileSystem(), os.path.abspath(location)
+    files, path = FileSystem.from_uri(_S3.sub("s3:", location))
+    return files, str(path).rstrip("/")
+
+
+def ends_in(log: str) -> dict[str, Any]:
+    """Where each source ends, by a file of Spark's offset log.
+
+    Args:
+        log: its content.
+
+    Returns:
+        The offset of each source by its name, which is its number where it has none; ``None`` for a source without an offset.
+
+    Raises:
+        ValueError: if the content is something else.
+        OffsetFormat: if a newer version of Spark has written it.
+
+    >>> ends_in('v1\\n{"batchWatermarkMs":0}\\n-\\n{"n": 3}')
+    {'0': None, '1': {'n': 3}}
+    >>> ends_in('v2\\n{"batchWatermarkMs":0}\\nflights:{"n": 3}\\nweather:-')
+    {'flights': {'n': 3}, 'weather': None}
+    """
+    first, _metadata, *lines = log.split("\n")
+    version = re.fullmatch(r"v(\d+)", first)
+    if version is None:
+        raise ValueError(f"it begins with '{first[:20]}', not with a version")
+    if int(version[1]) not in (1, 2):
+        raise OffsetFormat(
+            f"Spark has written version {version[1]} of its offset log; versions 1 and 2 are known here.",
+            remedy="Install a streamgroups that knows this version of Spark, or run the query with the Spark that it was written by.",
+        )
+    if version[1] == "1":
+        return {str(i): _end(line) for i, line in enumerate(lines)}
+    return {name: _end(end) for name, end in (line.split(":", 1) for line in lines)}
+
+
+def _end(logged: str) -> Any:
+    # Offsets of other sources need not be JSON; ours are, and a part of one must not be taken for another source's.
+    if logged == _VOID:
+        return None
+    try:
+        return json.loads(logged)
+    except ValueError:
+        if logged.startswith("{"):
+            raise
+        return logged
+
+
+def _batch_ids(names: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in names if name.isdigit())

@@ -1,0 +1,65 @@
+"""A checkpoint that a kill left before its first batch, which Spark would reject for ever.
+
+Called by ``exactly_once`` before a query is built, and by ``supervise`` after Spark has rejected the checkpoint. Spark writes ``offsets/0`` under a
+temporary name and renames it. A kill in between leaves the temporary file. Every later start then fails with
+``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`` (SQLSTATE 42K03), for Spark takes any file for a sign of an earlier query.
+Source: Spark's ``MicroBatchExecution.verifyNewCheckpointDirectory`` and ``CheckpointFileManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from pyarrow.fs import FileSelector, FileType
+
+from streamgroups_spark.internals.checkpoint_log import open_location
+
+logger = logging.getLogger(__name__)
+
+#: Spark's name for the error.
+NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
+#: What Spark writes before a batch is there, and Hadoop's checksum of it.
+_TEMPORARY = re.compile(r"\.{1,2}0\.[0-9a-f-]{36}\.tmp(\.crc)?")
+#: What holds something only once a batch has begun.
+_LOGS = ("offsets", "commits", "state", "sources")
+
+
+def clear_unstarted(location: str) -> tuple[str, ...]:
+    """Removes what a kill has left in a checkpoint before its first batch; nothing of any other checkpoint.
+
+    Args:
+        location: of the checkpoint: a path, or a URI of a file system that Arrow can read.
+
+    Returns:
+        The files that it has removed.
+    """
+    try:
+        files, path = open_location(location)
+        found = [
+            info.path
+            for log in _LOGS
+            for info in files.get_file_info(FileSelector(f"{path}/{log}", allow_not_found=True, recursive=True))
+            if info.type != FileType.Directory
+        ]
+        if not all(_is_left_over(each.removeprefix(path)) for each in found):
+            return ()
+        for each in found:
+            files.delete_file(each)
+    except (OSError, ValueError) as e:
+        logger.warning(
+            "Whether checkpoint '%s' has been left by a kill before its first batch is not known: %s", location, e
+        )
+        return ()
+    if found:
+        logger.warning(
+            "A query was killed before its first batch, and Spark would reject its checkpoint '%s'. Removed: %s",
+            location,
+            ", ".join(found),
+        )
+    return tuple(found)
+
+
+def _is_left_over(path: str) -> bool:
+    directory, _, name = path.strip("/").rpartition("/")
+    return directory == "offsets" and _TEMPORARY.fullmatch(name) is not None

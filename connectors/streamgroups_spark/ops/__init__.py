@@ -1,0 +1,1 @@
+"""Supervision, metrics and checks of running queries."""

@@ -1,0 +1,253 @@
+"""``sg.MetricsListener``: tells Prometheus of an application's streaming queries what ``streamgroups metrics`` tells of groups.
+
+Added by users with ``spark.streams.addListener``. Spark calls it on the thread of its listener bus, which every other listener waits for too:
+so it only notes what it is told, and never asks Spark or Kafka anything there. Figures are worked out when Prometheus asks; what only
+the cluster knows is asked for by a thread of ``cluster_poller``, if the user has said where the cluster is. Source: Spark's
+``StreamingQueryListener``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.monitoring.metrics import (
+    GROUP_LABELS,
+    QUERY_LABELS,
+    BatchFlight,
+    flight_metrics,
+    gap_metrics,
+    group_metrics,
+    partition_metrics,
+    query_group,
+    query_metrics,
+)
+from streamgroups.monitoring.queries import Queries
+from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.ops.cluster_poller import ClusterLooks, connect
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.source.batch_messages import FlightQuestion
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsListener(StreamingQueryListener):
+    """Keeps Prometheus informed of the streaming queries of a Spark application. ``docs/metrics.rst`` lists the metrics.
+
+    Args:
+        registry: where the metrics are kept. Default: Prometheus' default one; or one of their own, if a port is given.
+        port: where to answer Prometheus; 0 takes a free one. Default: nowhere, for programs that serve the registry themselves.
+        host: the address to answer at.
+        bootstrap_servers: the cluster to look at for what Spark does not know: members and state of the groups, what is committed,
+            where partitions begin, timestamps. Default: no connection to Kafka is made.
+        settings: more client settings for that, by Java's or librdkafka's names.
+        interval_s: how often to look, in seconds.
+        window_s: how far back verdicts on lags look, in seconds; they need half of it.
+
+    Raises:
+        InvalidOption: if the port is taken, a setting is wrong, or the registry has such metrics already.
+
+    Example::
+
+        metrics = sg.MetricsListener(port=9309)
+        spark.streams.addListener(metrics)
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: CollectorRegistry | None = None,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        bootstrap_servers: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        interval_s: float = 15.0,
+        window_s: float = 300.0,
+    ) -> None:
+        if min(interval_s, window_s) <= 0:
+            raise InvalidOption("interval_s and window_s must be above 0.", remedy="Leave them out: 15 and 300.")
+        if settings and bootstrap_servers is None:
+            raise InvalidOption(
+                "There are settings for a cluster, and no cluster.", remedy="Give bootstrap_servers, or no settings."
+            )
+        window_ms = round(window_s * 1000)
+        self._noted = _Noted(window_ms)
+        self._looks: ClusterLooks | None = None
+        if bootstrap_servers is not None:
+            given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
+            config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
+            self._looks = ClusterLooks(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
+        self._registry = registry or (REGISTRY if port is None else CollectorRegistry())
+        self._collector = _QueryCollector(self._noted, self._looks)
+        self._server: Any = None
+        self._closed = False
+        try:
+            self._registry.register(self._collector)
+        except ValueError:
+            raise InvalidOption(
+                "The registry has these metrics already.",
+                remedy="One MetricsListener is enough: add it to every session; or give each a registry of its own.",
+            ) from None
+        if port is not None:
+            try:
+                self._server, self._server_thread = start_http_server(port, host, self._registry)
+            except (OSError, OverflowError) as e:
+                self.close()
+                raise InvalidOption(
+                    f"Metrics cannot be served at {host}:{port}: {getattr(e, 'strerror', None) or e}.",
+                    remedy="Name another port; 0 takes a free one.",
+                ) from None
+        if self._looks is not None:
+            self._looks.start()
+
+    @property
+    def address(self) -> str | None:
+        """Where Prometheus is answered, as ``host:port``; ``None`` if nowhere."""
+        return None if self._server is None else "{}:{}".format(*self._server.server_address[:2])
+
+    def close(self) -> None:
+        """Stops answering and looking, and takes the metrics out of the registry. Idempotent.
+
+        Remove it from its sessions first (``spark.streams.removeListener``). A program that just ends need not call it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._registry.unregister(self._collector)
+        if self._looks is not None:
+            self._looks.stop()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server_thread.join()
+
+    def __enter__(self) -> MetricsListener:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- what Spark calls --------------------------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Notes that a query was started."""
+        self._note(lambda queries, now_ms: queries.started(str(event.id), str(event.runId), event.name, now_ms))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Notes what a batch did."""
+        self._note(lambda queries, now_ms: queries.progressed(read_progress(event.progress.json), now_ms))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Notes that there was nothing to read."""
+        self._note(
+            lambda queries, now_ms: queries.idle(str(event.id), str(event.runId), read_time_ms(event.timestamp), now_ms)
+        )
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Forgets a query, and counts it if it failed."""
+        self._note(
+            lambda queries, _: queries.terminated(
+                str(event.id), str(event.runId), cause_of(event.exception, event.errorClassOnException)
+            )
+        )
+
+    def _set_spark_session(self, session: Any) -> None:
+        """Spark Connect calls this when the listener is added, a session whose driver is in this process does not."""
+        raise InvalidOption(
+            "MetricsListener was added to a Spark Connect session, which streamgroups does not support.",
+            remedy="Add it where the driver runs, to a session that was not made with remote().",
+        )
+
+    def _note(self, change: Callable[[Queries, int], None]) -> None:
+        group_ids = self._noted.note(change)
+        if self._looks is not None:
+            self._looks.ask_about(group_ids)
+
+
+class _Noted:
+    """What Spark has told, by the thread of its listener bus, for the threads that answer Prometheus."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._lock = threading.Lock()
+        self._queries = Queries(window_ms=window_ms)
+        self._errors = 0
+
+    def note(self, change: Callable[[Queries, int], None]) -> frozenset[str]:
+        """Takes note of an event; returns the groups that queries read in now.
+
+        Raises nothing: an exception would only reach a log of Spark's, and watching must not harm what is watched.
+        """
+        with self._lock:
+            try:
+                change(self._queries, _now_ms())
+            except Exception:
+                self._errors += 1
+                logger.warning("An event of a streaming query was not understood", exc_info=self._errors == 1)
+            return self._queries.group_ids
+
+    def now(self) -> tuple[Queries, int]:
+        """The queries as they are now, and how many events were not understood."""
+        with self._lock:
+            return self._queries.copy(), self._errors
+
+
+class _QueryCollector(Collector):
+    """Hands what is known of the queries to Prometheus."""
+
+    def __init__(self, noted: _Noted, looks: ClusterLooks | None) -> None:
+        self._noted, self._looks = noted, looks
+
+    def describe(self) -> Iterator[Metric]:
+        """What there is, so that a registry refuses to take it twice."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now."""
+        noted, errors = self._noted.now()
+        queries = noted.watched(_now_ms())
+        looked = {} if self._looks is None else self._looks.groups
+        groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
+        yield from query_metrics(queries, noted.failures)
+        yield from flight_metrics(_flights(), queries)
+        labels = (*GROUP_LABELS, *QUERY_LABELS)
+        yield from group_metrics(groups, labels)
+        yield from partition_metrics(groups, labels)
+        yield from gap_metrics(groups, labels)
+        yield CounterMetricFamily(
+            "streamgroups_query_event_errors", "Events of queries that were not understood.", value=errors
+        )
+        if self._looks is not None:
+            yield from self._looks.metrics()
+
+
+def _flights() -> list[BatchFlight]:
+    """The answers of the sources of this session: Spark reports a batch only when it has ended."""
+    try:
+        return ask(SESSION, FlightQuestion())
+    except (StreamGroupsError, OSError) as e:
+        logger.debug("The batches in flight are not known: %s", e)
+        return []
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,73 @@
+"""Looks at Spark for ``streamgroups doctor``, without importing PySpark: that takes longer than all the rest.
+
+Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.machine`. Sources: ``SparkContext`` (the workers' Python
+is ``PYSPARK_PYTHON``, else ``python3`` from ``PATH``) and ``find_spark_home`` (``SPARK_HOME`` is believed wherever it is set).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from streamgroups.doctor.machine import SparkHome, WorkerPython
+
+#: What a worker imports to read from Kafka; PySpark itself comes along with Spark.
+_WORKERS_NEED = ("pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
+_ASK = (
+    "import importlib.util as u, json, platform, sys; "
+    "print(json.dumps([platform.python_version(), [m for m in sys.argv[1:] if u.find_spec(m) is None]]))"
+)
+_CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+
+
+def pyspark_without_pip() -> str | None:
+    """The version of a PySpark that is importable, but was not installed by pip: the one inside a Spark distribution."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        return None
+    try:
+        text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    version = re.search(r"""__version__\s*(?::\s*str\s*)?=\s*["']([^"']+)["']""", text)
+    return version and version[1]
+
+
+def probe_spark_home() -> SparkHome | None:
+    """``SPARK_HOME`` and the Spark that is there; None if it is not set."""
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        return None
+    versions = [match[1] for jar in Path(home, "jars").glob("spark-core_*.jar") if (match := _CORE.fullmatch(jar.name))]
+    return SparkHome(home, versions[0] if versions else None)
+
+
+def probe_workers() -> WorkerPython:
+    """The Python that workers on this machine will run, asked for its version and for what workers import."""
+    command = os.environ.get("PYSPARK_PYTHON", "python3")
+    origin = "PYSPARK_PYTHON" if "PYSPARK_PYTHON" in os.environ else "PATH"
+    path = shutil.which(command)
+    if path is None:
+        return WorkerPython(command, origin, None)
+    if _is_this_python(Path(path)):
+        return WorkerPython(command, origin, platform.python_version(), same=True)
+    try:
+        asked = [path, "-c", _ASK, *_WORKERS_NEED]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+        version, missing = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return WorkerPython(path, origin, None)
+    return WorkerPython(path, origin, str(version), missing=tuple(missing))
+
+
+def _is_this_python(path: Path) -> bool:
+    """Whether both are the same link, or links side by side: a virtual environment's ``python`` and ``python3``."""
+    this = Path(sys.executable)
+    return path.parent.absolute() == this.parent.absolute() and path.resolve() == this.resolve()

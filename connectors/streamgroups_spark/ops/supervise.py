@@ -1,0 +1,234 @@
+"""``sg.supervise``: keeps a streaming query running until it ends, is to stop, or is given up.
+
+Called by users as the last line of a program. When a query is started again is decided by :mod:`streamgroups.supervision.policy`; here runs are
+watched, causes are told, and signals are noted. Source: Spark's ``StreamingQuery`` (a query that failed goes on from its checkpoint when
+it is started again); POSIX: what orchestrators send is SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+from tenacity import RetryCallState, Retrying, retry_if_result, sleep_using_event
+
+from streamgroups.errors import QueryGivenUp, StreamGroupsError
+from streamgroups.supervision.failures import Failure, failure_in, failure_of
+from streamgroups.supervision.policy import (
+    AskedToStop,
+    Decision,
+    Ended,
+    EngineGone,
+    Event,
+    Failed,
+    GiveUp,
+    Restart,
+    RestartPolicy,
+    Supervision,
+    decide,
+)
+from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: How long a signal may go unnoticed. A failure is noticed at once.
+_LOOK_S = 0.5
+#: Spark's own words for a query that has found nothing new.
+_IDLE = "Waiting for data to arrive"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a supervised query has ended.
+
+    Args:
+        was_asked: whether by a signal, or else by itself or by ``query.stop()``.
+        restarts: how often it was started again.
+    """
+
+    was_asked: bool
+    restarts: int
+
+
+def supervise(start_query: Callable[[], StreamingQuery], *, policy: RestartPolicy | None = None) -> Outcome:
+    """Starts a streaming query, and starts it again from its checkpoint when it has failed. Returns when it has ended.
+
+    Each failure is told in one line of the log, at level WARNING: what, of which query, and when the next try is. In the main thread,
+    SIGTERM and SIGINT stop the query; a second one does what it did before. Other threads may supervise more queries.
+
+    Args:
+        start_query: starts the query and returns it. It is called for every restart, so it must name the same
+            ``checkpointLocation`` each time. If it raises an exception, that counts as a failure.
+        policy: when to restart, and when to give up; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
+
+    Returns:
+        How it has ended.
+
+    Raises:
+        QueryGivenUp: if the error cannot pass, if too many runs in a row have failed without progress, or if Spark's JVM is gone. The
+            last run's exception is its cause.
+
+    Example::
+
+        def start():
+            departures = spark.readStream.format("streamgroups").options(**options).load()
+            return departures.writeStream.foreachBatch(write).option("checkpointLocation", "/data/departures").start()
+
+        sg.supervise(start)
+    """
+    return _Supervisor(start_query, policy or RestartPolicy()).run()
+
+
+class _Supervisor:
+    """Applies the rule to one query after another, all of them runs of the same."""
+
+    def __init__(self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy) -> None:
+        self._start_query, self._policy = start_query, policy
+        self._clock = SteadyClock()
+        self._asked_to_stop = threading.Event()
+        self._state = Supervision()
+        self._name = "The query"
+        self._runs = 0
+
+    def run(self) -> Outcome:
+        """Returns when the query has ended; raises when it is given up."""
+        again = Retrying(
+            retry=retry_if_result(lambda decision: isinstance(decision, Restart)),
+            wait=_wait_s,
+            sleep=sleep_using_event(self._asked_to_stop),
+        )
+        with _noting_signals(self._asked_to_stop):
+            again(self._run_once)
+        return Outcome(self._asked_to_stop.is_set(), max(0, self._runs - 1))
+
+    def _run_once(self) -> Decision:
+        run = _Run(self._clock())
+        cause = None
+        event: Event
+        try:
+            event = self._watch(run)
+        except Exception as e:
+            event, cause = EngineGone() if _jvm_is_gone() else run.failed(e, self._clock()), e
+        if cause is not None and run.query is not None and NOT_EMPTY in str(cause):
+            # The next run has a checkpoint that Spark takes, if the one that was killed had come to no batch.
+            clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
+        if cause is not None and self._asked_to_stop.is_set():
+            logger.warning("%s failed while it was stopped: %s", self._name, _failure(cause).what)
+            event = AskedToStop()
+        self._state, decision = decide(self._state, event, self._clock(), self._policy, random.random())
+        if cause is not None:
+            self._tell(_failure(cause), decision, cause)
+        return decision
+
+    def _watch(self, run: _Run) -> Ended | AskedToStop:
+        """One run; an exception is how it failed."""
+        if self._asked_to_stop.is_set():
+            return AskedToStop()
+        self._runs += 1
+        query = run.query = self._start_query()
+        self._name = f"Query {query.name or query.id}"
+        while not self._asked_to_stop.is_set():
+            if query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # it takes fractions
+                return Ended()
+            run.was_idle |= query.status["message"] == _IDLE
+        logger.info("%s is stopped.", self._name)
+        query.stop()
+        return AskedToStop()
+
+    def _tell(self, failure: Failure, decision: Decision, cause: Exception) -> None:
+        if isinstance(decision, GiveUp):
+            logger.error("%s failed and is given up: %s. %s", self._name, decision.why, failure.what)
+            raise QueryGivenUp(
+                f"{self._name} is given up: {decision.why}. {failure.what}",
+                remedy="When the cause is gone, start the program again: the query goes on from its checkpoint.",
+            ) from cause
+        if isinstance(decision, Restart):
+            after_s = decision.after_ms / 1_000
+            told = "%s failed, and is started again in %.1f s (%s): %s"
+            logger.warning(told, self._name, after_s, self._counted(), failure.what)
+            logger.debug("All of it:", exc_info=cause)
+
+    def _counted(self) -> str:
+        if not self._state.failures:
+            return "it had finished batches"
+        return f"failure {self._state.failures} of {self._policy.most_failures} without a finished batch"
+
+
+@dataclass
+class _Run:
+    """What is seen of one run."""
+
+    began_ms: int
+    query: StreamingQuery | None = None
+    was_idle: bool = False
+
+    def failed(self, error: Exception, now_ms: int) -> Failed:
+        """How it has failed."""
+        batches = [] if self.query is None else self.query.recentProgress
+        # A batch that only warms workers up, or is made by the watermark, can finish where no other does.
+        finished = any(batch.numInputRows > 0 for batch in batches)
+        return Failed(_failure(error), now_ms - self.began_ms, finished, self.was_idle)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, StreamGroupsError):
+        return failure_of(error)
+    if isinstance(error, PySparkException | Py4JError):
+        return failure_in(str(error))
+    return Failure(f"{type(error).__name__}: {error}")
+
+
+def _jvm_is_gone() -> bool:
+    """Whether there was a JVM, and it does not answer. Py4J has many errors for that, and users' code has the same ones."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return False
+    try:
+        gateway.jvm.System.nanoTime()
+    except (Py4JError, OSError):
+        return True
+    return False
+
+
+def _wait_s(call: RetryCallState) -> float:
+    assert call.outcome is not None
+    decision = call.outcome.result()
+    assert isinstance(decision, Restart)
+    return decision.after_ms / 1_000
+
+
+@contextmanager
+def _noting_signals(asked_to_stop: threading.Event) -> Iterator[None]:
+    """Lets signals to end the program set the event, if this is the thread that gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
+    def note(_number: int, _frame: FrameType | None) -> None:
+        asked_to_stop.set()
+        restore()
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            # None: it was not set by Python, so that Python cannot set it again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,219 @@
+"""What a sink finds out about the batch that it writes: from the query's checkpoint and from the query's sources.
+
+Used by ``kafka`` and ``ledger`` on the driver, and by ``foreach_ledger``. Spark logs where each source ends
+before it runs a batch; whoever runs up to there in this session is the source, and knows what is read and by which claim. Sources that do not
+move in a batch are not asked: after a restart Spark has not yet called them. If none moves the batch is quiet (``streamgroups.ledgers.no_data_batch``).
+Source: Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.checkpoints.offset import decode
+from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
+from streamgroups.identity import TopicIdentity
+from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.retry import comes_true
+from streamgroups_kafka.client.jaas import redacted
+from streamgroups_spark.event_time.punctuation_source import group_in
+from streamgroups_spark.internals.checkpoint_log import CommitLog
+from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.source.batch_messages import BatchFacts, BatchQuestion
+
+#: For how long a source that has been silent may find out whether the group still knows it.
+_PATIENCE_S = 10.0
+_AGAIN_S = 0.05
+_AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBatch:
+    """A batch that Spark runs.
+
+    Args:
+        sources: what each of the query's sources says of it that moves in it.
+        batch_id: Spark's number.
+        quiet: the batch, if none does and the query keeps state; ``None`` if Spark has not begun any.
+        partitions: what its sources had when they planned their last batches.
+    """
+
+    sources: tuple[BatchFacts, ...]
+    batch_id: int
+    quiet: QuietBatch | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """All that it reads."""
+        return tuple(r for source in self.sources for r in source.ranges)
+
+    @property
+    def reads(self) -> dict[str, tuple[OffsetRange, ...]]:
+        """All that it reads, for each group."""
+        groups = {source.group_id for source in self.sources}
+        return {g: tuple(r for s in self.sources if s.group_id == g for r in s.ranges) for g in groups}
+
+    @property
+    def identities(self) -> dict[str, dict[TopicPartition, TopicIdentity]]:
+        """The topics that its ranges are of, for each group."""
+        found: dict[str, dict[TopicPartition, TopicIdentity]] = {}
+        for source in self.sources:
+            end = decode(source.end)
+            of_group = found.setdefault(source.group_id, {})
+            of_group |= {r.topic_partition: end.identity(r.topic_partition.topic) for r in source.ranges}
+        return found
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the sink has committed it already, before a restart.
+
+        Raises:
+            FencedBatch: if that is so for a part of it: a group was reset in between.
+        """
+        ranges = {(source.group_id, r) for source in self.sources for r in source.ranges}
+        written = {(source.group_id, r) for source in self.sources for r in source.written}
+        if written and written != ranges:
+            missing = {r for _, r in ranges - written}
+            raise FencedBatch(
+                f"Batch {self.batch_id} is written in part: {_listed({r for _, r in written})}, but not {_listed(missing)}.",
+                remedy="A tool has moved the group meanwhile. Start the query with a new checkpoint: it goes on where the group stands.",
+            )
+        return bool(written)
+
+
+def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> SeenBatch:
+    """Finds out about a batch, and refuses what cannot be written exactly once.
+
+    Args:
+        checkpoint: the query's checkpoint.
+        session: where its sources are to be found.
+        batch_id: Spark's number; ``None`` for the batch that began last.
+        to_commit: whether the offsets of its sources are committed next, by whoever asks.
+
+    Raises:
+        InvalidOption: if the query cannot be exactly once, naming the way out.
+        FencedMember: if a source is no longer in its group.
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    log = CommitLog(checkpoint)
+    with _reading(checkpoint):
+        if batch_id is None and (batch_id := log.newest()) is None:
+            return SeenBatch((), -1)
+        ends, before = log.ends(batch_id), _ends_before(log, batch_id)
+        has_state = log.has_state()
+    reads = [(end, before.get(name)) for name, end in ends.items() if end is not None and group_in(end) is None]
+    for end, _ in reads:
+        _refuse_other(end, batch_id)
+    moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
+    sources = tuple(_facts(session, BatchQuestion(end, to_commit), batch_id) for end in moved)
+    for source in sources:
+        check_source(source)
+    with _reading(checkpoint):
+        # Without state there is no output without input.
+        quiet = None if moved or not has_state else log.identity(batch_id)
+    partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
+    return SeenBatch(sources, batch_id, quiet, tuple(sorted(partitions)))
+
+
+def query_id_of(checkpoint: str) -> str | None:
+    """The id that Spark has given a checkpoint; ``None`` if no query has been started on it.
+
+    Args:
+        checkpoint: the query's checkpoint.
+
+    Raises:
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    with _reading(checkpoint):
+        return CommitLog(checkpoint).query_id()
+
+
+@contextmanager
+def _reading(checkpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as e:
+        raise SinkUnreachable(
+            redacted(f"The checkpoint '{checkpoint}' cannot be read: {e}.", ()),
+            remedy="'checkpointLocation' must be a path or a URI that the driver can read. " + _AT_LEAST_ONCE,
+        ) from None
+
+
+def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
+    """Where the batch before ended; nothing of what is no longer there, so that all sources count as moved."""
+    try:
+        return log.ends(batch_id - 1) if batch_id else {}
+    except FileNotFoundError:
+        return {}
+
+
+def _refuse_other(end: object, batch_id: int) -> None:
+    if not (isinstance(end, dict) and "version" in end and "ranges" in end):
+        raise InvalidOption(
+            f"The query has a source that is not streamgroups (it ends at {str(end)[:80]} in batch {batch_id}): "
+            "its positions cannot be committed with the output.",
+            remedy='Read it with format("streamgroups"). ' + _AT_LEAST_ONCE,
+        )
+
+
+def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
+    found: list[BatchFacts] = []
+
+    def is_known() -> bool:
+        found[:] = ask(session, question)
+        # What reads nothing commits nothing; and what is no longer the member's is not written, whatever the group answers.
+        return bool(found) and (
+            found[0].claim is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
+        )
+
+    known = comes_true(is_known, _PATIENCE_S, every_s=_AGAIN_S)
+    if not found:
+        raise FencedMember(
+            f"Nobody in this session runs batch {batch_id}: its source has gone, or is not from this session.",
+            remedy="Restart the query; call sg.register(spark) once, before its source is loaded.",
+        )
+    if not known:
+        raise FencedMember(
+            f"Group '{found[0].group_id}' has not confirmed '{found[0].member}' for {_PATIENCE_S:.0f} s: "
+            f"batch {batch_id} is not written.",
+            remedy="The process was stopped or starved, or the broker is away. Restart the query: nothing is lost or repeated.",
+        )
+    return found[0]
+
+
+def check_source(source: BatchFacts) -> None:
+    """Rejects a batch of a source that cannot be written exactly once.
+
+    Args:
+        source: what the source says of the batch.
+
+    Raises:
+        InvalidOption: if the query cannot be exactly once, naming the way out.
+        FencedBatch: if the group has taken partitions while the batch read them.
+    """
+    if not source.joins:
+        raise InvalidOption(
+            f"The source of group '{source.group_id}' uses 'assign' and so is no member: nothing keeps an old run from writing.",
+            remedy="Use 'subscribe'. " + _AT_LEAST_ONCE,
+        )
+    if missing := _gone(source):
+        raise FencedBatch(
+            f"Group '{source.group_id}' has taken {_listed(missing)} from '{source.member}' while a batch read it.",
+            remedy="Nothing of the batch is written; others read it again. Restart the query. "
+            "If batches often take this long, read less at once (maxOffsetsPerTrigger), or raise 'leaseTimeout' "
+            "and 'kafka.max.poll.interval.ms'.",
+        )
+
+
+def _gone(source: BatchFacts) -> frozenset[OffsetRange]:
+    """What the batch reads and the member no longer owns."""
+    return frozenset(source.ranges) - frozenset(source.held)
+
+
+def _listed(ranges: Collection[OffsetRange]) -> str:
+    return ", ".join(map(str, sorted(ranges)))

@@ -1,0 +1,189 @@
+"""``sg.exactly_once(df, sink=...)``: a streaming query whose output and positions change together.
+
+Called by users on the driver. It looks at the query's plan, refuses what cannot be exactly once, gives each output partition to one task,
+shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4, X8; DESIGN "Exactly once".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
+from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.sinks.batch_info import query_id_of
+from streamgroups_spark.sinks.kafka import transactional_id_of
+from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
+from streamgroups_spark.sinks.ledger_registry import keep
+from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
+from streamgroups_spark.sinks.output_partitions import with_partitions
+from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.running_query import cluster_of
+from streamgroups_spark.source.shared_state import check_state
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSink:
+    """Kafka as a sink: the options of ``writeStream.format("streamgroups")``.
+
+    Args:
+        options: ``kafka.bootstrap.servers``, ``topic`` and so on; all of them are in the document on the sinks.
+
+    >>> KafkaSink({"kafka.bootstrap.servers": "broker:9092", "topic": "board", "kafka.sasl.password": "hunter2"})
+    KafkaSink(kafka.bootstrap.servers, kafka.sasl.password, topic)
+    """
+
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({', '.join(sorted(self.options))})"
+
+
+def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
+    """Writes a streaming DataFrame so that output and the group's offsets change together, whatever dies when (SEMANTICS X2).
+
+    Args:
+        df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.
+        sink: :class:`KafkaSink`, ``sg.PostgresSink`` or ``sg.DeltaSink``.
+        checkpoint: the query's checkpoint: a path or a URI that the driver can read.
+
+    Returns:
+        The writer. Set its trigger, output mode and name, and call ``start()``.
+
+    Raises:
+        InvalidOption: if the query cannot be exactly once: it names why, and the way out.
+        StreamGroupsError: if the output cluster does not answer or refuses.
+
+    Example::
+
+        board = sg.KafkaSink({"kafka.bootstrap.servers": "localhost:9092", "topic": "board"})
+        query = sg.exactly_once(flights.select("key", "value"), sink=board, checkpoint="/data/board").start()
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+        )
+    sources = _checked_sources(df)
+    clear_unstarted(checkpoint)
+    if isinstance(sink, KafkaSink):
+        return _to_kafka(df, sources, sink, checkpoint)
+    return _to_ledger(df, sources, sink, checkpoint)
+
+
+# ---- what can be exactly once ----------------------------------------------------------------------------------------
+
+
+def _checked_sources(df: DataFrame) -> list[SourceOptions]:
+    """The options of the query's sources, if it can be exactly once."""
+    sources = []
+    for stream in read_streams(analyzed(df)):
+        name = source_name(stream.leaf)
+        if name == TimeDataSource.name():
+            # It reads nothing, and goes where the others' time goes.
+            continue
+        if name != "streamgroups":
+            raise InvalidOption(
+                f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
+                remedy='Read it with format("streamgroups").',
+            )
+        source = parse(dict(stream.leaf.extraOptions()), streaming=True)
+        check_state(source, stream.operators)
+        sources.append(source)
+    return sources
+
+
+# ---- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
+    # One of its groups keeps the note on batches that read nothing; any will do, as long as it is always the same.
+    alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
+    noting = min(alone or [str(source.group_id) for source in sources])
+    given = {"group.id": noting, **sink.options, "checkpointLocation": checkpoint}
+    options = parse_sink(given)
+    if alone and options.transactional_id is None:
+        # No other query has the group. So a run shuts out all before it, whatever checkpoint each has.
+        given["kafka.transactional.id"] = transactional_id_of(noting)
+        options = parse_sink(given)
+    check_output_schema(df.schema, options)
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        cluster = KafkaCluster(options.client, read_committed=True, ask_subscriptions=False)
+        _refuse_another_cluster(sources, cluster)
+        df = _disjoint(df, options, cluster)
+        if not alone or not cluster.describe(noting).members:
+            _shut_out_killed_run(options, noting, checkpoint)
+    return df.writeStream.format("streamgroups").options(**given)
+
+
+def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
+    """Aborts now what a killed run has left open, which the source would wait for to time out; and checks that this user may write.
+
+    Not while the group has its member: a query that will be rejected does not disturb it. A checkpoint without an id is new, or has been lost. Then there is
+    no run to shut out by its epoch, only by its generation, and an id of its own is for the check.
+    """
+    transactional_id = options.transactional_id
+    if transactional_id is None:
+        query_id = query_id_of(checkpoint) or f"new-{uuid.uuid4()}"
+        transactional_id = transactional_id_of(group_id, query_id)
+    with closing(
+        Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
+    ) as transactions:
+        transactions.abort(transactions.begin())
+
+
+def _refuse_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:
+    cluster_id = cluster.cluster_id()
+    for source in sources:
+        if cluster_of(source).cluster_id() != cluster_id:
+            raise InvalidOption(
+                f"The source of group '{source.group_id}' is on another cluster than the sink: "
+                "a Kafka transaction is one cluster's.",
+                remedy="Set delivery=at-least-once on the sink.",
+            )
+
+
+def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> DataFrame:
+    """Each output partition to one task: no two tasks may write to one partition in one transaction."""
+    tasks = df.sparkSession.sparkContext.defaultParallelism
+    if not {"key", "partition"} & set(df.columns):
+        # Each task picks partitions of its own.
+        return df.coalesce(tasks)
+    counts = cluster.topics()
+    if options.topic is not None and options.topic not in counts:
+        raise UnknownTopic(f"Topic '{options.topic}' does not exist.", remedy="Create it, or mend the option 'topic'.")
+    chosen = with_partitions(df, counts, topic=options.topic)
+    # What has neither key nor partition may go anywhere, as long as it is one task's; to the same place if it is made again.
+    anywhere = F.hash("value") + F.spark_partition_id()
+    if options.topic is not None:
+        count = F.lit(counts[options.topic])
+    else:
+        count = F.create_map(*(F.lit(x) for pair in counts.items() for x in pair))[F.col("topic")]
+    chosen = chosen.withColumn("partition", F.coalesce("partition", F.pmod(anywhere, count).cast("int")))
+    return chosen.repartition(tasks, *(["topic"] if options.topic is None else []), "partition")
+
+
+# ---- ledgers ---------------------------------------------------------------------------------------------------------
+
+
+def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
+    group_ids = tuple(sorted({str(source.group_id) for source in sources}))
+    name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
+    told = {"format_name": name, "session": SESSION, "sink": sink, "group_ids": group_ids}
+    df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
+    writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
+    keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
+    return writer

@@ -1,0 +1,218 @@
+"""``sg.ledger(...)``: makes a sink of one's own, in ``foreachBatch``, exactly once.
+
+Called by users on the driver. They keep the positions in a table beside their output and change both in one transaction; here is what they
+need for that: which ranges a batch has read, and whether it is written. The source asks for the positions when partitions come in, as it
+does with our own ledgers (``ledger_member``). Source: SEMANTICS X2-X4; :mod:`streamgroups.ledgers.ledger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from streamgroups.errors import InvalidOption
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, judge
+from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.sinks.batch_info import batch_seen
+from streamgroups_spark.sinks.ledger_registry import keep
+
+
+class LedgerPosition(NamedTuple):
+    """One row of the user's table of positions.
+
+    Args:
+        next_offset: the offset of the next record.
+        cluster_id: the id of the cluster that it is of; ``None`` if the brokers do not give it.
+        topic_id: the id of the topic that it is of; ``None`` likewise.
+    """
+
+    next_offset: int
+    cluster_id: str | None = None
+    topic_id: str | None = None
+
+
+#: The rows by topic and partition.
+LedgerPositions = Mapping[tuple[str, int], LedgerPosition]
+
+
+class LedgerTable(Protocol):
+    """The user's table of positions. It is pickled to the source's process: it connects when it is asked."""
+
+    def read(self) -> LedgerPositions:
+        """All positions; none, if nothing was ever written."""
+        ...
+
+    def write(self, positions: LedgerPositions) -> None:
+        """Sets positions, new ones included, in a transaction of its own. The source does so when it meets new partitions, or is moved."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBatch:
+    """What a batch has read.
+
+    Args:
+        group_id: the group it was read for.
+        ranges: what of each partition; none if Spark runs it only because time has come further.
+        quiet: what tells it from other batches in that case.
+        identities: the topics that the ranges are of.
+    """
+
+    group_id: str
+    ranges: tuple[OffsetRange, ...]
+    quiet: QuietBatch | None = None
+    identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
+
+    def is_written(self, positions: LedgerPositions) -> bool:
+        """Whether the batch is written already. Ask in the transaction that is to write it, with the positions' rows locked.
+
+        Args:
+            positions: where the ledger stands, as that transaction reads it.
+
+        Raises:
+            FencedBatch: if it stands neither where the batch begins nor where it ends: write nothing (SEMANTICS X3). A batch that has
+                read nothing is told from others by two more positions, of a topic ``streamgroups.quiet...`` that there is not.
+
+        >>> batch = LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),))
+        >>> batch.is_written({("flights", 0): LedgerPosition(10)}), batch.is_written({("flights", 0): LedgerPosition(20)})
+        (False, True)
+        """
+        rows = {TopicPartition(t, p): LedgerPosition(*row) for (t, p), row in positions.items()}
+        found = {tp: row.next_offset for tp, row in rows.items()}
+        if self.quiet is not None:
+            noted = self.quiet.in_ledger(found)
+            return isinstance(judge_quiet(self.quiet, noted, group_id=self.group_id), AlreadyDone)
+        verdict = judge(self.ranges, found, foreign_positions(_identities(rows), self.identities))
+        if isinstance(verdict, Fenced):
+            raise verdict.error(self.group_id)
+        return isinstance(verdict, AlreadyDone)
+
+    @property
+    def positions(self) -> dict[tuple[str, int], LedgerPosition]:
+        """Where the ledger stands once the batch is written.
+
+        >>> LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),)).positions
+        {('flights', 0): LedgerPosition(next_offset=20, cluster_id=None, topic_id=None)}
+        """
+        reached = {r.topic_partition: r.end_offset for r in self.ranges}
+        return _rows(self.quiet.positions if self.quiet else reached, self.identities)
+
+
+@dataclass(frozen=True)
+class BatchLedger:
+    """The ledger of a sink of one's own; made by :func:`ledger`.
+
+    Args:
+        group_id: the group that the query reads for.
+        checkpoint: the query's.
+    """
+
+    group_id: str
+    checkpoint: str
+
+    def batch(self, batch_id: int) -> LedgerBatch:
+        """What a batch has read. Ask in ``foreachBatch``.
+
+        Args:
+            batch_id: as Spark calls it.
+
+        Raises:
+            StreamGroupsError: if it cannot be exactly once, or the group has gone on without this query.
+        """
+        seen = batch_seen(self.checkpoint, SESSION, batch_id)
+        others = sorted({source.group_id for source in seen.sources} - {self.group_id})
+        if others:
+            raise InvalidOption(
+                f"The query also reads for group {', '.join(others)}; the ledger is that of group '{self.group_id}'.",
+                remedy="Read all topics with one source ('subscribe' takes several).",
+            )
+        return LedgerBatch(self.group_id, seen.ranges, seen.quiet, seen.identities.get(self.group_id, {}))
+
+
+def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLedger:
+    """Keeps the positions of a group beside one's own output. Call it before the query is started.
+
+    Args:
+        group_id: the option ``group.id`` of the query's source.
+        checkpoint: the query's ``checkpointLocation``: a path or a URI that the driver can read.
+        positions: reads and writes the table of positions.
+
+    Example::
+
+        ledger = sg.ledger("board", checkpoint="/data/board", positions=MyPositions())
+
+        def write(rows, batch_id):
+            batch = ledger.batch(batch_id)
+            with database.transaction() as transaction:
+                if batch.is_written(transaction.read_positions()):
+                    return
+                transaction.insert(rows.collect())
+                transaction.write_positions(batch.positions)
+
+        flights.writeStream.foreachBatch(write).option("checkpointLocation", "/data/board").start()
+    """
+    batches = BatchLedger(group_id, checkpoint)
+    keep(_PositionsSink(positions), [group_id], checkpoint=checkpoint, writer=batches)
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class _PositionsSink:
+    """What the source needs of a :class:`streamgroups.ledgers.staging.StagingSink`: the ledger."""
+
+    positions: LedgerTable
+
+    def open(self, group_id: str) -> AbstractContextManager[_PositionsLedger]:
+        return nullcontext(_PositionsLedger(self.positions))
+
+
+class _PositionsLedger:
+    """Takes partitions over, which are one member's: nothing is written to it but by ``foreachBatch`` itself."""
+
+    def __init__(self, positions: LedgerTable) -> None:
+        self._positions = positions
+        self._rows: dict[TopicPartition, LedgerPosition] = {}
+
+    def transaction(self) -> AbstractContextManager[_PositionsLedger]:
+        return nullcontext(self)
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self._rows = {TopicPartition(t, p): LedgerPosition(*row) for (t, p), row in self._positions.read().items()}
+        return {tp: self._rows[tp].next_offset for tp in partitions if tp in self._rows}
+
+    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
+        return {tp: it for tp, it in _identities(self._rows).items() if tp in partitions}
+
+    def of(self, group_id: str) -> _PositionsLedger:
+        # The user's table names no groups: BatchLedger.batch() rejects a query of several.
+        return self
+
+    def advance(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    ) -> None:
+        self._positions.write(_rows(next_offsets, identities))
+
+    def write(self, output: Any) -> None:
+        raise NotImplementedError("foreachBatch writes")
+
+
+def _rows(
+    next_offsets: Mapping[TopicPartition, int], identities: Mapping[TopicPartition, TopicIdentity]
+) -> dict[tuple[str, int], LedgerPosition]:
+    known = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
+    return {
+        (tp.topic, tp.partition): LedgerPosition(n, known[tp].cluster_id, known[tp].topic_id)
+        for tp, n in next_offsets.items()
+    }
+
+
+def _identities(rows: Mapping[TopicPartition, LedgerPosition]) -> dict[TopicPartition, TopicIdentity]:
+    return {tp: TopicIdentity(row.cluster_id, row.topic_id) for tp, row in rows.items()}

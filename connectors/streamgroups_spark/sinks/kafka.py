@@ -1,0 +1,312 @@
+"""Writing a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
+
+Made by ``source`` (``StreamGroupsDataSource.streamWriter``). Spark makes a writer twice for each batch, in two processes
+of the driver: in one it is pickled to the tasks, in the other its ``commit`` is called with what they returned. So a transaction
+begins when the writer is pickled, travels with it, and comes back with each task's message::
+
+    driver   __getstate__   what is in flight? ── InitProducerId                         (streamgroups_kafka.transactions.coordinator)
+    tasks    write          AddPartitionsToTxn, Produce                                  (streamgroups_kafka.transactions.output)
+    driver   commit         what is in flight? ── TxnOffsetCommit, EndTxn
+
+Whether a batch that Spark runs again was committed before, its source knows from the group (``batch_info``); of one that reads nothing a note tells
+(``no_data_entries``). Source: Spark's
+``DataSourceStreamArrowWriter``; KIP-98, KIP-447; SEMANTICS X1-X4; DESIGN "Exactly once".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from streamgroups.checkpoints.offset import decode
+from streamgroups.errors import (
+    FencedBatch,
+    FencedMember,
+    InvalidOption,
+    SinkUnreachable,
+    StreamGroupsError,
+    TransactionFailed,
+)
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.retry import comes_true
+from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.output import OutputSettings, Written, write_records, written_twice
+from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.sinks.batch_info import SeenBatch, batch_seen, query_id_of
+from streamgroups_spark.sinks.no_data_entries import QuietNote
+from streamgroups_spark.sinks.options import Delivery, SinkOptions
+from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
+
+logger = logging.getLogger(__name__)
+
+#: For how long a source may take to learn the group's next generation, once the last one was refused.
+_NEXT_GENERATION_S = 30.0
+_AGAIN_S = 0.05
+#: For how long a run asks whether its output is there before it shuts others out.
+_FIRST_LOOK_S = 3.0
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Args:
+        written: what it has written.
+        transaction: in which; ``None`` if in none.
+    """
+
+    written: Written
+    transaction: OpenTransaction | None
+
+
+class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
+    """See the module.
+
+    Args:
+        options: the user's.
+        session: where the query's sources are to be found.
+        tasks: how many tasks there usually are.
+    """
+
+    def __init__(self, options: SinkOptions, session: str, tasks: int) -> None:
+        self._options, self._session = options, session
+        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
+        #: What the tasks write in, or that they write nothing; known once the writer has been pickled.
+        self._begun: OpenTransaction | None = None
+        self._is_written: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On the driver, on the way to the tasks: the transaction begins."""
+        if self._is_written is None:
+            self._begin()
+        return self.__dict__
+
+    def _begin(self) -> None:
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            self._is_written = False
+            return
+        # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
+        seen = self._seen()
+        note = self._note(seen)
+        self._is_written = seen.is_written or (note is not None and _seems_to_be_there(note))
+        if self._is_written:
+            return
+        with closing(self._transactions()) as transactions:
+            self._begun = transactions.begin()
+            # No other run can write it from now on, but one may have a moment ago.
+            if note is not None and note.is_there():
+                transactions.abort(self._begun)
+                self._is_written, self._begun = True, None
+
+    def _note(self, batch: SeenBatch) -> QuietNote | None:
+        """How a batch that reads nothing is told from its replay; ``None`` if it reads, or nobody has said where to note it."""
+        if batch.quiet is None or self._options.group_id is None or not batch.partitions:
+            return None
+        return QuietNote(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """In a task: writes what it has."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in tasks"
+        task_begins()
+        if self._is_written:
+            # Spark needs the batch again for its state; its output is there.
+            for _ in iterator:
+                pass
+            return TaskWritten(Written(context.partitionId(), frozenset(), 0), None)
+        if self._begun is not None and context.attemptNumber() > 0:
+            raise TransactionFailed(
+                f"Task {context.partitionId()} was tried again, and what its first attempt has written is in the transaction.",
+                remedy="The batch must be written again, in a new one: restart the query (sg.supervise does). "
+                "spark.speculation must be off.",
+            )
+        written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
+        return TaskWritten(written, self._begun)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: output and offsets become visible together."""
+        parts = _parts(messages)
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return
+        transaction = _transaction(parts, batch_id)
+        if transaction is None:
+            # Nothing was written in one: there were no tasks, or all of it is there already. The source commits as always.
+            return
+        with closing(self._transactions()) as transactions:
+            try:
+                self._commit(transactions, transaction, parts, batch_id)
+            except StreamGroupsError:
+                _abort(transactions, transaction)
+                raise
+
+    def _commit(
+        self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskWritten], batch_id: int
+    ) -> None:
+        _refuse_if_shared(parts)
+        batch = self._seen(batch_id)
+        records = sum(part.written.records for part in parts)
+        note = self._note(batch) if records else None
+        # When it began, a newer run may have been a batch further; from then on nobody else can write.
+        if (note is not None and note.is_there()) or not (records or batch.ranges):
+            transactions.abort(transaction)
+            return
+        if note is not None:
+            transactions.commit_offsets(transaction, note.offsets, note.claim)
+        elif not batch.ranges:
+            raise _nothing_tells_it_from_its_replay(batch, records)
+        for i, source in enumerate(batch.sources):
+            if source.ranges:
+                self._commit_offsets(transactions, transaction, source, batch_id, i)
+        transactions.commit(transaction)
+        for source in batch.sources:
+            ask(self._session, BatchWritten(source.end))
+        logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
+
+    def _commit_offsets(
+        self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
+    ) -> None:
+        """Adds a source's offsets. A rebalance may have given the group a newer generation in which all is still the member's."""
+        offsets, claim = _offsets(source), source.claim
+        while True:
+            assert claim is not None, "batch_seen waits for it"
+            try:
+                return transactions.commit_offsets(transaction, offsets, claim)
+            except FencedMember:
+                newer = self._next_claim(claim, batch_id, i)
+                if newer is None:
+                    raise
+                claim = newer
+
+    def _next_claim(self, refused: GroupClaim, batch_id: int, i: int) -> GroupClaim | None:
+        newest = refused
+
+        def is_newer() -> bool:
+            nonlocal newest
+            claim = self._seen(batch_id).sources[i].claim
+            assert claim is not None, "batch_seen waits for it"
+            newest = claim
+            return newest != refused
+
+        return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """On the driver: the batch has failed, and readers need not wait until its transaction times out."""
+        begun = next((part.transaction for part in _parts(messages) if part.transaction is not None), None)
+        if begun is not None:
+            with closing(self._transactions()) as transactions:
+                _abort(transactions, begun)
+
+    @property
+    def _checkpoint(self) -> str:
+        assert self._options.checkpoint_location is not None, "parse_sink demands it"
+        return self._options.checkpoint_location
+
+    def _seen(self, batch_id: int | None = None) -> SeenBatch:
+        return batch_seen(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
+
+    def _transactions(self) -> Transactions:
+        options = self._options
+        return Transactions(options.client, self._transactional_id(), timeout_ms=options.transaction_timeout_ms)
+
+    def _transactional_id(self) -> str:
+        if self._options.transactional_id is not None:
+            return self._options.transactional_id
+        # Members of a group on several hosts may have checkpoints of the same path. Their ids differ, and are kept over restarts.
+        query_id = query_id_of(self._checkpoint)
+        if query_id is None:
+            raise SinkUnreachable(
+                f"The checkpoint '{self._checkpoint}' has no metadata any more.",
+                remedy="Restore it, or start the query with a new checkpoint: it continues where the group stands.",
+            )
+        return transactional_id_of(self._options.group_id, query_id)
+
+
+def _seems_to_be_there(note: QuietNote) -> bool:
+    """A first look, so that a run that has nothing to write shuts nobody out.
+
+    If a killed run has left its transaction open there is no answer until that is aborted, which beginning one does.
+    """
+    try:
+        return note.is_there(patience_s=_FIRST_LOOK_S)
+    except StreamGroupsError as e:
+        if not e.retriable:
+            raise
+        return False
+
+
+def transactional_id_of(group_id: str | None, query_id: str | None = None) -> str:
+    """The transactional id of a query that has not been given one: the same after each restart, and no other query's.
+
+    Args:
+        group_id: the group that the query reads for; ``None`` if it is not known.
+        query_id: of the query's checkpoint; ``None`` for a query that has its group to itself, whatever its checkpoint is.
+
+    >>> transactional_id_of("board"), transactional_id_of("board", "5f2c")
+    ('streamgroups-board', 'streamgroups-board-5f2c')
+    """
+    return "-".join(part for part in ("streamgroups", group_id, query_id) if part is not None)
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [message for message in messages if isinstance(message, TaskWritten)]
+
+
+def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction | None:
+    begun = {part.transaction for part in parts if part.transaction is not None}
+    if len(begun) > 1:
+        raise TransactionFailed(
+            f"The tasks of batch {batch_id} wrote in {len(begun)} transactions.",
+            remedy="This is a bug in streamgroups; nothing of the batch is visible. Restarting the query is safe.",
+        )
+    return next(iter(begun), None)
+
+
+def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
+    shared = written_twice(part.written for part in parts)
+    if shared:
+        named = ", ".join(map(str, sorted(shared)[:5])) + (", ..." if len(shared) > 5 else "")
+        raise InvalidOption(
+            f"Several tasks have written to {named}; in one transaction only one may.",
+            remedy="Use sg.exactly_once(df, ...), which gives each output partition to one task; "
+            "or repartition by the column 'partition', or have fewer tasks (coalesce), or set delivery=at-least-once.",
+        )
+
+
+def _nothing_tells_it_from_its_replay(batch: SeenBatch, records: int) -> FencedBatch:
+    return FencedBatch(
+        f"Batch {batch.batch_id} has {records} records of output and has read nothing: "
+        "if it were run again, nobody could tell that they are written.",
+        remedy="Use sg.exactly_once(df, ...), or set the sink's option 'group.id' to the group that the query reads for: it notes such batches. "
+        "Or set delivery=at-least-once.",
+    )
+
+
+def _offsets(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
+    end, exclusive = decode(source.end), source.mode is MembershipMode.EXCLUSIVE
+
+    def metadata(topic: str) -> str:
+        # confluent-kafka takes the text for one that ends with a NUL.
+        return CommitMark(exclusive, written=True, identity=end.identity(topic)).encode() + "\0"
+
+    return {r.topic_partition: Committed(r.end_offset, metadata(r.topic_partition.topic)) for r in source.ranges}
+
+
+def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:
+    try:
+        transactions.abort(transaction)
+    except StreamGroupsError as e:
+        logger.warning("A transaction stays open until the next begins, or it times out: %s", e)

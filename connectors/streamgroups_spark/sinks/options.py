@@ -1,0 +1,204 @@
+"""The options of ``writeStream.format("streamgroups")``: one dataclass, checked as a whole before anything is written.
+
+Called by ``source`` when Spark makes the data source for writing. Source: SEMANTICS X1; the options of Spark's own ``kafka`` sink and of
+Kafka's producer keep their names and meanings. Names are case-insensitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql.types import StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.write.compression import Compression
+from streamgroups_kafka.write.record_batches import BatchSettings
+
+_NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation", "group.id")
+#: Settings of Kafka's producer that mean nothing to one that sends large batches, one at a time, until they are there.
+_WITHOUT_EFFECT = frozenset(
+    [
+        "linger.ms",
+        "buffer.memory",
+        "retries",
+        "max.block.ms",
+        "batch.size",
+        "delivery.timeout.ms",
+        "max.in.flight.requests.per.connection",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "enable.metrics.push",
+        "transaction.two.phase.commit.enable",
+    ]
+)
+_LEVELS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
+
+
+class Delivery(Enum):
+    """The option ``delivery`` (SEMANTICS X1)."""
+
+    #: A micro-batch's output and the group's offsets are one transaction.
+    EXACTLY_ONCE = "exactly-once"
+    #: No transaction: records are visible at once, and are written again when a batch is run again.
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the user asked for, understood.
+
+    Args:
+        client: how to reach the cluster that is written to.
+        topic: of all records; ``None``: each has its own.
+        batches: how record batches are made.
+        with_headers: whether the column ``headers`` is written, if there is one.
+        delivery: the option ``delivery``.
+        checkpoint_location: the query's checkpoint; ``None`` if nobody has said.
+        group_id: the group whose board notes which batch was written last that had read nothing; ``None``: such a batch is refused if it has
+            output.
+        transactional_id: the option ``kafka.transactional.id``; ``None`` to make one of the group and the checkpoint's id.
+        transaction_timeout_ms: after how long the broker aborts a transaction.
+        ignored: options that were given and have no effect: for one log line.
+    """
+
+    client: ClientConfig
+    topic: str | None
+    batches: BatchSettings
+    with_headers: bool
+    delivery: Delivery
+    checkpoint_location: str | None
+    group_id: str | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    ignored: tuple[str, ...]
+
+
+def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+    """Reads and checks all options.
+
+    Args:
+        options: as Spark hands them over; names in any case.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+
+    >>> parse_sink({"kafka.bootstrap.servers": "broker:9092", "topic": "board", "delivery": "at-least-once"}).topic
+    'board'
+    >>> parse_sink({"kafka.bootstrap.servers": "broker:9092", "tpic": "board"})
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'tpic' is unknown to the sink. Did you mean 'topic'?
+    """
+    known, kafka = own_and_kafkas(
+        options,
+        _NAMES,
+        unknown="is unknown to the sink",
+        no_path=lambda path: InvalidOption(
+            f"start('{path}') names a path, but topics have none.", remedy="Use the option 'topic' and start()."
+        ),
+    )
+    _refuse_weaker(kafka)
+    batches = BatchSettings(
+        max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
+    )
+    timeout_ms = _whole(kafka, "transaction.timeout.ms", 60_000)
+    transactional_id = kafka.pop("transactional.id", None)
+    ignored = tuple(sorted(kafka.keys() & _WITHOUT_EFFECT))
+    client = ClientConfig.from_options({name: value for name, value in kafka.items() if name not in ignored})
+    if client.get("bootstrap.servers") is None:
+        raise InvalidOption(
+            "Option 'kafka.bootstrap.servers' is missing.", remedy="Say which cluster is to be written to."
+        )
+    topic = known.get("topic")
+    if topic is not None and not topic.strip():
+        raise InvalidOption(
+            "Option 'topic' is empty.", remedy="Name a topic, or leave it out and have a column 'topic'."
+        )
+    delivery = choice(known, "delivery", Delivery, Delivery.EXACTLY_ONCE)
+    checkpoint = known.get("checkpointLocation")
+    if delivery is Delivery.EXACTLY_ONCE and not checkpoint:
+        raise InvalidOption(
+            "The sink cannot see the query's checkpoint, which says what a batch has read.",
+            remedy="Set the option 'checkpointLocation' on writeStream, or delivery=at-least-once.",
+        )
+    return SinkOptions(
+        client=client,
+        topic=topic.strip() if topic is not None else None,
+        batches=batches,
+        with_headers=flag(known, "includeHeaders", default=True),
+        delivery=delivery,
+        checkpoint_location=checkpoint,
+        group_id=known.get("group.id"),
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        ignored=tuple(KAFKA + name for name in sorted((*ignored, *client.ignored))),
+    )
+
+
+#: The columns of Spark's Kafka sink, and the types that each may have.
+_COLUMNS = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+
+
+def check_output_schema(schema: StructType, options: SinkOptions) -> None:
+    """What is to be written must have the columns of Spark's Kafka sink.
+
+    Raises:
+        InvalidOption: for the first column that is missing, unknown or of a wrong type.
+    """
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            raise InvalidOption(
+                f"Column '{field.name}' is unknown to the Kafka sink.",
+                remedy=f"Select what is to be written, as {', '.join(_COLUMNS)}: to_json(struct(...)) makes one value.",
+            )
+        if field.dataType.simpleString() not in _COLUMNS[field.name]:
+            raise InvalidOption(
+                f"Column '{field.name}' is {field.dataType.simpleString()}.",
+                remedy=f"Cast it to {' or '.join(_COLUMNS[field.name])}.",
+            )
+    if "value" not in schema.names:
+        raise InvalidOption("There is no column 'value' to write.", remedy="Select one, binary or string.")
+    if options.topic is None and "topic" not in schema.names:
+        raise InvalidOption(
+            "Nothing says which topic the records go to.", remedy="Set the option 'topic', or add a column 'topic'."
+        )
+
+
+def _refuse_weaker(kafka: dict[str, str]) -> None:
+    """What would let records be lost or repeated."""
+    for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
+        value = kafka.pop(name, allowed[0]).strip().lower()
+        if value not in allowed:
+            raise InvalidOption(
+                f"Option 'kafka.{name}' is '{value}', with which records can be lost or repeated.",
+                remedy=f"Leave it out: it is '{allowed[0]}'.",
+            )
+
+
+def _compression(kafka: dict[str, str]) -> Compression:
+    codec = kafka.pop("compression.type", "none").strip().lower()
+    levels = {name: kafka.pop(key, None) for name, key in _LEVELS.items()}
+    level = levels.get(codec)
+    try:
+        return Compression(codec, None if level is None else int(level))
+    except ValueError:
+        raise InvalidOption(
+            f"Option 'kafka.{_LEVELS[codec]}' is '{level}'.", remedy="It must be a whole number."
+        ) from None
+
+
+def _whole(kafka: dict[str, str], name: str, default: int) -> int:
+    value = kafka.pop(name, str(default)).strip()
+    if not value.isdecimal() or int(value) == 0:
+        raise InvalidOption(f"Option 'kafka.{name}' is '{value}'.", remedy="It must be a whole number above 0.")
+    return int(value)

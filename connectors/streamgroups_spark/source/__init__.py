@@ -1,0 +1,1 @@
+"""The data source: from options to a running query."""

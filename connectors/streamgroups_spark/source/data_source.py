@@ -1,0 +1,356 @@
+"""The data source ``streamgroups`` as Spark sees it.
+
+Spark creates these classes from ``sg.register(spark)``, pickles them and calls them in several processes: options and
+schema are read in one, a stream reader lives on the driver in another for as long as its query, ``read`` runs in the
+workers. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2). This module only
+translates; ``micro_batches`` plans and ``streamgroups_kafka`` talks to Kafka.
+
+Each of these processes imports this module while somebody waits for it. What only one of them needs is imported there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.subscription import partitions_of
+from streamgroups.monitoring.query_progress import encode_report
+from streamgroups.partitions import OffsetRange
+from streamgroups.query.packing import Packing, pack
+from streamgroups_kafka.read.fetcher import ReadSettings
+from streamgroups_kafka.read.range_reader import read_ranges
+from streamgroups_spark.event_time import header_column as header_time
+from streamgroups_spark.event_time.observed_times import Tell, measured
+from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.source.options import SourceOptions, parse
+
+if TYPE_CHECKING:
+    from streamgroups.query.micro_batches import MicroBatches
+    from streamgroups_spark.source.running_query import RunningQuery
+
+logger = logging.getLogger(__name__)
+
+#: The most rows that Spark's protocol can say.
+_NO_LIMIT = 2**63 - 1
+_COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True)
+class RangesPartition(InputPartition):
+    """One task: the ranges it reads."""
+
+    ranges: tuple[OffsetRange, ...]
+    #: Under which name the task tells the event times that it reads, and of which column; ``None`` if it does not.
+    tells: tuple[str, str] | None = None
+
+    # InputPartition sets ``value``; a frozen dataclass has its own fields instead.
+
+
+class StreamGroupsDataSource(DataSource):
+    """``format("streamgroups")``. Registered by ``sg.register(spark)``."""
+
+    #: Tasks that can run at once; ``sg.register`` sets it from the session.
+    parallelism: ClassVar[int] = os.cpu_count() or 1
+    #: How the processes of a session find each other (``rpc``); ``sg.register`` sets it.
+    session: ClassVar[str] = "alone"
+    #: How tasks tell what event times they read; ``sg.register`` sets it.
+    tell: ClassVar[Tell | None] = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "streamgroups"
+
+    def schema(self) -> str:
+        """The columns of Spark's ``kafka`` source.
+
+        Raises:
+            InvalidOption: if the options fit neither a streaming nor a batch read, so that ``load()`` already says so.
+        """
+        _refuse_if_never_right(self.options)
+        columns = dict(_COLUMNS)
+        if self.options.get("includeHeaders", "false").strip().lower() == "true":
+            columns["headers"] = _HEADERS
+        if self.options.get("eventTimeHeader") is not None:
+            columns[header_time.COLUMN] = "timestamp"
+        return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a streaming query. Made in several processes: it does nothing until it is called."""
+        try:
+            options = parse(self.options, streaming=True)
+            return StreamReader(
+                options, _checked(schema, options), _packing(options, self.parallelism), self.session, self.tell
+            )
+        except InvalidOption as refusal:
+            return RefusedStream(refusal)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """The reader of a batch query."""
+        options = parse(self.options, streaming=False)
+        return BatchReader(options, _checked(schema, options), _packing(options, self.parallelism))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of a streaming query to Kafka. Made in two processes for each batch.
+
+        Raises:
+            InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
+        """
+        from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+
+        task_begins()
+        options = parse_sink(self.options)
+        check_output_schema(schema, options)
+        return KafkaStreamWriter(options, self.session, self.parallelism)
+
+
+class RefusedStream(Shipped, DataSourceStreamReader):
+    """Says why there is no reader when Spark first asks it for something.
+
+    Raised any earlier, Spark's stream runner would print an error of its own instead.
+    """
+
+    def __init__(self, refusal: InvalidOption) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises the refusal."""
+        raise self._refusal
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Raises the refusal."""
+        raise self._refusal
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
+        """Raises the refusal."""
+        raise self._refusal
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises the refusal."""
+        raise self._refusal
+
+
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads micro-batches as a member of the group."""
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, packing: Packing, session: str, tell: Tell | None
+    ) -> None:
+        assert options.group_id is not None, "parse(streaming=True) demands it"
+        self._options, self._schema, self._packing = options, schema, packing
+        self._group_id = options.group_id
+        self._session, self._tell = session, tell
+        self._query: RunningQuery | None = None
+        self._until_now = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers get the settings; the member stays on the driver."""
+        return {**self.__dict__, "_query": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Runs in workers, before they get their partition."""
+        self.__dict__.update(state)
+        task_begins()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """See :meth:`MicroBatches.initial_offset`."""
+        return self._running().initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The user's limits, so that Spark says ``ReadAllAvailable`` only when it means to lift them: the trigger ``once``."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadMaxRows(_NO_LIMIT)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """See :meth:`MicroBatches.run_until_now`. Spark is still making the query's plan, so nothing is checked yet."""
+        self._until_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """See :meth:`MicroBatches.latest_offset`."""
+        return self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """See :meth:`MicroBatches.report_latest_offset`, with whose they are: Spark's progress does not say."""
+        end_offsets = self._running().report_latest_offset()
+        if end_offsets is None or self._query is None:
+            return None
+        return encode_report(self._group_id, self._query.name, end_offsets)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
+        """See :meth:`MicroBatches.tasks`."""
+        tasks = self._running().tasks(start, end)
+        tells = self._query.tells if self._query is not None else None
+        return [RangesPartition(ranges, tells) for ranges in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads the ranges of one task, in a worker."""
+        assert isinstance(partition, RangesPartition)
+        batches = _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=True)
+        if partition.tells is None or self._tell is None:
+            return batches
+        told_by, column = partition.tells
+        if column not in self._schema.names:
+            # It is another query of the group whose event time is told.
+            return batches
+        return measured(batches, column, told_by, self._tell)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: ``latestOffset`` says earlier, and for the last batch too, that a batch is done."""
+
+    def stop(self) -> None:
+        """Leaves the group."""
+        if self._query is not None:
+            self._query.stop()
+
+    def _running(self) -> MicroBatches:
+        if self._query is None:
+            from streamgroups_spark.source.running_query import RunningQuery
+
+            _stop_on_sigterm()
+            _tell_ignored(self._options)
+            self._query = RunningQuery(self._options, self._packing, self._session)
+            if self._until_now:
+                self._query.micro_batches.run_until_now()
+        return self._query.micro_batches
+
+
+class BatchReader(Shipped, DataSourceReader):
+    """Reads a fixed set of ranges, without joining a group."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, packing: Packing) -> None:
+        self._options, self._schema, self._packing = options, schema, packing
+        self._group_id = options.group_id or f"{options.group_id_prefix}-{uuid.uuid4()}"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Runs in workers, before they get their partition."""
+        self.__dict__.update(state)
+        task_begins()
+
+    def partitions(self) -> Sequence[RangesPartition]:
+        """Looks up where to start and to end, and packs what lies between into tasks."""
+        from streamgroups.query.offset_lookup import ranges_of, record_bytes
+        from streamgroups_spark.source.running_query import cluster_of
+
+        options = self._options
+        cluster = cluster_of(options)
+        _tell_ignored(options)
+        cluster.check_reachable()
+        partitions = partitions_of(options.subscription, cluster.topics())
+        ranges = ranges_of(cluster, options.starting, options.ending, partitions, on_data_loss=options.on_data_loss)
+        # Spark runs one task even where there is nothing to read.
+        tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
+        return [RangesPartition(task) for task in tasks] or [RangesPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads the ranges of one task, in a worker."""
+        assert isinstance(partition, RangesPartition)
+        return _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=False)
+
+
+def _refuse_if_never_right(options: Mapping[str, str]) -> None:
+    try:
+        parse(options, streaming=True)
+    except InvalidOption as refusal:
+        try:
+            parse(options, streaming=False)
+        except InvalidOption as batch_refusal:
+            # Nothing tells which read it will be, except that a batch read needs no group.
+            has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
+            raise (refusal if has_group else batch_refusal) from None
+
+
+def _checked(schema: StructType, options: SourceOptions) -> StructType:
+    """A schema the user gave must be a choice of our columns.
+
+    Raises:
+        InvalidOption: if it names a column or a type that there is not.
+    """
+    types = {**_COLUMNS, "headers": _HEADERS}
+    if options.event_time_header is not None:
+        types[header_time.COLUMN] = "timestamp"
+    for field in schema.fields:
+        if types.get(field.name) != field.dataType.simpleString():
+            raise InvalidOption(
+                f"The schema asks for column '{field.name}' of type {field.dataType.simpleString()}.",
+                remedy="There are " + ", ".join(f"{name} {spark_type}" for name, spark_type in types.items()) + ".",
+            )
+    return schema
+
+
+def _stop_on_sigterm() -> None:
+    """Makes the runner leave the group when its query ends.
+
+    Spark ends the runner's process with SIGTERM, whose default is to die on the spot: the last commit would be missing and
+    the group would wait for the session timeout. ``SystemExit`` passes through the runner, which then calls ``stop``.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        # Spark sends it twice; the second one must not interrupt the leaving, which is bounded in time.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, leave)
+
+
+def _tell_ignored(options: SourceOptions) -> None:
+    if options.ignored:
+        logger.warning("Without effect here: %s", ", ".join(options.ignored))
+    for risk in options.client.risks:
+        logger.warning("%s", risk)
+
+
+def _read(
+    ranges: Sequence[OffsetRange], schema: StructType, options: SourceOptions, group_id: str, *, records_gaps: bool
+) -> Iterator[pa.RecordBatch]:
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    settings = ReadSettings(options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps)
+    batches = read_ranges(ranges, header_time.read_schema(wanted), settings)
+    if options.event_time_header is None or header_time.COLUMN not in wanted.names:
+        return batches
+    return header_time.with_times(batches, wanted, options.event_time_header)
+
+
+def _packing(options: SourceOptions, parallelism: int) -> Packing:
+    return Packing(parallelism, options.min_tasks, options.max_task_offsets)

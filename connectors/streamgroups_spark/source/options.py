@@ -1,0 +1,315 @@
+"""The options of ``format("streamgroups")``: one dataclass, checked as a whole before anything happens.
+
+Called by ``source`` when Spark creates the data source. Source: SEMANTICS S4, S5; the options of Spark's own ``kafka``
+source keep their names and meanings. Names are case-insensitive, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.cursors.admission import check_group_name
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.settings import TIME_OPTIONS
+from streamgroups.groups.batch_lease import LeaseWord
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
+from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import Positions
+from streamgroups.query.admission import Limits
+from streamgroups.query.data_loss import LossPolicies
+from streamgroups.query.loss_options import loss_policies
+from streamgroups.query.position_options import ENDING, STARTING, ending_positions, starting_positions
+from streamgroups_kafka.client.config import ClientConfig
+
+_SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
+_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *TIME_OPTIONS)
+#: A member that is polled every 50 ms and joins within a second cannot sensibly have less.
+_MIN_LEASE_MS = 1_000
+#: Spark ignores these in batch reads with a warning; so do we.
+_IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_NAMES = (
+    *_SUBSCRIBING,
+    *STARTING,
+    *ENDING,
+    *_STREAM_ONLY,
+    *_IGNORED_IN_BATCH,
+    "group.id",
+    "groupIdPrefix",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "onDataLoss",
+    "includeHeaders",
+    "eventTimeHeader",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the user asked for, understood.
+
+    Args:
+        client: how to reach the cluster.
+        group_id: the group; ``None`` only in batch reads.
+        group_id_prefix: how readers name themselves in batch reads without a group.
+        subscription: what to read.
+        starting: where a new group starts.
+        ending: where a batch read ends.
+        mode: the option ``membership``.
+        on_restart: the option ``onRestart``.
+        lease_timeout_ms: the option ``leaseTimeout``.
+        limits: limits per trigger.
+        min_tasks: the option ``minPartitions``.
+        max_task_offsets: the option ``maxRecordsPerPartition``.
+        on_data_loss: what happens when the records at a position are gone.
+        include_headers: whether there is a column ``headers``.
+        event_time_header: the header of which there is a column ``eventTime``; ``None``: there is none.
+        poll_timeout_ms: how long a reader may get nothing from a partition.
+        attempts: how often offsets are asked for.
+        retry_interval_ms: how long to wait in between.
+        history_dir: where the member writes its history; ``None`` for nowhere.
+        ignored: options that were given and have no effect: for one log line.
+    """
+
+    client: ClientConfig
+    group_id: str | None
+    group_id_prefix: str
+    subscription: Subscription
+    starting: Positions
+    ending: Positions
+    mode: MembershipMode
+    on_restart: OnRestart
+    lease_timeout_ms: int | LeaseWord
+    limits: Limits
+    min_tasks: int | None
+    max_task_offsets: int | None
+    on_data_loss: LossPolicies
+    include_headers: bool
+    event_time_header: str | None
+    poll_timeout_ms: int
+    attempts: int
+    retry_interval_ms: int
+    history_dir: str | None
+    ignored: tuple[str, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether partitions may go to other members of the group while the query runs. With ``assign`` they do not."""
+        return self.mode is MembershipMode.SHARED and not isinstance(self.subscription, Partitions)
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Reads and checks all options.
+
+    Args:
+        options: as Spark hands them over; names in any case.
+        streaming: whether they are for ``readStream``; ``read`` otherwise.
+
+    Raises:
+        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+
+    >>> parse({"subscrib": "t"}, streaming=True)
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'subscrib' is unknown. Did you mean 'subscribe'?
+    """
+    known, kafka = own_and_kafkas(
+        options,
+        _NAMES,
+        unknown="is unknown",
+        no_path=lambda path: InvalidOption(
+            f"load('{path}') names a path, but topics have none.", remedy="Use option 'subscribe' and load()."
+        ),
+    )
+    group_id = _group_id(known, kafka, streaming=streaming)
+    _refuse_misplaced(known, streaming=streaming)
+    mode = choice(known, "membership", MembershipMode, MembershipMode.SHARED)
+    default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT
+    max_offsets = _count(known, "maxOffsetsPerTrigger")
+    min_offsets = _count(known, "minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
+        raise InvalidOption(
+            f"Option 'minOffsetsPerTrigger' is {min_offsets}, more than 'maxOffsetsPerTrigger', which is {max_offsets}.",
+            remedy="Give the smaller number to minOffsetsPerTrigger.",
+        )
+    subscription = _subscription(known)
+    if mode is MembershipMode.EXCLUSIVE and isinstance(subscription, Partitions):
+        raise InvalidOption(
+            "Options 'assign' and membership=exclusive exclude each other: 'assign' joins no group.",
+            remedy="Use 'subscribe', or leave 'membership' out.",
+        )
+    client = ClientConfig.from_options(kafka)
+    return SourceOptions(
+        client=client,
+        group_id=group_id,
+        group_id_prefix=known.get("groupIdPrefix", "streamgroups-batch"),
+        subscription=subscription,
+        starting=starting_positions(known, streaming=streaming),
+        ending=ending_positions(known),
+        mode=mode,
+        on_restart=choice(known, "onRestart", OnRestart, default_restart),
+        lease_timeout_ms=_lease_timeout(known, subscription),
+        limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
+        min_tasks=_count(known, "minPartitions"),
+        max_task_offsets=_count(known, "maxRecordsPerPartition"),
+        on_data_loss=loss_policies(known),
+        include_headers=flag(known, "includeHeaders", default=False),
+        event_time_header=_event_time_header(known),
+        poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        attempts=1 + _number(known, "fetchOffset.numRetries", 3),
+        retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
+        history_dir=known.get("historyDir"),
+        ignored=(*_ignored(known, group_id, streaming=streaming), *(KAFKA + name for name in client.ignored)),
+    )
+
+
+def _lease_timeout(known: Mapping[str, str], subscription: Subscription) -> int | LeaseWord:
+    value = known.get("leaseTimeout")
+    if value is None:
+        return LeaseWord.DEFAULT
+    if isinstance(subscription, Partitions):
+        raise InvalidOption(
+            "Options 'assign' and 'leaseTimeout' exclude each other: 'assign' joins no group that it could leave.",
+            remedy="Use 'subscribe', or leave 'leaseTimeout' out.",
+        )
+    if value.strip().lower() == "off":
+        return LeaseWord.OFF
+    lease_ms = parse_duration_ms(value, option="leaseTimeout")
+    if lease_ms < _MIN_LEASE_MS:
+        raise InvalidOption(
+            f"Option 'leaseTimeout' is '{value}', which is below 1 s.",
+            remedy="Give more than the longest batch takes, as in 30m; or 'off'.",
+        )
+    return lease_ms
+
+
+def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: bool) -> str | None:
+    ours, theirs = known.get("group.id"), kafka.pop("group.id", None)
+    if ours is not None and theirs is not None and ours != theirs:
+        raise InvalidOption(
+            f"Options 'group.id' ('{ours}') and 'kafka.group.id' ('{theirs}') differ.", remedy="Give only 'group.id'."
+        )
+    group_id = ours or theirs
+    if streaming and not group_id:
+        raise InvalidOption(
+            "Option 'group.id' is missing.",
+            remedy="Name the group: queries with the same group.id share the topic's partitions.",
+        )
+    if group_id:
+        check_group_name(group_id)
+    return group_id
+
+
+def _ignored(known: Mapping[str, str], group_id: str | None, *, streaming: bool) -> list[str]:
+    """Our options without effect, as in Spark's source: limits in a batch read, a prefix for a group that has a name."""
+    without_effect = () if streaming else _IGNORED_IN_BATCH
+    if group_id is not None:
+        without_effect = (*without_effect, "groupIdPrefix")
+    return [name for name in without_effect if name in known]
+
+
+def _refuse_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
+    for name in ENDING if streaming else _STREAM_ONLY:
+        if name in known:
+            here, there = ("streaming", "spark.read") if streaming else ("batch", "spark.readStream")
+            raise InvalidOption(f"Option '{name}' has no meaning in {here} reads.", remedy=f"It belongs to {there}.")
+
+
+def _subscription(known: Mapping[str, str]) -> Subscription:
+    given = [name for name in _SUBSCRIBING if name in known]
+    if len(given) != 1:
+        what = f"Options {', '.join(map(repr, given))} exclude each other" if given else "Nothing says what to read"
+        raise InvalidOption(f"{what}.", remedy="Give exactly one of 'subscribe', 'subscribePattern' and 'assign'.")
+    (name,), value = given, known[given[0]]
+    if name == "assign":
+        return Partitions(_assigned(value))
+    if name == "subscribePattern":
+        return Pattern(_pattern(value))
+    topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
+    if not topics:
+        raise InvalidOption(
+            f"Option 'subscribe' is '{value}', which names no topic.", remedy="Name topics, separated by commas."
+        )
+    return Topics(topics)
+
+
+def _event_time_header(known: Mapping[str, str]) -> str | None:
+    header = known.get("eventTimeHeader")
+    if header is not None and not header.strip():
+        raise InvalidOption(
+            f"Option 'eventTimeHeader' is '{header}', which is empty.", remedy="Name a header, or leave it out."
+        )
+    return header
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    """Spark's rules: spaces around it do not count, and nothing is no pattern (it would be found in every name)."""
+    if not value.strip():
+        raise InvalidOption(
+            f"Option 'subscribePattern' is '{value}', which is empty.", remedy="Write '.*' if you mean every topic."
+        )
+    try:
+        return re.compile(value.strip())
+    except re.error as e:
+        raise InvalidOption(
+            f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
+            remedy="Write one of Python's, like 'flights-'; it may match any part of a topic's name.",
+        ) from None
+
+
+def _assigned(value: str) -> tuple[TopicPartition, ...]:
+    try:
+        parsed: Any = json.loads(value)
+        found = tuple(sorted(TopicPartition(t, p) for t, ps in parsed.items() for p in ps))
+        # A string would be read letter by letter, and true is a 1 in Python.
+        if not found or any(type(tp.partition) is not int or tp.partition < 0 for tp in found):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidOption(
+            f"Option 'assign' is '{value}', which does not name partitions.", remedy='Write it like {"flights":[0,1]}.'
+        ) from None
+    return found
+
+
+def _parsed(known: Mapping[str, str], name: str, read: Callable[[str], int], remedy: str) -> int | None:
+    value = known.get(name)
+    if value is None:
+        return None
+    try:
+        return read(value.strip())
+    except ValueError:
+        raise InvalidOption(f"Option '{name}' is '{value}'.", remedy=remedy) from None
+
+
+def _count(known: Mapping[str, str], name: str) -> int | None:
+    def positive(text: str) -> int:
+        if (number := int(text)) <= 0:
+            raise ValueError
+        return number
+
+    return _parsed(known, name, positive, "It must be a whole number above 0.")
+
+
+def _number(known: Mapping[str, str], name: str, default: int) -> int:
+    def natural(text: str) -> int:
+        if (number := int(text)) < 0:
+            raise ValueError
+        return number
+
+    found = _parsed(known, name, natural, "It must be a whole number, 0 or more.")
+    return default if found is None else found
+
+
+def _duration_ms(known: Mapping[str, str], name: str, default_ms: int) -> int:
+    value = known.get(name)
+    return default_ms if value is None else parse_duration_ms(value, option=name)

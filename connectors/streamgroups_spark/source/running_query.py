@@ -1,0 +1,264 @@
+"""What runs on the driver for as long as a query of the source ``streamgroups`` does, put together.
+
+Made by ``source`` when Spark first asks its reader for something. Here is what becomes of the options: the cluster, the board, the
+member and ``micro_batches``; and what a sink of the query is told of the batch that it writes (``rpc``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from streamgroups.errors import QueryUnknown, StreamGroupsError
+from streamgroups.event_time.observations import Seen
+from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
+from streamgroups.groups.history import no_history
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import Partitions
+from streamgroups.monitoring.metrics import BatchFlight
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Member, Recorder
+from streamgroups.query.continuity import REFRESH_MS
+from streamgroups.query.ledger_member import LedgerMember, TakingOver
+from streamgroups.query.micro_batches import MicroBatches
+from streamgroups.query.packing import Packing
+from streamgroups.query.reset_participation import Moving
+from streamgroups.query.skipped_range_store import LeftRanges
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.membership.history_file import HistoryFile
+from streamgroups_kafka.membership.member import KafkaMember
+from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.state import Standing
+from streamgroups_spark.event_time.messages import SeenQuestion, StreamTime, TimeQuestion, TimeTold
+from streamgroups_spark.event_time.query_time import QueryTime
+from streamgroups_spark.internals.rpc import Answering, ask
+from streamgroups_spark.source.batch_messages import (
+    BatchFacts,
+    BatchQuestion,
+    BatchWritten,
+    FlightQuestion,
+    LedgerQuestion,
+    facts_of,
+)
+from streamgroups_spark.source.last_batch import LastBatch
+from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
+from streamgroups_spark.source.shared_state import check_state
+
+logger = logging.getLogger(__name__)
+
+#: librdkafka's default for ``max.poll.interval.ms``.
+_REBALANCE_TIMEOUT_MS = 300_000
+#: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
+_SESSION_TIMEOUT_MS = 45_000
+_JOIN_SLACK_MS = 15_000
+#: How long a query waits for the board of its group, which it can do without.
+_BOARD_PATIENCE_S = 5.0
+
+
+class RunningQuery:
+    """One query, from its first question to the end.
+
+    Args:
+        options: the user's.
+        packing: how to make tasks.
+        session: where sinks look for who can tell them of their batch.
+
+    Raises:
+        InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9).
+        QueryUnknown: if it shares the stream, and the process that started it does not say whether it keeps state.
+    """
+
+    def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
+        assert options.group_id is not None, "parse(streaming=True) demands it"
+        self._options, self._group_id, self._session = options, options.group_id, session
+        self._process_ids = frozenset((os.getpid(), os.getppid()))
+        #: Of the member, as lists show it.
+        self.name = options.client.get("client.id") or (
+            f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        )
+        facts = self._query_facts()
+        self._sees_done = facts is not None and facts.checkpoint is not None
+        record: Recorder = (
+            HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
+            if options.history_dir
+            else no_history
+        )
+        self._cluster = cluster_of(options)
+        self._member: KafkaMember | None = None
+        orders = left = board = None
+        if not isinstance(options.subscription, Partitions):
+            board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
+            executor = OwnerThread(f"streamgroups-moving-{self.name}")
+            orders = Moving(board, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock())
+            record = orders.listen(record)
+            left = LeftRanges(board, self._group_id)
+        self._record = record
+        self._checkpoint = None if facts is None else facts.checkpoint
+        self._stream = None if facts is None else facts.time
+        self._time = None if self._stream is None else self._query_time(self._stream, board)
+        self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
+        self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
+        session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
+        self.micro_batches = MicroBatches(
+            options,
+            packing,
+            self._cluster,
+            self._new_member,
+            _now_ms,
+            record,
+            join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
+            commit_log=LastBatch(session, self._process_ids, None if facts is None else facts.checkpoint),
+            orders=orders,
+            left=left,
+            start=_in_background,
+            times=self._time,
+            run_id=uuid.uuid4().hex[:12],
+            gaps=GapRecords(
+                lambda: KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S), self._group_id, SteadyClock()
+            ),
+            refresh_ms=self._refresh_ms,
+        )
+        self._answering = Answering(session, self._answer)
+
+    @property
+    def tells(self) -> tuple[str, str] | None:
+        """Under which name the source's tasks tell the event times that they read, and of which column; ``None`` if nobody asks them."""
+        stream = self._stream
+        return None if stream is None or stream.read_column is None else (stream.told_by, stream.read_column)
+
+    def _query_facts(self) -> QueryFacts | None:
+        """The facts about the query, once its state is checked; ``None`` where they are not to be had and can be done without."""
+        request = QueryRequest(self._process_ids, self._group_id)
+        facts: QueryFacts | None = None
+        try:
+            facts = next(iter(ask(self._session, request, needs_all=self._options.is_shared)), None)
+        except StreamGroupsError as e:
+            if self._options.is_shared:
+                raise
+            logger.warning("The facts about the query of group '%s' cannot be had: %s", self._group_id, e)
+        if facts is not None:
+            check_state(self._options, facts.operators)
+        elif self._options.is_shared:
+            raise QueryUnknown(
+                f"The process that started the query of group '{self._group_id}' does not say whether the query keeps state, "
+                "which it may not if it shares the group.",
+                remedy="Call sg.register(spark) in that process, and start the query again; or set membership=exclusive on its source.",
+            )
+        return facts
+
+    def _query_time(self, stream: StreamTime, board: KafkaBoard | None) -> QueryTime:
+        def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
+            return [it for told in ask(self._session, SeenQuestion(stream.told_by, ranges)) for it in told]
+
+        log = self._cluster if self._options.client.isolation_level == "read_committed" else None
+        return QueryTime(self.name, self._group_id, stream.settings, seen, board, log, SteadyClock())
+
+    def stop(self) -> None:
+        """Leaves the group. Idempotent."""
+        self.micro_batches.stop()
+        self._answering.close()
+
+    def _new_member(
+        self,
+        *,
+        topics: Callable[[], Collection[str]],
+        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+    ) -> Member:
+        options, subscription = self._options, self._options.subscription
+        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id, self._checkpoint), needs_all=True)), None)
+        settings = MemberSettings(
+            group_id=self._group_id,
+            name=self.name,
+            consumer=options.client.for_member(self._group_id, client_id=self.name),
+            topics=topics,
+            assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
+            exclusive=options.mode is MembershipMode.EXCLUSIVE,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            refresh_ms=self._refresh_ms,
+            redact=options.client.redact,
+            is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
+            lease=None if isinstance(subscription, Partitions) else self._lease,
+            has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
+            is_done=lambda number: self.micro_batches.is_done(number),
+            take_over=dict if sink is None else TakingOver(sink, self._group_id, options.on_restart),
+        )
+        self._member = KafkaMember(settings, first_positions, self._record)
+        return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
+
+    @property
+    def _lease(self) -> LeaseLimits:
+        return lease_limits(
+            self._options.lease_timeout_ms,
+            self._rebalance_timeout_ms,
+            is_exclusive=self._options.mode is MembershipMode.EXCLUSIVE,
+            sees_done=self._sees_done,
+        )
+
+    def _standing(self, *, to_commit: bool) -> Standing:
+        if self._member is None:
+            return Standing(None, None)
+        return self._member.standing_to_commit() if to_commit else self._member.standing
+
+    def _flight(self) -> BatchFlight | None:
+        if self._member is None or isinstance(self._options.subscription, Partitions):
+            return None
+        lease = self._lease
+        return BatchFlight(self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
+
+    def _answer(self, question: Any) -> BatchFacts | BatchFlight | TimeTold | None:
+        if isinstance(question, FlightQuestion):
+            return self._flight()
+        if isinstance(question, TimeQuestion):
+            return None if self._time is None else self._time.told(question)
+        if not isinstance(question, BatchQuestion | BatchWritten):
+            return None
+        run = self.micro_batches.run(question.end)
+        if run is None:
+            return None
+        if isinstance(question, BatchWritten):
+            if self._member is not None:
+                self._member.written(run.number)
+            return None
+        return facts_of(
+            question.end,
+            run,
+            # While it warms up, a query is no member yet; it reads nothing.
+            self._standing(to_commit=question.to_commit),
+            self.micro_batches.written,
+            group_id=self._group_id,
+            member=self.name,
+            mode=self._options.mode,
+            joins=not isinstance(self._options.subscription, Partitions),
+        )
+
+
+def cluster_of(options: SourceOptions) -> KafkaCluster:
+    """The cluster that the options name."""
+    return KafkaCluster(
+        options.client,
+        read_committed=options.client.isolation_level == "read_committed",
+        attempts=options.attempts,
+        retry_interval_ms=options.retry_interval_ms,
+    )
+
+
+def _in_background(job: Callable[[], None]) -> None:
+    # A daemon: a broker that does not answer must not keep a query that has ended.
+    threading.Thread(target=job, name="streamgroups-background", daemon=True).start()
+
+
+def _now_ms() -> int:
+    # Monotonic: limits measure durations, and a clock that is set back must not stop a query.
+    return time.monotonic_ns() // 1_000_000

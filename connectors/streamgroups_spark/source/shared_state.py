@@ -1,0 +1,55 @@
+"""State over a shared stream is rejected: it does not follow a partition to its next owner.
+
+Called by ``event_time``, ``windows`` and ``exactly_once`` when a query is built, and by ``running_query`` before the first batch of any query.
+Two queries of a group would each hold a part of each result, and a rebalance would split that part again. Source: SEMANTICS S9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import DataFrame
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.plan import analyzed, is_data_source, read_streams, source_name
+from streamgroups_spark.source.options import SourceOptions, parse
+
+
+def check_state(source: SourceOptions, operators: Collection[str]) -> None:
+    """Rejects state over a stream that is shared.
+
+    Args:
+        source: the options of the stream.
+        operators: what keeps state of it.
+
+    Raises:
+        InvalidOption: naming the group, the operators and the way out.
+
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
+    >>> check_state(parse(options, streaming=True), {"Aggregate"})
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: The query keeps state (Aggregate) of a stream that it shares with the other members of group 'board': \
+state does not follow a partition to its next owner, so each member would have a part of each result. Set membership=exclusive on its source.
+    """
+    if operators and source.is_shared:
+        raise InvalidOption(
+            f"The query keeps state ({', '.join(sorted(operators))}) of a stream that it shares with the other members of group "
+            f"'{source.group_id}': state does not follow a partition to its next owner, so each member would have a part of each result.",
+            remedy="Set membership=exclusive on its source.",
+        )
+
+
+def check_state_of(df: DataFrame, operator: str) -> None:
+    """Rejects an operator of this library over a DataFrame that reads a shared stream.
+
+    Args:
+        df: what the operator is applied to.
+        operator: what keeps state of it.
+
+    Raises:
+        InvalidOption: naming the group, the operator and the way out.
+    """
+    for stream in read_streams(analyzed(df)):
+        if is_data_source(stream.leaf) and source_name(stream.leaf) == "streamgroups":
+            check_state(parse(dict(stream.leaf.extraOptions()), streaming=True), {operator})

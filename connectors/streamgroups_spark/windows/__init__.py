@@ -1,0 +1,1 @@
+"""Windows over per-partition watermarks."""

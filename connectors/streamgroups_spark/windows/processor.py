@@ -1,0 +1,118 @@
+"""The state of windows in Spark's state store: one key of Spark's is a bucket of ours.
+
+Made by ``windows`` on the driver, run by Spark's workers: ``handleInputRows`` for each bucket of a batch with records, ``handleExpiredTimer`` when
+time has moved. A timer one tick after the present wakes every bucket in the next batch that knows better, so that all of them know the
+time that the batch before had. Source: ``StatefulProcessor`` of Spark 4.2. Timers by processing time run a batch per trigger, data or
+not; those by event time run one when the watermark has moved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    MapState,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
+from streamgroups.event_time.watermark import NOT_YET, At
+from streamgroups.event_time.windows import EventTime, Window
+from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.windows.columns import WindowPlan, from_bytes, length_ms, to_bytes
+from streamgroups_spark.windows.step import step
+
+EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"
+
+
+def time_mode(plan: WindowPlan) -> str:
+    """By which time Spark wakes the state up. In both modes it tells the watermark and the clock."""
+    boundary = plan.windowing.boundary
+    return EVENT_TIME if isinstance(boundary, EventTime) and boundary.idle_timeout_ms is None else PROCESSING_TIME
+
+
+class WindowProcessor(Shipped, StatefulProcessor):
+    """See the module.
+
+    Args:
+        plan: of the query.
+    """
+
+    def __init__(self, plan: WindowPlan) -> None:
+        self._plan = plan
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        task_begins()
+        self._handle = handle
+        self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT, form STRING")
+        self._panes = handle.getMapState("panes", "start_ms BIGINT", "panes BINARY")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N803
+        records: list[pa.Table] = []
+        starts: set[int] = set()
+        for row in rows:
+            starts.update(row.starts or ())
+            if row.records is not None:
+                records.append(from_bytes(bytes(row.records)))
+        length = length_ms(self._plan.windowing.shape)
+        windows = tuple(Window(start, start + length) for start in starts)
+        yield from self._step(timerValues, records, windows, has_records=True)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        yield from self._step(timerValues, [], (), has_records=False)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _step(
+        self, timer: TimerValues, records: list[pa.Table], windows: tuple[Window, ...], *, has_records: bool
+    ) -> Iterator[Row]:
+        now_ms, watermark_ms = timer.getCurrentProcessingTimeInMs(), timer.getCurrentWatermarkInMs()
+        found = self._time.get()
+        if found is not None and found[2] != self._plan.form:
+            raise InvalidOption(
+                f"The checkpoint's windows are {found[2]}; the query's are {self._plan.form}.",
+                remedy="Take back the change, or start with a new checkpoint.",
+            )
+        kept = KeptTime() if found is None else decode_kept(json.loads(found[0]))
+        # Before it has seen a record, Spark's watermark is 1970.
+        watermark = At(watermark_ms) if watermark_ms > 0 else NOT_YET
+        batch = Batch(watermark, now_ms, has_records, windows)
+        kept, rows = step(self._plan, _StoredPanes(self._panes), kept, batch, records)
+        wake_ms = 1 + (max(watermark_ms, 0) if time_mode(self._plan) == EVENT_TIME else now_ms)
+        if found is None or found[1] != wake_ms:
+            self._handle.registerTimer(wake_ms)
+        self._time.update((json.dumps(encode_kept(kept)), wake_ms, self._plan.form))
+        for table in rows:
+            yield Row(rows=to_bytes(table))
+
+
+class _StoredPanes:
+    """Panes in Spark's state store."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+
+    def get(self, start_ms: int) -> pa.Table | None:
+        found = self._state.getValue((start_ms,))
+        return None if found is None else from_bytes(bytes(found[0]))
+
+    def put(self, start_ms: int, panes: pa.Table) -> None:
+        self._state.updateValue((start_ms,), (to_bytes(panes),))
+
+    def remove(self, start_ms: int) -> None:
+        self._state.removeKey((start_ms,))

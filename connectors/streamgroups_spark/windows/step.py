@@ -1,0 +1,302 @@
+"""One bucket, one batch: records are counted or given up, time moves, panes are told, and what is left goes back into the state.
+
+Called by ``processor``. What is late, due, or closed is decided by :mod:`streamgroups.event_time.panes`; here it is done to columns.
+
+A pane's row in the state: its keys, ``start`` and ``end``, the parts of its aggregates, ``told`` (whether a row of exactly this window is out)
+and ``next`` (the revision it is told with next). ``changed`` says whether records of this batch are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.event_time.panes import (
+    Batch,
+    KeptTime,
+    PaneKind,
+    Passage,
+    is_closed,
+    pass_time,
+    session_numbers,
+    time_of_records,
+    to_look_at,
+    verdict,
+)
+from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.watermark import At
+from streamgroups.event_time.windows import Session, Window
+from streamgroups_spark.windows.columns import WindowPlan, add_up, in_windows, length_ms, parts_of, results
+
+#: All sessions of a bucket are kept together: they have no start in common.
+_SESSIONS = 0
+_PANE = (("told", "max"), ("next", "max"), ("changed", "max"))
+
+
+class Panes(Protocol):
+    """The panes of a bucket, by the start of their window."""
+
+    def get(self, start_ms: int) -> pa.Table | None: ...
+
+    def put(self, start_ms: int, panes: pa.Table) -> None: ...
+
+    def remove(self, start_ms: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A batch's records: those that count, with their windows, and those that do not, as rows of the output."""
+
+    counted: pa.Table | None
+    given_up: list[pa.Table]
+
+
+def step(
+    plan: WindowPlan, panes: Panes, kept: KeptTime, batch: Batch, records: Sequence[pa.Table]
+) -> tuple[KeptTime, list[pa.Table]]:
+    """What a batch does to a bucket.
+
+    Args:
+        plan: of the query.
+        panes: the bucket's; changed.
+        kept: what is known of time.
+        batch: what the batch says of time.
+        records: the bucket's.
+
+    Returns:
+        What is known of time now, and the rows that come out.
+    """
+    judged = _Judged(None, [])
+    if records:
+        judged = _judge(plan, kept, pa.concat_tables(records), time_of_records(plan.windowing, kept, batch.now_ms))
+    if isinstance(plan.windowing.shape, Session):
+        kept, told = _sessions(plan, panes, kept, batch, judged.counted)
+    else:
+        kept, told = _windows(plan, panes, kept, batch, judged.counted)
+    return kept, [table for table in (*told, *judged.given_up) if table.num_rows]
+
+
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+
+def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | None) -> _Judged:
+    given_up = []
+    if time_ms is not None:
+        times = np.full(records.num_rows, time_ms, np.int64)
+    else:
+        unreadable = pc.is_null(records["time"])
+        given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
+        records = records.filter(pc.invert(unreadable))
+        times = records["time"].to_numpy()
+        if plan.on_violation is not OnViolation.KEEP:
+            records, times, violating = _without_violations(plan, kept, records, times)
+            given_up.append(violating)
+    shape, length = plan.windowing.shape, length_ms(plan.windowing.shape)
+    which, starts = in_windows(shape, times)
+    distinct, inverse = np.unique(starts, return_inverse=True)
+    late = np.array([is_closed(kept.windows, Window(int(s), int(s) + length)) for s in distinct], bool)[inverse]
+    # The newest windows come first, one for each record, and are the last to close.
+    newest = late[: records.num_rows]
+    missed = records.filter(pa.array(newest)).append_column("start", pa.array(starts[: len(newest)][newest]))
+    given_up.append(_dead_letters(kept, missed, Why.LATE, length))
+    counts = ~late
+    if not counts.any():
+        return _Judged(None, given_up)
+    chosen = records.take(pa.array(which[counts]))
+    start = starts[counts]
+    columns = {name: chosen[name] for name in plan.key_names}
+    columns |= {"start": pa.array(start), "end": pa.array(start + length)}
+    columns |= _new(len(start)) | parts_of(plan, chosen)
+    return _Judged(pa.table(columns), given_up)
+
+
+def _without_violations(
+    plan: WindowPlan, kept: KeptTime, records: pa.Table, times: np.ndarray[Any, Any]
+) -> tuple[pa.Table, np.ndarray[Any, Any], pa.Table]:
+    """The records that go on, with their times; and those that do not. As :func:`streamgroups.event_time.violations.judge` has it."""
+    watermark = kept.windows.watermark
+    time_ms = watermark.time_ms if isinstance(watermark, At) and plan.on_violation is not OnViolation.KEEP else None
+    early = np.zeros(len(times), bool) if time_ms is None else times < time_ms
+    lifted = np.zeros(len(times), bool)
+    if plan.on_violation is OnViolation.ADJUST and time_ms is not None:
+        # Without an end a record is for one moment, of which nothing is left.
+        lifted = early & pc.fill_null(pc.greater(records["until"], time_ms), False).to_numpy()
+    given_up = early & ~lifted
+    missed = records.filter(pa.array(given_up))
+    _, starts = in_windows(plan.windowing.shape, times[given_up])
+    letters = _dead_letters(
+        kept,
+        missed.append_column("start", pa.array(starts[: missed.num_rows], pa.int64())),
+        Why.VIOLATION,
+        length_ms(plan.windowing.shape),
+    )
+    times = np.where(lifted, 0 if time_ms is None else time_ms, times)
+    return records.filter(pa.array(~given_up)), times[~given_up], letters
+
+
+def _new(count: int) -> dict[str, pa.Array]:
+    return {
+        "told": pa.array(np.zeros(count, np.int8)),
+        "next": pa.array(np.zeros(count, np.int32)),
+        "changed": pa.array(np.ones(count, np.int8)),
+    }
+
+
+def _dead_letters(kept: KeptTime, records: pa.Table, why: Why, length: int = 0) -> pa.Table:
+    count = records.num_rows
+    watermark = kept.windows.watermark
+    watermark_ms = watermark.time_ms if isinstance(watermark, At) else None
+    columns = {name: records[name] for name in records.column_names if name[0] == "k" or name == "record"}
+    columns |= {
+        "pane": pa.array([PaneKind.DEAD_LETTER.value] * count, pa.string()),
+        "why": pa.array([why.value] * count, pa.string()),
+        "event_time": records["time"],
+        "watermark": pa.array([watermark_ms] * count, pa.int64()),
+    }
+    if "start" in records.column_names:
+        columns |= {"start": records["start"], "end": pc.add(records["start"], length)}
+    return pa.table(columns)
+
+
+# ---- tumbling and hopping windows ------------------------------------------------------------------------------------
+
+
+def _windows(
+    plan: WindowPlan, panes: Panes, kept: KeptTime, batch: Batch, counted: pa.Table | None
+) -> tuple[KeptTime, list[pa.Table]]:
+    length = length_ms(plan.windowing.shape)
+    by_start = {} if counted is None else _by_start(counted)
+    own = {start: Window(start, start + length) for start in by_start}
+    kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple({*batch.windows, *own.values()})))
+    own |= {window.start_ms: window for window in to_look_at(passage)}
+    told = []
+    for start, window in sorted(own.items()):
+        before, new = panes.get(start), by_start.get(start)
+        tables = [table for table in (before, new) if table is not None]
+        if not tables:
+            continue
+        merged = add_up(plan, pa.concat_tables(tables), [*plan.key_names, "start", "end"], _PANE)
+        rows, merged = _tell(plan, merged, [(passage, window)] * merged.num_rows)
+        told += rows
+        if not is_closed(passage.after, window):
+            panes.put(start, _at_rest(merged))
+        elif before is not None:
+            panes.remove(start)
+    return kept, told
+
+
+def _by_start(table: pa.Table) -> dict[int, pa.Table]:
+    ordered = table.sort_by("start")
+    found, firsts = np.unique(ordered["start"].to_numpy(), return_index=True)
+    ends = [*firsts[1:], ordered.num_rows]
+    return {int(s): ordered.slice(a, b - a) for s, a, b in zip(found, firsts, ends, strict=True)}
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def _sessions(
+    plan: WindowPlan, panes: Panes, kept: KeptTime, batch: Batch, counted: pa.Table | None
+) -> tuple[KeptTime, list[pa.Table]]:
+    before = panes.get(_SESSIONS)
+    tables = [table for table in (before, counted) if table is not None]
+    if not tables:
+        return pass_time(plan.windowing, kept, batch)[0], []
+    merged, told = _merge(plan, pa.concat_tables(tables))
+    windows = [Window(s, e) for s, e in zip(_list(merged, "start"), _list(merged, "end"), strict=True)]
+    kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple(set(windows))))
+    rows, merged = _tell(plan, merged, [(passage, window) for window in windows])
+    left = merged.filter(pa.array([not is_closed(passage.after, window) for window in windows], pa.bool_()))
+    if left.num_rows:
+        panes.put(_SESSIONS, _at_rest(left))
+    elif before is not None:
+        panes.remove(_SESSIONS)
+    return kept, told + rows
+
+
+def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
+    """Sessions that touch are one; rows that are out for windows that are no more are withdrawn."""
+    keys = _codes([table[name] for name in plan.key_names], table.num_rows)
+    order = np.lexsort((table["start"].to_numpy(), keys))
+    table = table.take(pa.array(order))
+    starts, ends = table["start"].to_numpy(), table["end"].to_numpy()
+    numbers = np.array(session_numbers(keys[order].tolist(), starts.tolist(), ends.tolist()))
+    firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    # Ordered by start, and the ends of a session's rows are not in order.
+    whole_start, whole_end = starts[firsts][numbers], np.maximum.reduceat(ends, firsts)[numbers]
+    void = (table["told"].to_numpy() == 1) & ((starts != whole_start) | (ends != whole_end))
+    withdrawn = _withdrawn(plan, table.filter(pa.array(void)))
+    for name, column in (("start", whole_start), ("end", whole_end)):
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(column))
+    table = table.set_column(
+        table.schema.get_field_index("told"),
+        "told",
+        pa.array(np.where(void, 0, table["told"].to_numpy()).astype(np.int8)),
+    )
+    table = table.append_column("session", pa.array(numbers))
+    merged = add_up(plan, table, ["session", *plan.key_names, "start", "end"], _PANE)
+    return merged.drop_columns(["session"]), [withdrawn]
+
+
+def _codes(keys: Sequence[pa.ChunkedArray], count: int) -> np.ndarray[Any, Any]:
+    """Keys as numbers: equal keys have equal ones."""
+    codes = np.zeros(count, np.int64)
+    for key in keys:
+        encoded = key.combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
+        codes = np.unique(codes, return_inverse=True)[1]
+    return codes
+
+
+def _withdrawn(plan: WindowPlan, rows: pa.Table) -> pa.Table:
+    columns = {name: rows[name] for name in (*plan.key_names, "start", "end")}
+    columns |= {"pane": pa.array([PaneKind.WITHDRAWN.value] * rows.num_rows, pa.string()), "revision": rows["next"]}
+    return pa.table(columns)
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+def _tell(
+    plan: WindowPlan, panes: pa.Table, moved: Sequence[tuple[Passage, Window]]
+) -> tuple[list[pa.Table], pa.Table]:
+    """The rows that come out of panes, and the panes as they are after that."""
+    changed = panes["changed"].to_numpy() == 1
+    known: dict[tuple[Window, bool], PaneKind | None] = {}
+    kinds = []
+    for (passage, window), is_changed in zip(moved, changed.tolist(), strict=True):
+        if (window, is_changed) not in known:
+            known[window, is_changed] = verdict(passage, window, changed=is_changed)
+        kinds.append(known[window, is_changed])
+    telling = np.array([kind is not None for kind in kinds], bool)
+    if not telling.any():
+        return [], panes
+    told = panes.filter(pa.array(telling))
+    columns = {name: told[name] for name in (*plan.key_names, "start", "end")}
+    columns |= results(plan, told)
+    columns |= {
+        "pane": pa.array([kind.value for kind in kinds if kind is not None], pa.string()),
+        "revision": told["next"],
+    }
+    after = {
+        "told": np.where(telling, 1, panes["told"].to_numpy()).astype(np.int8),
+        "next": (panes["next"].to_numpy() + telling).astype(np.int32),
+    }
+    for name, column in after.items():
+        panes = panes.set_column(panes.schema.get_field_index(name), name, pa.array(column))
+    return [pa.table(columns)], panes
+
+
+def _at_rest(panes: pa.Table) -> pa.Table:
+    """Panes as they are kept: nothing has changed them until the next batch."""
+    nothing = pa.array(np.zeros(panes.num_rows, np.int8))
+    return panes.set_column(panes.schema.get_field_index("changed"), "changed", nothing)
+
+
+def _list(table: pa.Table, name: str) -> list[int]:
+    return [int(value) for value in table[name].to_pylist()]

@@ -1,0 +1,162 @@
+"""The offset that Spark writes into its checkpoint for every batch, as JSON.
+
+Written and read by ``streamgroups.query.micro_batches``; read by tools that look into checkpoints. It holds the ranges of
+its batch, not only ends: a partition may leave this query and come back far ahead, so where a batch began cannot be told
+from the batch before it, and a replay after a crash must read exactly the same records. Source: Spark's
+``DataSourceStreamReader``; ``golden/`` in the unit tests has every version ever written.
+
+Version 2::
+
+    {"version": 2, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}},
+     "cluster": "MkU3OEVBNTcwNTJENDM2Qg", "topics": {"flights": "59qrCPyIS22TMTuASmyo8Q"}, "group": "board"}
+
+``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
+that the query owned then and had nothing to read from. ``group`` is whom it reads for: two groups may read the same ranges in
+batches of the same number, and a sink must not take one's for the other's. For the same reason ``run``, which is only compared, is another one in each run of each
+query: of two members of one group, one may read again what the other has lost. ``cluster`` and ``topics`` are the ids of the cluster and of its
+topics, as far as the brokers have ids (:mod:`streamgroups.identity`). ``warm_ups`` is there if batches without records
+followed, which say nothing else: a query starts its workers before it joins others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamgroups.errors import InvalidOption, OffsetFormat
+from streamgroups.identity import TopicIdentity
+from streamgroups.json_values import items, partition_number, whole
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffset:
+    """What the checkpoint knows after a batch was planned.
+
+    Args:
+        number: 0 before the first batch.
+        ranges: what the batch reads.
+        resting: next offsets of the owned partitions it does not read.
+        warm_ups: how many batches that read nothing have followed in all.
+        group_id: the group it reads for.
+        cluster_id: the id of the cluster; ``None`` if the brokers do not give it.
+        topic_ids: the ids of the topics, as far as the brokers give them.
+    """
+
+    number: int
+    ranges: tuple[OffsetRange, ...] = ()
+    resting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    warm_ups: int = 0
+    group_id: str | None = None
+    cluster_id: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def identity(self, topic: str) -> TopicIdentity:
+        """The ids that belong to the positions of a topic."""
+        return TopicIdentity(self.cluster_id, self.topic_ids.get(topic))
+
+    def with_identities(self, identities: Mapping[str, TopicIdentity]) -> BatchOffset:
+        """The same, with the ids of the topics that it knows."""
+        topics = {tp.topic for tp in self.next_offsets}
+        known = {topic: identities[topic] for topic in sorted(topics & identities.keys())}
+        cluster_ids = {it.cluster_id for it in known.values() if it.cluster_id is not None}
+        topic_ids = {topic: it.topic_id for topic, it in known.items() if it.topic_id is not None}
+        return replace(self, cluster_id=min(cluster_ids, default=None), topic_ids=topic_ids)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The position of every partition the batch knew, once the batch is done."""
+        return {**self.resting, **{r.topic_partition: r.end_offset for r in self.ranges}}
+
+
+def encode(offset: BatchOffset) -> dict[str, Any]:
+    """The JSON object of an offset.
+
+    >>> encode(BatchOffset(1, (OffsetRange(TopicPartition("t", 0), 3, 5),)))
+    {'version': 2, 'n': 1, 'ranges': {'t': {'0': [3, 5]}}, 'resting': {}}
+    """
+    ranges: defaultdict[str, dict[str, list[int]]] = defaultdict(dict)
+    for r in sorted(offset.ranges):
+        tp = r.topic_partition
+        ranges[tp.topic][str(tp.partition)] = [r.next_offset, r.end_offset]
+    resting: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for tp, next_offset in sorted(offset.resting.items()):
+        resting[tp.topic][str(tp.partition)] = next_offset
+    encoded: dict[str, Any] = {
+        "version": VERSION,
+        "n": offset.number,
+        "ranges": dict(ranges),
+        "resting": dict(resting),
+    }
+    if offset.cluster_id is not None:
+        encoded["cluster"] = offset.cluster_id
+    if offset.topic_ids:
+        encoded["topics"] = dict(sorted(offset.topic_ids.items()))
+    if offset.group_id is not None:
+        encoded["group"] = offset.group_id
+    return {**encoded, "warm_ups": offset.warm_ups} if offset.warm_ups else encoded
+
+
+def decode(json_object: Any) -> BatchOffset:
+    """Reads an offset back.
+
+    Raises:
+        OffsetFormat: if it was written by another source, or by another version of this library.
+
+    >>> decode({"version": 2, "n": 1, "ranges": {"t": {"0": [3, 5]}}, "resting": {}}).number
+    1
+    """
+    version = json_object.get("version") if isinstance(json_object, dict) else None
+    if type(version) is not int or version < 1:
+        raise OffsetFormat(
+            f"The checkpoint holds an offset that streamgroups has not written: {_shortened(json_object)}.",
+            remedy="Give this query a checkpointLocation of its own; positions come from the group.",
+        )
+    if version != VERSION:
+        age = "a newer" if version > VERSION else "an older"
+        raise OffsetFormat(
+            f"The checkpoint was written by {age} streamgroups (offset version {version}, known here: {VERSION}).",
+            remedy="Install the version that wrote it, or give the query a new checkpointLocation; positions come from the group.",
+        )
+    try:
+        offset = BatchOffset(
+            number=whole(json_object["n"]),
+            ranges=tuple(
+                sorted(
+                    OffsetRange(TopicPartition(topic, partition_number(partition)), whole(first), whole(end))
+                    for topic, by_partition in items(json_object["ranges"])
+                    for partition, (first, end) in items(by_partition)
+                )
+            ),
+            resting={
+                TopicPartition(topic, partition_number(partition)): whole(next_offset)
+                for topic, by_partition in items(json_object["resting"])
+                for partition, next_offset in items(by_partition)
+            },
+            warm_ups=whole(json_object.get("warm_ups", 0)),
+            group_id=json_object.get("group"),
+            cluster_id=json_object.get("cluster"),
+            topic_ids=dict(items(json_object.get("topics", {}))),
+        )
+        if not isinstance(offset.group_id, str | None):
+            raise TypeError("the group is no text")
+        if not all(isinstance(id_, str) for id_ in (offset.cluster_id or "", *offset.topic_ids.values())):
+            raise TypeError("an id is no text")
+    except (KeyError, TypeError, ValueError, InvalidOption) as e:
+        raise OffsetFormat(
+            f"The checkpoint holds a damaged offset: {_shortened(json_object)} ({type(e).__name__}: {e}).",
+            remedy="Restore the checkpoint, or give the query a new checkpointLocation; positions come from the group.",
+        ) from e
+    return offset
+
+
+def _shortened(json_object: Any) -> str:
+    try:
+        text = str(json_object)
+    except (RecursionError, ValueError):
+        text = "a value that is too large to show"
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,229 @@
+"""What a restarted query does with what its checkpoint says, given what the group says.
+
+Called by ``streamgroups.query.micro_batches`` once after a restart, when the first partitions are assigned. Between the run
+that stopped and this one, other members may have read on, a tool may have moved the group, or nobody may have touched
+anything. Source: SEMANTICS S5; Spark replays a batch that is in its offset log but not in its commit log before it asks
+for new offsets.
+
+Per partition, with the checkpoint's last batch ``[from, to)`` and the group's committed offset ``c``:
+
+====================  =======================================  ==============================================
+the batch was         ``c`` is                                 then
+====================  =======================================  ==============================================
+finished              ``to`` or none                           no difference
+finished              ``from``, by a member                    no difference: only the last commit is missing
+finished              anything else                            difference: the policy decides
+not finished          ``from`` or none                         no difference: read ``[from, to)`` again
+not finished          ``to``, by the sink, with the output     no difference: nothing is read again, but under ``checkpoint``,
+                                                               for the state's sake: ``[from, to)``, and the sink drops it
+not finished          anything else                            difference: the policy decides
+either                elsewhere, by the sink, with the output  difference: ``group`` goes on there, others refuse
+====================  =======================================  ==============================================
+
+An offset of the group that is of another topic or cluster than the checkpoint's (:mod:`streamgroups.identity`) is "anything else", whatever its
+number. Whether the position that is chosen is of the topic that is there now is decided afterwards (:mod:`streamgroups.query.data_loss`).
+
+A finished batch may have been an empty one for a partition: an earlier run had to read it again, and left this partition to
+the member that owned it then (:mod:`streamgroups.checkpoints.skipped_ranges`). Of such a partition the checkpoint knows nothing.
+
+That a member committed ``from``, and not a tool that set the group back to there, is told by the mark beside the commit
+(:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now is left to it, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.errors import PositionsDiffer
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+
+class OnRestart(Enum):
+    """Who is right when checkpoint and group differ: the option ``onRestart``."""
+
+    CHECKPOINT = "checkpoint"
+    GROUP = "group"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A partition for which checkpoint and group name different positions."""
+
+    topic_partition: TopicPartition
+    checkpoint_next_offset: int
+    committed_next_offset: int
+    #: The ids of both, if they differ.
+    identities: tuple[TopicIdentity, TopicIdentity] | None = None
+
+    def __str__(self) -> str:
+        said = f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, group {self.committed_next_offset}"
+        if self.identities is not None:
+            return f"{said} (checkpoint: {self.identities[0]}; group: {self.identities[1]})"
+        return f"{said} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What to do with the partitions owned after a restart.
+
+    Args:
+        next_offsets: the position of each owned partition the checkpoint has a say in (before the replay, if any).
+        replay: the ranges of the unfinished batch that this member reads again.
+        left: its ranges that are left to others, or that the group has passed.
+        differences: where checkpoint and group differed, whatever was decided.
+        written: its ranges whose output the sink has committed already. Where they are read again, the group stays where it is.
+        identities: the topic that each position of ``next_offsets`` is of.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+    replay: tuple[OffsetRange, ...]
+    left: tuple[OffsetRange, ...]
+    differences: tuple[Difference, ...]
+    written: tuple[OffsetRange, ...] = ()
+    identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
+
+    @property
+    def to_commit(self) -> dict[TopicPartition, int]:
+        """The positions that the group is to have, too."""
+        again = {r.topic_partition for r in self.written}
+        return {tp: n for tp, n in self.next_offsets.items() if tp not in again}
+
+
+def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
+    """The owned partitions that a finished batch has read, and of which the group does not say so.
+
+    >>> p0 = TopicPartition("t", 0)
+    >>> unconfirmed(BatchOffset(3, (OffsetRange(p0, 10, 20),)), {p0: Owned(20)})
+    frozenset()
+    """
+    ends = {r.topic_partition: r.end_offset for r in last.ranges}
+    return frozenset(tp for tp in ends.keys() & owned.keys() if owned[tp].next_offset != ends[tp])
+
+
+def resume_finished(
+    last: BatchOffset,
+    owned: Mapping[TopicPartition, Owned],
+    policy: OnRestart,
+    left: Collection[TopicPartition] = (),
+) -> Resumption:
+    """Resumes after a batch that Spark has finished: its ranges are done, perhaps not yet committed.
+
+    Args:
+        last: what the checkpoint says.
+        owned: the partitions that came with the first assignment.
+        policy: who is right where the two differ.
+        left: the partitions that the batch did not read after all.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+
+    >>> p0 = TopicPartition("t", 0)
+    >>> last = BatchOffset(3, (OffsetRange(p0, 10, 20),))
+    >>> dict(resume_finished(last, {p0: Owned(10)}, OnRestart.GROUP).next_offsets)
+    {TopicPartition(topic='t', partition=0): 20}
+    """
+    started_at = {r.topic_partition: r.next_offset for r in last.ranges}
+    claimed = {tp: n for tp, n in last.next_offsets.items() if tp not in left}
+    # Where the group has nothing to say, nobody has read on from where the batch was to start.
+    claimed |= {tp: started_at[tp] for tp in left if tp in owned and owned[tp].is_silent}
+    next_offsets, identities, differences = _settle(last, claimed, owned, policy, or_at=started_at)
+    return Resumption(next_offsets, (), (), differences, identities=identities)
+
+
+def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
+    """Resumes with a batch that Spark has logged and not finished: it is read again as far as it is still ours.
+
+    Raises:
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
+
+    >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> batch = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)))
+    >>> [str(r) for r in resume_unfinished(batch, {p0: Owned(10)}, OnRestart.GROUP).replay]
+    ['t-0[10,20)']
+    """
+    written = tuple(r for r in batch.ranges if _is_written(batch, r, owned.get(r.topic_partition)))
+    others = [r for r in batch.ranges if r not in written]
+    started_at = {r.topic_partition: r.next_offset for r in others}
+    next_offsets, identities, differences = _settle(batch, {**batch.resting, **started_at}, owned, policy)
+    again = policy is OnRestart.CHECKPOINT
+    next_offsets |= {r.topic_partition: r.next_offset if again else r.end_offset for r in written}
+    identities |= {r.topic_partition: batch.identity(r.topic_partition.topic) for r in written}
+    passed = {d.topic_partition for d in differences if d.identities is not None and policy is not OnRestart.CHECKPOINT}
+    rests = [
+        (r, None if r.topic_partition in passed else _rest_of(r, next_offsets.get(r.topic_partition))) for r in others
+    ]
+    return Resumption(
+        next_offsets,
+        tuple(sorted([rest for _, rest in rests if rest is not None] + (list(written) if again else []))),
+        tuple(r for r, rest in rests if rest is None),
+        differences,
+        written,
+        identities,
+    )
+
+
+def _is_written(batch: BatchOffset, r: OffsetRange, owned: Owned | None) -> bool:
+    if owned is None or owned.origin is not Origin.WRITTEN or owned.next_offset != r.end_offset or not len(r):
+        return False
+    return not owned.identity.differs_from(batch.identity(r.topic_partition.topic))
+
+
+def _settle(
+    batch: BatchOffset,
+    checkpoint: Mapping[TopicPartition, int],
+    owned: Mapping[TopicPartition, Owned],
+    policy: OnRestart,
+    or_at: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, TopicIdentity], tuple[Difference, ...]]:
+    """The position of every owned partition the checkpoint knows; a member of the group may have committed ``or_at`` too."""
+    next_offsets: dict[TopicPartition, int] = {}
+    identities: dict[TopicPartition, TopicIdentity] = {}
+    differences: list[Difference] = []
+    for tp in sorted(checkpoint.keys() & owned.keys()):
+        next_offsets[tp] = checkpoint[tp]
+        mine, groups = batch.identity(tp.topic), owned[tp].identity
+        says = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
+        differ = mine.differs_from(groups) and not owned[tp].is_silent
+        identities[tp] = mine if differ or owned[tp].is_silent else mine.completed_by(groups)
+        commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says == or_at.get(tp)
+        if differ or (says != checkpoint[tp] and not commit_missing):
+            differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
+            if policy is not OnRestart.CHECKPOINT:
+                next_offsets[tp], identities[tp] = says, groups
+    _refuse_if(policy, differences)
+    if policy is OnRestart.CHECKPOINT:
+        _refuse_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
+    return next_offsets, identities, tuple(differences)
+
+
+def _refuse_to_write_again(differences: Sequence[Difference]) -> None:
+    if differences:
+        raise PositionsDiffer(
+            "The sink has committed other positions with its output than the checkpoint knows: "
+            + "; ".join(map(str, differences))
+            + ". Going back to the checkpoint would write output again, or leave some out (SEMANTICS X4).",
+            remedy="Use the checkpoint that belongs to the output; or restart once with onRestart=group, which goes on behind "
+            "what is written (state knows only what the checkpoint has).",
+        )
+
+
+def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:
+    """What of a range is still to be read from ``next_offset``; nothing if that is elsewhere, or with another member."""
+    if next_offset is not None and r.next_offset <= next_offset < r.end_offset:
+        return OffsetRange(r.topic_partition, next_offset, r.end_offset)
+    return None
+
+
+def _refuse_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
+    if policy is OnRestart.FAIL and differences:
+        raise PositionsDiffer(
+            "Checkpoint and group differ: " + "; ".join(map(str, differences)) + ".",
+            remedy="Restart once with onRestart=group or onRestart=checkpoint to say which one is right.",
+        )

@@ -1,0 +1,1 @@
+"""How members and tools of one group coordinate through metadata groups."""

@@ -1,0 +1,206 @@
+"""How a member follows the orders on the board of its group: the same for a Spark query and for an instance of group cursors.
+
+Made by ``streamgroups.query.reset_participation`` and by ``session``, one for each member, and used by one thread. What is
+to be done is decided by :func:`streamgroups.coordination.reset_protocol.next_step`; here the board is read, and what was done is noted on it.
+Source: SEMANTICS G8, G9, S6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from streamgroups.coordination.overdue_resets import OVERDUE_MS, Unapplied
+from streamgroups.coordination.reset_protocol import Note, Order, Step, board_of, next_step, pending, resets_of
+from streamgroups.coordination.reset_requests import notes_in, orders_in
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Board, Clock, Committed, Groups
+from streamgroups.printable import printable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A partition that a member has.
+
+    Args:
+        tenure: tells this tenure from others of the same member.
+        next_offset: the group's committed offset, or the one that will be committed next.
+    """
+
+    tenure: int
+    next_offset: int
+
+
+class Place(Protocol):
+    """A member's place in its group, as far as orders are concerned."""
+
+    @property
+    def holds(self) -> Mapping[TopicPartition, Hold]:
+        """What it may read now."""
+        ...
+
+    def stop(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads nothing more of these, and commits nothing more of what was read of them. Nothing of them is in flight in Spark."""
+        ...
+
+    def move(
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+    ) -> Collection[TopicPartition]:
+        """Goes on elsewhere, and waits for a while until the group has it committed.
+
+        Returns:
+            The partitions for which it has.
+        """
+        ...
+
+
+class Cluster(Groups, Protocol):
+    """What a member asks the cluster about its group."""
+
+    def topics(self) -> Mapping[str, int]:
+        """See :meth:`streamgroups.ports.Log.topics`."""
+        ...
+
+
+class Follower:
+    """Follows orders.
+
+    Args:
+        board: the group's notes.
+        cluster: who is asked who owns what, and which partitions there are.
+        group_id: the group.
+        signed: a note as the member would write it now, without what it has obeyed.
+        clock: a steady clock, in milliseconds.
+    """
+
+    def __init__(self, board: Board, cluster: Cluster, group_id: str, signed: Callable[[], Note], clock: Clock) -> None:
+        self._board, self._cluster, self._group_id, self._signed = board, cluster, group_id, signed
+        self._clock, self._unapplied = clock, Unapplied()
+        #: The tenure in which a partition's notes were read.
+        self._known: dict[TopicPartition, int] = {}
+        self._obeyed: dict[TopicPartition, str] = {}
+        self._stopped: dict[TopicPartition, str] = {}
+        #: Where what is in flight ends, for the next notes.
+        self.reading_until: Mapping[TopicPartition, int] = {}
+
+    @property
+    def known(self) -> Collection[TopicPartition]:
+        """The partitions of which it is known what their last owner noted."""
+        return self._known.keys()
+
+    def introduce(self, place: Place) -> None:
+        """Reads what the last owner of new partitions noted, and notes who has them now."""
+        holds = place.holds
+        new = {tp: hold.tenure for tp, hold in holds.items() if self._known.get(tp) != hold.tenure}
+        if new:
+            read = self._board.read(board_of(self._group_id), new)
+            notes = notes_in(board_of(self._group_id), read)
+            for tp in read:
+                note = notes.get(tp)
+                self._obeyed[tp], self._stopped[tp] = (note.obeyed, note.stopped) if note else ("", "")
+        self._known = {tp: tenure for tp, tenure in self._known.items() if tp in holds} | new
+        self.note(place, new)
+
+    def note(self, place: Place, partitions: Collection[TopicPartition]) -> None:
+        """Renews the notes of those partitions that the member still has."""
+        signed = self._signed()
+        notes = {
+            tp: Committed(
+                hold.next_offset,
+                replace(
+                    signed,
+                    obeyed=self._obeyed.get(tp, ""),
+                    stopped=self._stopped.get(tp, ""),
+                    reading_until=self.reading_until.get(tp, 0),
+                ).encode(),
+            )
+            for tp, hold in place.holds.items()
+            if tp in partitions
+        }
+        self._board.write(board_of(self._group_id), notes)
+
+    def due(self, place: Place) -> frozenset[TopicPartition]:
+        """The partitions whose reset requests are complete and not applied yet."""
+        due = self._pending(place)
+        incomplete = self._step(due).incomplete if due else {}
+        return frozenset(tp for tp, order in due.items() if order.id not in incomplete)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether an order waits for so long already that it is not worth to poll often."""
+        return self._unapplied.is_overdue(self._clock())
+
+    def obey(self, place: Place) -> frozenset[TopicPartition]:
+        """Does what can be done now about the orders for what the member has.
+
+        Returns:
+            The partitions that must not be read: others have not stopped yet.
+        """
+        due = self._pending(place)
+        if not due:
+            self._unapplied = Unapplied()
+            return frozenset()
+        step = self._step(due)
+        if step.stop:
+            place.stop(step.stop.keys())
+            # A partition that is gone meanwhile is its new owner's to stop.
+            known = {tp: place.holds[tp].tenure for tp in step.stop if tp in place.holds}
+            self._known.update(known)
+            self._stopped.update({tp: step.stop[tp] for tp in known})
+            self.note(place, known)
+            step = self._step(due)
+        if step.resume:
+            self._stopped.update(dict.fromkeys(step.resume, ""))
+            self.note(place, step.resume)
+        moved = self._move(place, step.move)
+        self._warn(step)
+        return frozenset(tp for tp, order in due.items() if order.id not in step.incomplete) - moved
+
+    def _pending(self, place: Place) -> dict[TopicPartition, Order]:
+        self.introduce(place)
+        return pending(self._orders(place.holds.keys()), self._obeyed)
+
+    def _step(self, due: Mapping[TopicPartition, Order]) -> Step:
+        counts = self._cluster.topics()
+        about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
+        # The orders first: a note can only be about an order that was there before it.
+        orders = self._orders(about)
+        notes = notes_in(board_of(self._group_id), self._board.read(board_of(self._group_id), orders.keys()))
+        group = self._cluster.describe(self._group_id)
+        owners = {tp: m.client_id for m in group.members for tp in m.partitions} if group.settled else None
+        return next_step(orders, notes, due.keys(), owners, counts, me=self._signed().instance)
+
+    def _warn(self, step: Step) -> None:
+        self._unapplied, due = self._unapplied.after([*step.incomplete, *step.waiting], self._clock())
+        for order_id in due:
+            logger.warning(
+                "Reset request %s of group '%s' is not applied after %.0f s: %s. %s",
+                printable(order_id),
+                self._group_id,
+                OVERDUE_MS / 1000,
+                step.incomplete.get(order_id) or step.waiting[order_id],
+                "The group reads on where it is. Reset it again."
+                if order_id in step.incomplete
+                else "The others are not read until then. Stop or restart the member that has not stopped.",
+            )
+
+    def _move(self, place: Place, orders: Mapping[TopicPartition, Order]) -> frozenset[TopicPartition]:
+        there: set[TopicPartition] = set()
+        for order_id in {order.id for order in orders.values()}:
+            where = {tp: order.next_offset for tp, order in orders.items() if order.id == order_id}
+            places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
+            there |= set(place.move(where, note=f"group '{self._group_id}' was moved: {places}", order_id=order_id))
+        if there:
+            # Noted only now: until the group has the new offsets committed, whoever is next must obey once more.
+            holds = place.holds
+            self._known.update({tp: holds[tp].tenure for tp in there if tp in holds})
+            self._obeyed.update({tp: orders[tp].id for tp in there})
+            self.note(place, there)
+        return frozenset(there)
+
+    def _orders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
+        return orders_in(resets_of(self._group_id), self._board.read(resets_of(self._group_id), partitions))

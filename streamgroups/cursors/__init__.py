@@ -1,0 +1,1 @@
+"""Group cursors: leases, tokens, admission and positions."""

@@ -1,0 +1,190 @@
+"""What is refused before anything changes: arguments, taken names, one group too many. And which groups have vanished.
+
+Called by ``streamgroups_kafka.cursors.group_cursors``. Source: SEMANTICS G3, G4, G6, G14, G15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from streamgroups.coordination.reset_protocol import Note, board_of, is_auxiliary
+from streamgroups.cursors.tokens import LIFETIME_MS
+from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.join_policy import LiveGroup
+from streamgroups.metadata_entries import read_entries
+from streamgroups.partitions import TopicPartition
+
+#: The most messages one request may ask for, and what it asks for by default.
+MOST_MESSAGES = 10_000
+_LEAST_TIMEOUT_MS = 1_000
+# The name is written beside offsets, where a broker allows 4,096 bytes by default.
+_LONGEST_NAME = 249
+
+
+def check_limit(limit: int | None) -> int:
+    """How many messages a request may return.
+
+    Raises:
+        InvalidOption: if ``limit`` is not between 1 and 10,000.
+
+    >>> check_limit(None)
+    10000
+    """
+    if limit is None:
+        return MOST_MESSAGES
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_MESSAGES:
+        raise InvalidOption(
+            f"The limit is {limit!r}; a request returns between 1 and {MOST_MESSAGES:,} messages.",
+            remedy="Give a number in that range, or leave it out.",
+        )
+    return limit
+
+
+def check_instance(group: str, instance: str, timeout_ms: int) -> None:
+    """Refuses names and timeouts that cannot be.
+
+    Raises:
+        InvalidOption: names what is wrong.
+    """
+    check_group_name(group)
+    _check_name("instance_name", instance)
+    if isinstance(timeout_ms, bool) or not _LEAST_TIMEOUT_MS <= timeout_ms <= LIFETIME_MS:
+        raise InvalidOption(
+            f"timeout_ms is {timeout_ms!r}; it can be from {_LEAST_TIMEOUT_MS:,} to {LIFETIME_MS:,}.",
+            remedy="An instance that needs longer for its messages calls consumer_heartbeat meanwhile.",
+        )
+
+
+def check_group_name(group: str) -> None:
+    """Refuses what cannot name a group.
+
+    Raises:
+        InvalidOption: if it is empty, too long, or the name of a group's board.
+    """
+    _check_name("group_name", group)
+    if is_auxiliary(group):
+        raise InvalidOption(
+            f"'{group}' is a name that streamgroups keeps for its own notes.", remedy="Give the group another name."
+        )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InvalidOption(
+            f"{what} is {name!r}, which is no name.",
+            remedy=f"Give 1 to {_LONGEST_NAME} printable characters.",
+        )
+
+
+def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None:
+    """Refuses a name that a live member has (G3).
+
+    Args:
+        group: as it is now.
+        instance: the name.
+        own: how many members of that name are the caller's own: 1 once it has joined.
+
+    Raises:
+        GroupRefused: names the live member and what it holds.
+
+    >>> from streamgroups.groups.join_policy import LiveMember
+    >>> alice = LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset())
+    >>> check_name_is_free(LiveGroup("billing", (alice,)), "alice")
+    Traceback (most recent call last):
+    streamgroups.errors.GroupRefused: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which holds \
+nothing. Give this instance a name of its own. If that one has died, the group misses it after its session timeout.
+    """
+    same = [m for m in group.members if m.client_id == instance]
+    if len(same) <= own:
+        return
+    held = ", ".join(map(str, sorted(same[0].partitions))) or "nothing"
+    raise GroupRefused(
+        f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which holds {held}.",
+        remedy="Give this instance a name of its own. If that one has died, the group misses it after its session timeout.",
+        group=group.group_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A group that reads a stream: it has committed offsets there.
+
+    Args:
+        group: its name.
+        live: whether it has members.
+        last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if nobody noted it.
+        elsewhere: whether it has committed offsets of other streams, too.
+    """
+
+    group: str
+    live: bool
+    last_used_ms: int | None = None
+    elsewhere: bool = False
+
+
+def readers_of(
+    stream: str, live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
+) -> list[Reading]:
+    """The groups that read a stream.
+
+    Args:
+        stream: the topic.
+        live: all groups, and whether they have members.
+        metadata: what each group, boards included, has committed, and what stands beside it.
+
+    >>> p = TopicPartition("flights", 0)
+    >>> readers_of("flights", {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
+    [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]
+    """
+    found = []
+    for group, has_members in sorted(live.items()):
+        topics = {tp.topic for tp in metadata.get(group, {})}
+        if stream in topics and not is_auxiliary(group):
+            board = board_of(group)
+            notes = read_entries(board, metadata.get(board, {}), lambda _, text: Note.parse(text))
+            used_ms = max((note.used_ms for note in notes.values()), default=None)
+            found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
+    return found
+
+
+def check_group_count(stream: str, readers: Collection[Reading], most: int) -> None:
+    """Refuses a new group where enough read the stream already (G14).
+
+    Raises:
+        GroupRefused: lists the groups without members, the longest unused first: the candidates to delete.
+
+    >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
+    Traceback (most recent call last):
+    streamgroups.errors.GroupRefused: Stream 'flights' is read by 2 groups already, which is the limit. Delete one that is \
+not needed any more; without members are: b.
+    """
+    if len(readers) < most:
+        return
+    idle = sorted((r for r in readers if not r.live), key=lambda r: (r.last_used_ms or 0, r.group))
+    candidates = f"without members are: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
+    raise GroupRefused(
+        f"Stream '{stream}' is read by {len(readers)} groups already, which is the limit.",
+        remedy=f"Delete one that is not needed any more; {candidates}.",
+        topic=stream,
+    )
+
+
+def has_vanished(reader: Reading, retention_ms: int | None, now_ms: int) -> bool:
+    """Whether a group has been unused for as long as its stream keeps messages (G15).
+
+    Args:
+        reader: the group.
+        retention_ms: how long; ``None`` for ever.
+        now_ms: milliseconds since the epoch.
+
+    Returns:
+        Whether it has; never for a group with members, or that reads other streams, or whose use nobody noted: Kafka itself
+        forgets those, after ``offsets.retention.minutes``.
+
+    >>> has_vanished(Reading("billing", False, last_used_ms=0), 1_000, now_ms=1_001)
+    True
+    """
+    if reader.live or reader.elsewhere or reader.last_used_ms is None or retention_ms is None:
+        return False
+    return now_ms - reader.last_used_ms > retention_ms

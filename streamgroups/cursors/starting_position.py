@@ -1,0 +1,107 @@
+"""What a user calls the place where a cursor begins, as a position.
+
+Called by ``streamgroups_kafka.cursors.group_cursors``. Source: SEMANTICS G1, G8, G16.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from streamgroups.errors import InvalidOption
+from streamgroups.positions import AfterOffset, AtOffset, AtTime, Latest, Position, TrimHorizon, parse_time_ms
+
+
+class CursorType(Enum):
+    """Where a cursor begins."""
+
+    #: The oldest message that is still there.
+    TRIM_HORIZON = "TRIM_HORIZON"
+    #: The first message whose timestamp is at or after a time.
+    AT_TIME = "AT_TIME"
+    #: Only messages published after the cursor was made.
+    LATEST = "LATEST"
+    #: Exactly this offset (of one partition only).
+    AT_OFFSET = "AT_OFFSET"
+    #: The offset after this one (of one partition only).
+    AFTER_OFFSET = "AFTER_OFFSET"
+
+
+#: A time as users write it: a datetime, ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC.
+Time = datetime | str | int
+
+_NEEDS = {CursorType.AT_TIME: "time", CursorType.AT_OFFSET: "offset", CursorType.AFTER_OFFSET: "offset"}
+_OF_GROUPS = (CursorType.TRIM_HORIZON, CursorType.AT_TIME, CursorType.LATEST)
+
+
+def position_of(
+    type_: CursorType | Position | str, *, time: Time | None = None, offset: int | None = None, of_group: bool
+) -> Position:
+    """The position that a user's words mean.
+
+    Args:
+        type_: a cursor type or its name; or a position, which needs no ``time`` or ``offset`` beside it.
+        time: for ``AT_TIME`` only.
+        offset: for ``AT_OFFSET`` and ``AFTER_OFFSET`` only.
+        of_group: whether it is for all partitions of a stream: an offset then means nothing.
+
+    Raises:
+        InvalidOption: if the type is unknown, or what goes with it is missing, superfluous or malformed.
+
+    >>> position_of("AT_TIME", time="2013-01-01T05:00:00Z", of_group=True)
+    AtTime(timestamp_ms=1357016400000)
+    >>> position_of(CursorType.AFTER_OFFSET, offset=41, of_group=False)
+    AfterOffset(last_offset=41)
+    """
+    given = {name for name, value in (("time", time), ("offset", offset)) if value is not None}
+    if isinstance(type_, TrimHorizon | Latest | AtTime | AtOffset | AfterOffset):
+        _check_given(type(type_).__name__, given, None)
+        if of_group and isinstance(type_, AtOffset | AfterOffset):
+            raise _no_offset(type(type_).__name__)
+        return type_
+    cursor_type = _type_of(type_)
+    if of_group and cursor_type not in _OF_GROUPS:
+        raise _no_offset(cursor_type.value)
+    _check_given(cursor_type.value, given, _NEEDS.get(cursor_type))
+    if time is not None:
+        return AtTime(_time_ms(time))
+    if offset is not None:
+        return AtOffset(offset) if cursor_type is CursorType.AT_OFFSET else AfterOffset(offset)
+    return TrimHorizon() if cursor_type is CursorType.TRIM_HORIZON else Latest()
+
+
+def _type_of(type_: CursorType | str) -> CursorType:
+    try:
+        return CursorType(type_.strip().upper() if isinstance(type_, str) else type_)
+    except ValueError:
+        raise InvalidOption(
+            f"The cursor type is {type_!r}, which is unknown.",
+            remedy=f"Use one of {', '.join(t.value for t in CursorType)}.",
+        ) from None
+
+
+def _check_given(name: str, given: set[str], needed: str | None) -> None:
+    if needed is not None and needed not in given:
+        raise InvalidOption(f"The cursor type {name} needs '{needed}'.", remedy=f"Give {needed}=...")
+    superfluous = sorted(given - {needed})
+    if superfluous:
+        raise InvalidOption(
+            f"The cursor type {name} takes no '{superfluous[0]}'.", remedy="Leave it out, or use the type it goes with."
+        )
+
+
+def _no_offset(name: str) -> InvalidOption:
+    return InvalidOption(
+        f"{name} names an offset, which means nothing for a whole stream.",
+        remedy="Use TRIM_HORIZON, AT_TIME or LATEST for groups, or create_cursor for one partition.",
+    )
+
+
+def _time_ms(time: Time) -> int:
+    if isinstance(time, datetime):
+        return parse_time_ms(time.isoformat(), option="time")
+    if isinstance(time, int) and (isinstance(time, bool) or time < 0):
+        raise InvalidOption(
+            f"Option 'time' is {time!r}, which is not a time.", remedy="Give milliseconds since the epoch, from 0 on."
+        )
+    return parse_time_ms(str(time), option="time")

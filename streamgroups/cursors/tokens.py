@@ -1,0 +1,126 @@
+"""Cursors as tokens: opaque, versioned, signed, and good for five minutes.
+
+Called by ``streamgroups_kafka.cursors.group_cursors``. A token is ``sgc1.<claims>.<signature>``: claims as JSON, HMAC-SHA-256 over all
+that stands before it, both in base64url. It holds names and offsets, which are no secrets, and it cannot be altered by who
+has not got the key. Source: SEMANTICS G5, G7, G16; RFC 2104 (HMAC), RFC 4648 (base64url).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from streamgroups.cursors.session import Covered
+from streamgroups.errors import CursorExpired, InvalidCursor
+from streamgroups.partitions import TopicPartition
+
+#: How long a cursor can be used after it was returned (SEMANTICS G5).
+LIFETIME_MS = 300_000
+
+_VERSION = "sgc1"
+_TOKEN = re.compile(r"(sgc\d+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
+_MAKE_ANEW = "Make a new one with create_group_cursor (or create_cursor); the group goes on at its committed offsets."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCursor:
+    """What a cursor of an instance says.
+
+    Args:
+        stream: the topic.
+        group: the consumer group.
+        instance: the member's name.
+        session: tells this stay of the instance in the group from all others.
+        covers: up to where it was given messages that were not committed when the cursor was returned.
+    """
+
+    stream: str
+    group: str
+    instance: str
+    session: str
+    covers: tuple[Covered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCursor:
+    """What a cursor of one partition says: where to read next. It belongs to no group."""
+
+    stream: str
+    partition: int
+    next_offset: int
+
+
+Cursor: TypeAlias = GroupCursor | PartitionCursor
+
+
+def encode(cursor: Cursor, key: bytes, now_ms: int) -> str:
+    """The token of a cursor that is returned now.
+
+    >>> token = encode(PartitionCursor("flights", 3, 42), b"key", now_ms=0)
+    >>> decode(token, b"key", now_ms=LIFETIME_MS)
+    PartitionCursor(stream='flights', partition=3, next_offset=42)
+    """
+    claims = json.dumps({"x": now_ms + LIFETIME_MS, **_claims(cursor)}, separators=(",", ":")).encode()
+    signed = f"{_VERSION}.{_text(claims)}"
+    return f"{signed}.{_signature(signed, key)}"
+
+
+def decode(token: str, key: bytes, now_ms: int) -> Cursor:
+    """The cursor of a token.
+
+    Raises:
+        InvalidCursor: if the token is none, is damaged, was signed with another key, or is of another version.
+        CursorExpired: if it was returned more than five minutes ago.
+    """
+    match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
+    if match is None:
+        raise InvalidCursor("This is not a cursor.", remedy="Pass on the cursor that the last request returned.")
+    version, claims, signature = match.groups()
+    if version != _VERSION:
+        raise InvalidCursor(
+            f"This cursor is of version '{version}'; this process knows '{_VERSION}'.", remedy=_MAKE_ANEW
+        )
+    # Texts are compared, not bytes: base64 has more than one text for some.
+    if not hmac.compare_digest(signature, _signature(f"{version}.{claims}", key)):
+        raise InvalidCursor(
+            "This cursor was altered, or signed with another key.",
+            remedy=f"{_MAKE_ANEW} Processes that pass partition cursors on need one signing_key.",
+        )
+    return _cursor(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4))), now_ms)
+
+
+def _cursor(read: dict[str, Any], now_ms: int) -> Cursor:
+    if now_ms > read["x"]:
+        whose = f"instance '{read['i']}' of group '{read['g']}'" if "g" in read else f"{read['s']}-{read['p']}"
+        late_s = (now_ms - read["x"]) / 1000
+        raise CursorExpired(
+            f"This cursor of {whose} expired {late_s:.0f} s ago: a cursor lasts {LIFETIME_MS // 60_000} minutes.",
+            remedy=_MAKE_ANEW,
+            group=read.get("g"),
+            topic=read["s"],
+            partition=read.get("p"),
+        )
+    if "g" not in read:
+        return PartitionCursor(read["s"], read["p"], read["o"])
+    covers = tuple(Covered(TopicPartition(read["s"], p), tenure, n) for p, tenure, n in read["c"])
+    return GroupCursor(read["s"], read["g"], read["i"], read["n"], covers)
+
+
+def _claims(cursor: Cursor) -> dict[str, object]:
+    if isinstance(cursor, PartitionCursor):
+        return {"s": cursor.stream, "p": cursor.partition, "o": cursor.next_offset}
+    covers = [[c.topic_partition.partition, c.tenure, c.next_offset] for c in cursor.covers]
+    return {"s": cursor.stream, "g": cursor.group, "i": cursor.instance, "n": cursor.session, "c": covers}
+
+
+def _signature(signed: str, key: bytes) -> str:
+    return _text(hmac.digest(key, signed.encode(), hashlib.sha256))
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,0 +1,94 @@
+"""What holds time back, for people to see: each partition's event time, and what it does to the watermark.
+
+Called by ``streamgroups_spark.event_time.explain``. Source: SEMANTICS W2, W3; the rule is :func:`streamgroups.event_time.source_time.generated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.watermark import oldest
+from streamgroups.partitions import TopicPartition
+from streamgroups.times import utc
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One partition.
+
+    Args:
+        topic_partition: which.
+        event_time: the latest of its records.
+        asserts: what it asserts.
+        doing: what it does to the watermark.
+    """
+
+    topic_partition: TopicPartition
+    event_time: str
+    asserts: str
+    doing: str
+
+
+def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
+    """What each partition does to the watermark.
+
+    Args:
+        state: what is known.
+        settings: how time is made.
+
+    >>> from streamgroups.event_time.strategy import Generation
+    >>> from streamgroups.event_time.watermark import At
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> state = SourceTime(At(300), {p0: PartitionTime(900, At(900)), p1: PartitionTime(300, At(300))})
+    >>> [it.doing for it in explain(state, TimeSettings(Generation()))]
+    ['ahead', 'holds the watermark back']
+    """
+    timeout_ms = settings.partition_idle_timeout_ms
+    active = [time.watermark for time in state.partitions.values() if not time.is_idle(timeout_ms)]
+    least = oldest(*active)
+
+    def doing(time: PartitionTime) -> str:
+        if settings.generation is None:
+            return "asserts nothing: time is imported"
+        if time.is_idle(timeout_ms):
+            return f"idle for {_quiet_s(time)} s: holds nothing back"
+        said = "ahead" if time.watermark != least else "holds the watermark back"
+        if time.event_time_ms is None:
+            return f"{said}: no event time yet"
+        return said if time.quiet_since_ms is None else f"{said}; nothing unread for {_quiet_s(time)} s"
+
+    return [
+        Explained(tp, utc(time.event_time_ms) or "none yet", str(time.watermark), doing(time))
+        for tp, time in sorted(state.partitions.items())
+    ]
+
+
+def as_text(group_id: str, member: str, state: SourceTime, lines: Sequence[Explained]) -> str:
+    """The same as a table.
+
+    Args:
+        group_id: who reads.
+        member: its member.
+        state: what is known.
+        lines: of each partition.
+
+    >>> print(as_text("board", "alice", SourceTime(), [Explained(TopicPartition("t", 0), "none yet", "none yet", "ahead")]))
+    Group 'board', member 'alice': the watermark is none yet.
+    partition  event time  asserts   what it does
+    t-0        none yet    none yet  ahead
+    """
+    rows = [("partition", "event time", "asserts", "what it does")]
+    rows += [(str(it.topic_partition), it.event_time, it.asserts, it.doing) for it in lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([f"Group '{group_id}', member '{member}': the watermark is {state.watermark}.", *table])
+
+
+def _quiet_s(time: PartitionTime) -> int:
+    assert time.quiet_since_ms is not None
+    assert time.seen_ms is not None
+    return max(0, time.seen_ms - time.quiet_since_ms) // 1_000

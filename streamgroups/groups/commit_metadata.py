@@ -1,0 +1,75 @@
+"""The metadata that members and the Kafka sink write beside the offsets that they commit.
+
+Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``; read when partitions come in. Other members know an
+exclusive member by it, a restarted query tells its own commits from those of a tool, and a position is known to be of this topic of this
+cluster. Source: Kafka's OffsetCommit; SEMANTICS S5, S11, X2.
+
+The form is ``streamgroups:<shared|exclusive>[;written];cluster=<id>;topic=<id>;``. An unknown id is empty. The last semicolon ends it:
+confluent-kafka can return bytes behind the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from streamgroups.identity import UNKNOWN, TopicIdentity
+
+_FORM = re.compile(
+    r"streamgroups:(?P<mode>shared|exclusive)(?P<written>;written)?"
+    r";cluster=(?P<cluster>[A-Za-z0-9%._~-]{0,1000});topic=(?P<topic>[A-Za-z0-9%._~-]{0,1000});",
+    re.ASCII,
+)
+#: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes; a longer id is left out.
+_MAX_ID_LENGTH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMark:
+    """What is known of a committed offset beside its number.
+
+    Args:
+        exclusive: whether its member needs the group alone.
+        written: whether a sink committed it, together with the output of what lies before it.
+        identity: the topic that the offset belongs to.
+
+    >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"))
+    >>> mark.encode()
+    'streamgroups:shared;written;cluster=c1;topic=t1;'
+    >>> CommitMark.parse(mark.encode() + "what is behind it in memory") == mark
+    True
+    """
+
+    exclusive: bool
+    written: bool = False
+    identity: TopicIdentity = UNKNOWN
+
+    def encode(self) -> str:
+        """As metadata."""
+        mode, written = "exclusive" if self.exclusive else "shared", ";written" if self.written else ""
+        return f"streamgroups:{mode}{written};cluster={_quoted(self.identity.cluster_id)};topic={_quoted(self.identity.topic_id)};"
+
+    @classmethod
+    def parse(cls, metadata: str) -> CommitMark | None:
+        """Reads metadata back; ``None`` if another tool wrote it.
+
+        >>> CommitMark.parse("by hand") is None
+        True
+        """
+        found = _FORM.match(metadata)
+        if found is None:
+            return None
+        cluster_id, topic_id = unquote(found["cluster"]) or None, unquote(found["topic"]) or None
+        return cls(found["mode"] == "exclusive", found["written"] is not None, TopicIdentity(cluster_id, topic_id))
+
+
+def is_exclusive(metadata: str) -> bool:
+    """Whether an exclusive member committed what this metadata is beside."""
+    mark = CommitMark.parse(metadata)
+    return mark is not None and mark.exclusive
+
+
+def _quoted(id_: str | None) -> str:
+    quoted = quote(id_ or "", safe="")
+    return quoted if len(quoted) <= _MAX_ID_LENGTH else ""

@@ -1,0 +1,136 @@
+"""Whether a query may join a group, judged before it does, so that a refusal changes nothing.
+
+Called by ``streamgroups.query.micro_batches`` at the start of a query with what the broker says of the group. Source:
+SEMANTICS S1, S4; Kafka lets members of one group subscribe to different topics, which here is always a mistake: nobody
+would read the records of the topic that only the other member knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from streamgroups.errors import GroupRefused
+from streamgroups.partitions import TopicPartition
+from streamgroups.printable import printable
+
+
+class MembershipMode(Enum):
+    """The option ``membership``."""
+
+    #: Partitions are shared with whoever else is in the group.
+    SHARED = "shared"
+    #: One member owns all partitions: for stateful queries, whose state does not move with a partition.
+    EXCLUSIVE = "exclusive"
+
+
+#: Ours, and the broker's own of KIP-848 (where the member does not choose).
+_ASSIGNORS_THAT_FIT = ("", "cooperative-sticky", "uniform")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """A member as the broker describes it.
+
+    Args:
+        client_id: its name.
+        host: where it runs, as the broker sees it.
+        topics: what it subscribes to, or, where the broker does not tell, the topics it has partitions of.
+        partitions: what it owns.
+        subscription_known: whether ``topics`` is its subscription, or only what can be seen of it.
+    """
+
+    client_id: str
+    host: str
+    topics: frozenset[str]
+    partitions: frozenset[TopicPartition]
+    subscription_known: bool = True
+
+    def __str__(self) -> str:
+        return printable(f"{self.client_id} ({self.host})")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """A group as the broker describes it.
+
+    Args:
+        group_id: its name.
+        members: the live ones.
+        assignor: how the classic protocol assigns; empty if unknown or decided by the broker.
+        held_exclusively: whether an exclusive member made the last commits (:mod:`streamgroups.groups.commit_metadata`).
+        settled: whether no rebalance is going on.
+    """
+
+    group_id: str
+    members: tuple[LiveMember, ...] = ()
+    assignor: str = ""
+    held_exclusively: bool = False
+    settled: bool = True
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that some member owns."""
+        return frozenset(tp for m in self.members for tp in m.partitions)
+
+    def has_nothing_for(self, name: str) -> bool:
+        """Whether a member of this name is in the group, and one too many: there are no partitions left for it (SEMANTICS G10).
+
+        >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
+        >>> LiveGroup("g", (bob,)).has_nothing_for("bob"), LiveGroup("g", (bob,), settled=False).has_nothing_for("bob")
+        (True, False)
+        """
+        return self.settled and any(m.client_id == name and not m.partitions for m in self.members)
+
+
+def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool, mode: MembershipMode | None) -> None:
+    """Refuses a group that is in use in a way that does not fit.
+
+    Args:
+        group: as it is now.
+        topics: what the query subscribes to, patterns resolved.
+        by_pattern: whether ``topics`` come from a pattern; other members may then not know the newest topic yet.
+        mode: how the query wants to be a member; ``None`` if it does not join (the option ``assign``).
+
+    Raises:
+        GroupRefused: with the live members' names and what to do.
+
+    >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
+    >>> check_may_join(LiveGroup("g", (bob,)), frozenset({"flights"}), by_pattern=False, mode=MembershipMode.SHARED)
+    Traceback (most recent call last):
+    streamgroups.errors.GroupRefused: Group 'g' is in use by another subscription: bob (/10.0.0.2) reads orders, this \
+one would read flights. Use another group.id, or stop the other members first.
+    """
+    if not group.members:
+        return
+    who = ", ".join(map(str, group.members[:5])) + (" …" if len(group.members) > 5 else "")
+    if mode is None:
+        raise GroupRefused(
+            f"Group '{group.group_id}' has live members ({who}), so 'assign' cannot commit to it.",
+            remedy="Use 'subscribe' to share the topic with them, or another group.id.",
+        )
+    for member in group.members:
+        partly_seen = by_pattern or not member.subscription_known
+        fits = member.topics <= topics if partly_seen else member.topics in (topics, frozenset())
+        if not fits:
+            raise GroupRefused(
+                f"Group '{group.group_id}' is in use by another subscription: {member} reads "
+                f"{', '.join(sorted(member.topics))}, this one would read {', '.join(sorted(topics))}.",
+                remedy="Use another group.id, or stop the other members first.",
+            )
+    if group.assignor not in _ASSIGNORS_THAT_FIT:
+        raise GroupRefused(
+            f"Group '{group.group_id}' is in use by members that assign by '{group.assignor}' ({who}); "
+            "streamgroups assigns by 'cooperative-sticky'.",
+            remedy="Set partition.assignment.strategy=cooperative-sticky in them, or use another group.id.",
+        )
+    if mode is MembershipMode.EXCLUSIVE:
+        raise GroupRefused(
+            f"Group '{group.group_id}' has live members ({who}); membership=exclusive needs it alone.",
+            remedy="Stop them (a killed member counts until its session times out), or use another group.id.",
+        )
+    if group.held_exclusively:
+        raise GroupRefused(
+            f"Group '{group.group_id}' is held by {who} with membership=exclusive.",
+            remedy="Stop that query, or use another group.id.",
+        )

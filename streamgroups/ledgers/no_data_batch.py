@@ -1,0 +1,134 @@
+"""May this batch be written, though it reads nothing? The compare-and-swap of batches that positions cannot tell from their replay.
+
+Called by ``streamgroups.ledgers.commit`` and by the sinks of Spark. A query that keeps state has output in batches that read no offset, too: time has come
+further, or a timer is due. Such a *quiet* batch can only be run again by a run of the same checkpoint, for what it writes comes out of the state
+that is kept there. So a sink notes, for each checkpoint, which quiet batch of it was written last, in the transaction that writes it. A number alone would
+not do: a checkpoint that was restored from a copy counts on from an earlier one. So what Spark has logged of the batch before it ran is noted
+with it, as a fingerprint. Source: SEMANTICS X2-X4; Spark's ``OffsetSeqLog``, which is written once for each batch.
+
+==============================  ==============  ================================================================
+noted of this checkpoint        the batch       because
+==============================  ==============  ================================================================
+nothing, or an earlier batch    is next         quiet batches are run in the order of their numbers
+this batch                      is done         exactly this was written, and its answer was lost
+another one of this number      is stale        the checkpoint was set back: what was noted came out of a later state
+a later batch                   is stale        likewise, or this is a zombie
+==============================  ==============  ================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgroups.errors import FencedBatch
+from streamgroups.json_values import string, whole
+from streamgroups.ledgers.ledger import AlreadyDone, Commit
+from streamgroups.metadata_entries import read_note, write_note
+from streamgroups.partitions import TopicPartition
+
+#: What a ledger of offsets holds: whole numbers of 64 bits, none of them negative.
+_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class QuietBatch:
+    """A batch that reads nothing.
+
+    Args:
+        query_id: of the checkpoint: Spark makes one for each, and keeps it.
+        batch_id: Spark's number.
+        fingerprint: of what Spark has logged of the batch; at least 0, below 2^63.
+    """
+
+    query_id: str
+    batch_id: int
+    fingerprint: int
+
+    @classmethod
+    def logged(cls, query_id: str, batch_id: int, log: str) -> QuietBatch:
+        """A batch by what Spark has logged of it.
+
+        Args:
+            query_id: of the checkpoint.
+            batch_id: Spark's number.
+            log: the content of its file of offsets, the time of the batch included.
+
+        >>> batch = QuietBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":5}')
+        >>> batch == QuietBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":6}')
+        False
+        """
+        digest = int.from_bytes(hashlib.sha256(log.encode()).digest()[:8], "big")
+        return cls(query_id, batch_id, digest % 2**_BITS)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """What a ledger that keeps positions notes: as those of two partitions that nobody reads.
+
+        >>> QuietBatch("5f2c", 7, 99).positions
+        {TopicPartition(topic='streamgroups.quiet.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.quiet.5f2c', partition=1): 99}
+        """
+        topic = f"streamgroups.quiet.{self.query_id}"
+        return {TopicPartition(topic, 0): self.batch_id, TopicPartition(topic, 1): self.fingerprint}
+
+    def in_ledger(self, positions: Mapping[TopicPartition, int]) -> QuietBatch | None:
+        """What a ledger has noted of the same checkpoint; ``None`` if nothing.
+
+        >>> batch = QuietBatch("5f2c", 7, 99)
+        >>> batch.in_ledger(batch.positions) == batch, batch.in_ledger({}) is None
+        (True, True)
+        """
+        number, fingerprint = (positions.get(tp) for tp in self.positions)
+        return None if number is None or fingerprint is None else QuietBatch(self.query_id, number, fingerprint)
+
+    def encode(self) -> str:
+        """As a note: the metadata of a committed offset."""
+        return write_note({"query": self.query_id, "batch": self.batch_id, "fingerprint": self.fingerprint})
+
+    @classmethod
+    def parse(cls, metadata: str) -> QuietBatch | None:
+        """Reads a note back; ``None`` if it is none, or one of a newer version.
+
+        >>> batch = QuietBatch("5f2c", 7, 99)
+        >>> QuietBatch.parse(batch.encode()) == batch, QuietBatch.parse("by hand") is None
+        (True, True)
+        """
+        raw = read_note(metadata)
+        try:
+            return cls(string(raw["query"]), whole(raw["batch"]), whole(raw["fingerprint"]))
+        except (KeyError, ValueError):
+            return None
+
+
+def judge_quiet(batch: QuietBatch, noted: QuietBatch | None, *, group_id: str) -> Commit | AlreadyDone:
+    """What the note says to a quiet batch.
+
+    Args:
+        batch: which is to be written.
+        noted: what the sink has noted last, of whichever checkpoint.
+        group_id: the group, for the text of a refusal.
+
+    Returns:
+        To commit, with what a ledger of positions notes; or that it is done.
+
+    Raises:
+        FencedBatch: if the checkpoint has been set back, or a newer run of it has gone on.
+
+    >>> batch = QuietBatch("5f2c", 7, 99)
+    >>> [type(judge_quiet(batch, noted, group_id="board")).__name__ for noted in (None, QuietBatch("5f2c", 5, 1), batch)]
+    ['Commit', 'Commit', 'AlreadyDone']
+    >>> judge_quiet(batch, QuietBatch("5f2c", 8, 1), group_id="board")
+    Traceback (most recent call last):
+    streamgroups.errors.FencedBatch: Batch 7 of group 'board', which reads nothing, was refused: what its checkpoint had written already goes to \
+batch 8. The checkpoint was set back, or another run of the query goes on with it. In the first case start with a new checkpoint.
+    """
+    if noted is None or noted.query_id != batch.query_id or noted.batch_id < batch.batch_id:
+        return Commit(batch.positions)
+    if noted == batch:
+        return AlreadyDone()
+    raise FencedBatch(
+        f"Batch {batch.batch_id} of group '{group_id}', which reads nothing, was refused: what its checkpoint had written already goes to "
+        f"batch {noted.batch_id}.",
+        remedy="The checkpoint was set back, or another run of the query goes on with it. In the first case start with a new checkpoint.",
+    )

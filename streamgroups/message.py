@@ -1,0 +1,41 @@
+"""A message as readers of cursors get it.
+
+Made by ``streamgroups_kafka.cursors.reader`` and, in memory, by :mod:`streamgroups.fakes`. Source: Kafka's record format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One record of a stream.
+
+    Args:
+        topic: the stream.
+        partition: which of its partitions.
+        offset: where in the partition. Offsets grow, not always by one (SEMANTICS G13).
+        timestamp_ms: milliseconds since the epoch; ``None`` in records older than Kafka 0.10.
+        key: ``None`` if the record has none.
+        value: ``None`` in tombstones.
+        headers: names and values, in order; a name may occur more than once.
+
+    >>> Message("flights", 3, 42, 1357016400000, None, b"UA1545").topic_partition
+    TopicPartition(topic='flights', partition=3)
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)

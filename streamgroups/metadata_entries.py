@@ -1,0 +1,90 @@
+"""Metadata entries: small JSON objects as the metadata of committed offsets, which a broker limits to 4,096 bytes.
+
+Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.checkpoints.skipped_ranges` and :mod:`streamgroups.event_time.observations`, which say what is in them. Every
+principal with Read on the group can write one, so an entry that cannot be read counts as absent, with a warning. Source: Kafka's OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from streamgroups.json_values import read_json_prefix
+
+logger = logging.getLogger(__name__)
+
+_VERSION = 1
+#: How many places of unreadable entries are remembered, so that each is named once.
+_MAX_NAMED = 10_000
+_MAX_LISTED = 5
+_named: dict[tuple[str, object], None] = {}
+
+_Place = TypeVar("_Place")
+_Entry = TypeVar("_Entry")
+
+
+def write_note(fields: dict[str, object]) -> str:
+    """A note as metadata.
+
+    >>> write_note({"left": []})
+    '{"v":1,"left":[]}'
+    """
+    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":"))
+
+
+def read_note(metadata: str) -> dict[str, Any]:
+    """The fields of a note; none if it is no note, or one of a newer version.
+
+    >>> read_note('{"v":1,"left":[]}')["left"], read_note("by hand")
+    ([], {})
+    """
+    try:
+        # What lies behind the note is none of it: confluent-kafka commits the NUL that ends a text in C along with it, and reads
+        # on behind the text of one that was committed without.
+        raw = read_json_prefix(metadata)
+    except ValueError:
+        return {}
+    return raw if isinstance(raw, dict) and type(raw.get("v")) is int and raw["v"] == _VERSION else {}
+
+
+def read_entries(
+    group_id: str, metadata: Mapping[_Place, str], parse: Callable[[_Place, str], _Entry | None]
+) -> dict[_Place, _Entry]:
+    """The entries of a metadata group. The first unreadable one of each partition is named in a warning, all of one call together.
+
+    Args:
+        group_id: the metadata group.
+        metadata: the text at each partition; an empty one is no entry.
+        parse: reads the text of a partition; ``None`` if it cannot be read.
+
+    >>> read_entries("billing.streamgroups", {"flights-0": "{}"}, lambda place, text: read_note(text) or None)
+    {}
+    """
+    found, unreadable = {}, []
+    for place, text in metadata.items():
+        entry = parse(place, text) if text else None
+        if entry is not None:
+            found[place] = entry
+        elif text:
+            unreadable.append(place)
+    warn_of_unreadable(group_id, unreadable)
+    return found
+
+
+def warn_of_unreadable(group_id: str, places: list[_Place]) -> None:
+    """Names partitions whose entries cannot be read: each once in the life of the process, however often it is read."""
+    new = [place for place in places if (group_id, place) not in _named]
+    if not new:
+        return
+    _named.update(dict.fromkeys((group_id, place) for place in new))
+    for oldest in list(_named)[:-_MAX_NAMED]:
+        _named.pop(oldest, None)
+    logger.warning(
+        "The metadata entries of group %r at %s cannot be read and count as absent: damaged, of a newer version, or by another program. "
+        "Every principal with Read on the group can write them.",
+        group_id,
+        ", ".join(map(str, new[:_MAX_LISTED]))
+        + (f" and {len(new) - _MAX_LISTED} more" if len(new) > _MAX_LISTED else ""),
+    )

@@ -1,0 +1,1 @@
+"""Snapshots of groups and queries over time, and the metrics made of them."""

@@ -1,0 +1,362 @@
+"""Prometheus' view of groups and queries: the names, labels and meanings of everything this library exports.
+
+Used by ``streamgroups metrics`` (:mod:`streamgroups_prometheus.exporter`) and by ``sg.MetricsListener``, so that both say the same by the same names;
+the latter's series have the labels ``query`` and ``query_id`` besides. Source: Prometheus' naming practices (base units, a suffix for the
+unit). What is not known has no sample: a 0 would be a lie, and so would be the last known value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from streamgroups.groups.gaps import Cause, Gaps
+from streamgroups.groups.lag import total
+from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
+from streamgroups.monitoring.queries import QueryGroup, QueryPartition, WatchedQuery
+from streamgroups.partitions import Bounds, TopicPartition
+
+MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """The figures of one partition in one group; ``None`` where nobody knows. See :data:`_OF_PARTITIONS`."""
+
+    topic_partition: TopicPartition
+    state: LagState
+    lag_records: int | None = None
+    lag_ms: int | None = None
+    committed_offset: int | None = None
+    processed_offset: int | None = None
+    beginning_offset: int | None = None
+    end_offset: int | None = None
+    lost_records: int | None = None
+    lag_exact: bool | None = None
+    open_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """The figures of one group, or of a query's part of it.
+
+    Args:
+        labels: the values of the labels that all its series have.
+        members: how many live members it has; ``None`` if nobody has asked.
+        state: Kafka's word for its state, or ``None``.
+        partitions: its partitions.
+        gaps: the recorded gaps of its partitions.
+    """
+
+    labels: tuple[str, ...]
+    members: int | None
+    state: str | None
+    partitions: tuple[PartitionFigures, ...]
+    gaps: Mapping[TopicPartition, Gaps] = field(default_factory=dict)
+
+    @property
+    def lag_records(self) -> int | None:
+        """How many records are unread in all partitions."""
+        return total([p.lag_records for p in self.partitions])
+
+    @property
+    def open_records(self) -> int | None:
+        """How many records are behind the last stable offsets of all partitions; ``None`` if that is not known of any."""
+        known = [p.open_records for p in self.partitions if p.open_records is not None]
+        return sum(known) if known else None
+
+    @property
+    def lag_ms(self) -> int | None:
+        """The longest time lag; ``None`` if that of a partition with a position is not known."""
+        lags_ms = [p.lag_ms for p in self.partitions if p.lag_records is not None]
+        known_ms = [ms for ms in lags_ms if ms is not None]
+        return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
+
+
+_OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | None]]] = {
+    "lag_records": ("Unread records of a partition, at most.", lambda p: p.lag_records),
+    "lag_exact": (
+        "1 if that is exact; 0 if it may count transaction markers, gaps or aborted records.",
+        lambda p: None if p.lag_exact is None else float(p.lag_exact),
+    ),
+    "open_records": ("Records behind the last stable offset, which are no lag.", lambda p: p.open_records),
+    "lag_seconds": ("For how long its oldest unread record has been waiting.", lambda p: _seconds(p.lag_ms)),
+    "committed_offset": ("The next offset the group will read.", lambda p: p.committed_offset),
+    "processed_offset": ("The next offset the query will read.", lambda p: p.processed_offset),
+    "beginning_offset": ("The oldest offset that is still there.", lambda p: p.beginning_offset),
+    "end_offset": ("The offset after the last record.", lambda p: p.end_offset),
+    "lost_records": ("Offsets that were deleted before the group read them.", lambda p: p.lost_records),
+}
+GROUP_LABELS = ("group",)
+QUERY_LABELS = ("query", "query_id")
+
+
+def watched_group(group: WatchedGroup) -> GroupFigures:
+    """A group as a look at the cluster has found it."""
+    description = group.snapshot.description
+    return GroupFigures(
+        (description.group_id,),
+        len(description.members),
+        description.state,
+        tuple(_watched_partition(p) for p in group.partitions),
+        group.gaps,
+    )
+
+
+def _watched_partition(partition: WatchedPartition, processed_offset: int | None = None) -> PartitionFigures:
+    lag = partition.lag
+    return PartitionFigures(
+        lag.topic_partition,
+        partition.state,
+        lag.records,
+        partition.time_lag_ms,
+        lag.committed_offset,
+        processed_offset,
+        lag.bounds.beginning_offset if isinstance(lag.bounds, Bounds) else None,
+        lag.end_offset,
+        lag.lost_records,
+        None if lag.records is None else lag.is_exact,
+        lag.open_records,
+    )
+
+
+def query_group(query: WatchedQuery, group: QueryGroup, looked: WatchedGroup | None = None) -> GroupFigures:
+    """A query's part of a group.
+
+    Args:
+        query: the query.
+        group: its part of the group, as its progress tells.
+        looked: the same group as the last look at the cluster has found it, if there was one: what it says is truer.
+    """
+    labels = (group.group_id, query.name, query.query_id)
+    if looked is None:
+        return GroupFigures(labels, None, None, tuple(map(_told_partition, group.partitions)))
+    found = {p.lag.topic_partition: p for p in looked.partitions}
+    owners = looked.snapshot.description.owners
+    # Who has given a partition away does not say so before its next batch; the cluster does.
+    own = [p for p in group.partitions if (m := owners.get(p.topic_partition)) is None or m.client_id in group.members]
+    partitions = (
+        _watched_partition(found[p.topic_partition], p.processed_offset)
+        if p.topic_partition in found
+        else _told_partition(p)
+        for p in own
+    )
+    description = looked.snapshot.description
+    gaps = {p.topic_partition: looked.gaps[p.topic_partition] for p in own if p.topic_partition in looked.gaps}
+    return GroupFigures(labels, len(description.members), description.state, tuple(partitions), gaps)
+
+
+def _told_partition(p: QueryPartition) -> PartitionFigures:
+    return PartitionFigures(
+        p.topic_partition,
+        p.state,
+        lag_records=p.records,
+        lag_ms=p.time_lag_ms,
+        committed_offset=p.committed_offset,
+        processed_offset=p.processed_offset,
+        end_offset=p.end_offset,
+        # Offsets in between may be anything.
+        lag_exact=None if p.records is None else p.records == 0,
+    )
+
+
+def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
+    """The metrics of groups as wholes.
+
+    Args:
+        groups: the groups.
+        labels: the names of the labels whose values are in the figures.
+    """
+
+    def gauge(name: str, text: str, more: Sequence[str] = ()) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"streamgroups_group_{name}", text, labels=[*labels, *more])
+
+    members = gauge("members", "Live members.")
+    state = gauge("state", "1 for the state the group is in, as Kafka calls it.", ["state"])
+    lag = gauge("lag_records", "Unread records, at most.")
+    open_ = gauge("open_records", "Records behind the last stable offsets, which are no lag.")
+    lag_s = gauge("lag_seconds", "For how long the oldest unread record has been waiting.")
+    partitions = gauge("partitions", "Partitions by what their lag is doing.", ["lag_state"])
+    for g in groups:
+        _add(members, g.labels, g.members)
+        if g.state is not None:
+            state.add_metric([*g.labels, g.state], 1)
+        counted = Counter(p.state for p in g.partitions)
+        for lag_state in LagState:
+            partitions.add_metric([*g.labels, lag_state.value], counted[lag_state])
+        _add(lag, g.labels, g.lag_records)
+        _add(open_, g.labels, g.open_records)
+        _add(lag_s, g.labels, _seconds(g.lag_ms))
+    return iter((members, state, lag, open_, lag_s, partitions))
+
+
+def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
+    """The metrics of the groups' partitions; those of which nothing is known are left out."""
+    families = {
+        name: GaugeMetricFamily(f"streamgroups_partition_{name}", text, labels=[*labels, "topic", "partition"])
+        for name, (text, _) in _OF_PARTITIONS.items()
+    }
+    for g in groups:
+        for p in g.partitions:
+            of_partition = [*g.labels, p.topic_partition.topic, str(p.topic_partition.partition)]
+            for name, (_, value_of) in _OF_PARTITIONS.items():
+                _add(families[name], of_partition, value_of(p))
+    return (family for family in families.values() if family.samples)
+
+
+def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
+    """The metrics of recorded gaps, by cause (:mod:`streamgroups.groups.gaps`).
+
+    Args:
+        groups: the groups.
+        labels: the names of the labels whose values are in the figures.
+    """
+    names = [*labels, "topic", "partition", "cause"]
+    count = CounterMetricFamily("streamgroups_partition_gaps", "Recorded gaps.", labels=names)
+    lost = CounterMetricFamily(
+        "streamgroups_partition_gap_lost_offsets",
+        "Offsets that expired before the group read them, as its gaps record.",
+        labels=names,
+    )
+    for g in groups:
+        for tp, gaps in g.gaps.items():
+            of_partition = [*g.labels, tp.topic, str(tp.partition)]
+            for cause, n in gaps.counts.items():
+                count.add_metric([*of_partition, cause.value], n)
+            if Cause.EXPIRED in gaps.counts:
+                lost.add_metric([*of_partition, Cause.EXPIRED.value], gaps.lost_offsets)
+    return (family for family in (count, lost) if family.samples)
+
+
+_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = {
+    "input_rows_per_second": (
+        "How fast rows arrived for the last batch, from all sources.",
+        lambda q: q.progress.input_rows_per_s if q.progress else None,
+    ),
+    "processed_rows_per_second": (
+        "How fast the last batch was processed.",
+        lambda q: q.progress.processed_rows_per_s if q.progress else None,
+    ),
+    "batch_duration_seconds": (
+        "How long the last batch took.",
+        lambda q: _seconds(q.progress.duration_ms) if q.progress else None,
+    ),
+    "batch_id": ("Spark's number of the last batch.", lambda q: q.progress.batch_id if q.progress else None),
+    "trigger_timestamp_seconds": (
+        "When the last batch was begun.",
+        lambda q: _seconds(q.progress.trigger_ms) if q.progress else None,
+    ),
+    "heard_timestamp_seconds": ("When Spark last told of the query.", lambda q: _seconds(q.heard_ms)),
+    "watermark_timestamp_seconds": (
+        "The event-time watermark.",
+        lambda q: _seconds(q.progress.watermark_ms) if q.progress else None,
+    ),
+    "state_rows": ("Rows in the query's state.", lambda q: q.progress.state_rows if q.progress else None),
+    "state_memory_bytes": (
+        "What the query's state takes in memory.",
+        lambda q: q.progress.state_bytes if q.progress else None,
+    ),
+}
+_COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = {
+    "batches": ("Finished batches.", lambda q: q.batches),
+    "input_rows": ("Rows read, from all sources.", lambda q: q.input_rows),
+    "late_records": ("Records that came too late for their windows.", lambda q: q.late_records),
+    "batch_seconds": ("Time spent in batches.", lambda q: q.busy_ms / MS_PER_S),
+}
+
+
+def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
+    """The metrics of queries.
+
+    Args:
+        queries: those that are running.
+        failures: how many failed, by name and cause.
+    """
+    queries = list(queries)
+    for name, (text, value_of) in _OF_QUERIES.items():
+        gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=QUERY_LABELS)
+        for q in queries:
+            _add(gauge, (q.name, q.query_id), value_of(q))
+        yield gauge
+    for name, (text, count_of) in _COUNTS_OF_QUERIES.items():
+        counter = CounterMetricFamily(f"streamgroups_query_{name}", text, labels=QUERY_LABELS)
+        for q in queries:
+            counter.add_metric([q.name, q.query_id], count_of(q))
+        yield counter
+    phases = GaugeMetricFamily(
+        "streamgroups_query_phase_duration_seconds",
+        "How long the phases of the last batch took, by Spark's names.",
+        labels=[*QUERY_LABELS, "phase"],
+    )
+    for q in queries:
+        for phase, duration_ms in q.progress.phases_ms.items() if q.progress else ():
+            phases.add_metric([q.name, q.query_id, phase], duration_ms / MS_PER_S)
+    yield phases
+    failed = CounterMetricFamily("streamgroups_query_failures", "Queries that failed.", labels=["query", "cause"])
+    for (name, cause), count in failures.items():
+        failed.add_metric([name, cause], count)
+    yield failed
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFlight:
+    """The batch in flight of one member.
+
+    Args:
+        group_id: its group.
+        member: its ``client.id``.
+        batch_ms: for how long the batch has been in flight; ``None`` between two batches.
+        handover_ms: for how long a rebalance waits for it.
+        lease_timeout_ms: the option ``leaseTimeout``; ``None`` if it is off.
+    """
+
+    group_id: str
+    member: str
+    batch_ms: int | None
+    handover_ms: int
+    lease_timeout_ms: int | None
+
+
+_OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
+    "batch_in_flight_seconds": (
+        "For how long a batch has been in flight; 0 between two batches.",
+        lambda f: (f.batch_ms or 0) / MS_PER_S,
+    ),
+    "handover_timeout_seconds": (
+        "For how long a rebalance waits for a batch; then its partitions go to others.",
+        lambda f: f.handover_ms / MS_PER_S,
+    ),
+    "lease_timeout_seconds": (
+        "After how long a batch makes the member leave its group.",
+        lambda f: _seconds(f.lease_timeout_ms),
+    ),
+}
+
+
+def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuery]) -> Iterator[Metric]:
+    """The metrics of batches in flight, as the members know them now; a batch that hangs is among them.
+
+    Args:
+        flights: of all members.
+        queries: of those that are known; before its first batch has ended a query's members are not, and its labels are empty.
+    """
+    flights = list(flights)
+    known = {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
+    for name, (text, value_of) in _OF_FLIGHTS.items():
+        gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=["group", *QUERY_LABELS, "member"])
+        for f in flights:
+            _add(gauge, (f.group_id, *known.get(f.member, ("", "")), f.member), value_of(f))
+        yield gauge
+
+
+def _add(family: GaugeMetricFamily, labels: Sequence[str], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / MS_PER_S

@@ -1,0 +1,208 @@
+"""Looking at groups again and again: what they are, and what they are doing.
+
+Called by the command line (``groups watch``, ``metrics``). Joins a :func:`~streamgroups.monitoring.snapshots.survey` with what the ones before
+it saw, by the rules of :mod:`streamgroups.monitoring.lag_states`. Source: SEMANTICS O3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from streamgroups.coordination.reset_protocol import gaps_of, is_auxiliary, times_of
+from streamgroups.event_time.observations import read_time
+from streamgroups.event_time.stored_time import GroupTime, NotedTime, group_time
+from streamgroups.event_time.watermark import Watermark
+from streamgroups.groups.gaps import Gaps
+from streamgroups.groups.lag import PartitionLag, total
+from streamgroups.metadata_entries import warn_of_unreadable
+from streamgroups.monitoring.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
+from streamgroups.monitoring.snapshots import COUNT_BYTES, READS_UNASKED, GroupSnapshot, Memory, list_all, survey
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPartition:
+    """One partition of one group, and what it is doing.
+
+    Args:
+        lag: how far behind it is.
+        state: what its lag is doing.
+        time_lag_ms: for how long its first unread record has been waiting, about; ``None`` if nobody can say.
+        samples: what was seen of it in the window, oldest first.
+        event_time: how far its event time has come; ``None`` if the group has none.
+    """
+
+    lag: PartitionLag
+    state: LagState
+    time_lag_ms: int | None
+    samples: tuple[Sample, ...]
+    event_time: NotedTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedGroup:
+    """One group, and what it is doing.
+
+    Args:
+        snapshot: the group now.
+        partitions: its partitions.
+        watermark: what they assert together; ``None`` if the group has no event time.
+        gaps: the recorded gaps of the partitions that have gaps.
+    """
+
+    snapshot: GroupSnapshot
+    partitions: tuple[WatchedPartition, ...]
+    watermark: Watermark | None = None
+    gaps: Mapping[TopicPartition, Gaps] = field(default_factory=dict)
+
+    @property
+    def state(self) -> LagState:
+        """What its worst partition is doing."""
+        return worst(p.state for p in self.partitions)
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The longest time lag of a partition; ``None`` if one of them is not known."""
+        lags_ms = [p.time_lag_ms for p in self.partitions if p.lag.records is not None]
+        known_ms = [ms for ms in lags_ms if ms is not None]
+        return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
+
+    @property
+    def read_per_s(self) -> float | None:
+        """How many offsets a second it reads; ``None`` while that is not known."""
+        rates = [rate for p in self.partitions if (rate := read_per_s(p.samples)) is not None]
+        return sum(rates) if rates else None
+
+    @property
+    def lag_history(self) -> list[int]:
+        """The lag of all partitions together at each moment in the window, oldest first."""
+        at: dict[int, list[int | None]] = {}
+        for partition in self.partitions:
+            for sample in partition.samples:
+                at.setdefault(sample.time_ms, []).append(sample.records)
+        return [total(records) or 0 for _, records in sorted(at.items())]
+
+
+class Monitor:
+    """Looks at the groups of a cluster. One thread owns it.
+
+    Args:
+        groups: the cluster's groups.
+        topics: the cluster's topics.
+        now_ms: tells the time.
+        window_ms: how far back verdicts look.
+        reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
+            the partitions moved.
+        count_bytes: how much one look may read to count records; lags that are not counted are upper bounds.
+        event_times: whether to ask for event times, too: up to two more requests a look.
+        gaps: whether to read the recorded gaps too: up to two more requests a poll.
+    """
+
+    def __init__(
+        self,
+        groups: GroupAdmin,
+        topics: TopicAdmin,
+        now_ms: Clock,
+        *,
+        window_ms: int = WINDOW_MS,
+        reads: int = READS_UNASKED,
+        count_bytes: int = COUNT_BYTES,
+        event_times: bool = False,
+        gaps: bool = False,
+    ) -> None:
+        self._groups, self._topics, self._now_ms = groups, topics, now_ms
+        self._reads, self._count_bytes = reads, count_bytes
+        self._event_times, self._gaps = event_times, gaps
+        self._history = LagHistory(window_ms)
+        self._memory = Memory()
+
+    def look(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
+        """How these groups are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Log`; what was seen before is kept.
+        """
+        listed = None
+        if group_ids is None:
+            listed = self._listed()
+            group_ids = [group_id for group_id in listed if not is_auxiliary(group_id)]
+        snapshots = survey(
+            self._groups,
+            self._topics,
+            group_ids,
+            reads=self._reads,
+            count_bytes=self._count_bytes,
+            memory=self._memory,
+        )
+        if listed is None and (self._event_times or self._gaps):
+            listed = self._listed()
+        times = self._times(snapshots, listed or ()) if self._event_times else {}
+        gaps = self._recorded_gaps(group_ids, listed or ()) if self._gaps else {}
+        now_ms = self._now_ms()
+        self._history.keep_only(group_ids)
+        for snapshot in snapshots:
+            self._history.add(snapshot.description.group_id, now_ms, snapshot.lags)
+        return [
+            self._watched(snapshot, times.get(group_id), gaps.get(group_id, {}), now_ms)
+            for snapshot in snapshots
+            for group_id in [snapshot.description.group_id]
+        ]
+
+    def _listed(self) -> list[str]:
+        """All groups, those that hold notes among them."""
+        return [g.group_id for g in list_all(self._groups, internal=True)]
+
+    def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
+        """The event time of those groups that have one."""
+        # Not every user may see these notes, and to ask for what one may not see would be an error.
+        of_groups = {s.description.group_id: s for s in snapshots if times_of(s.description.group_id) in listed}
+        noted = self._groups.committed_offsets([times_of(group_id) for group_id in of_groups])
+        found = {}
+        for group_id, snapshot in of_groups.items():
+            notes = {tp: note.metadata for tp, note in noted[times_of(group_id)].items()}
+            unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
+            warn_of_unreadable(times_of(group_id), unreadable)
+            time = group_time(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
+            if time is not None:
+                found[group_id] = time
+        return found
+
+    def _recorded_gaps(
+        self, group_ids: Collection[str], listed: Collection[str]
+    ) -> dict[str, dict[TopicPartition, Gaps]]:
+        """The gaps of those groups that have a metadata group of gaps, as far as it may be read."""
+        with_gaps = [group_id for group_id in group_ids if gaps_of(group_id) in set(listed)]
+        read = self._groups.committed_offsets([gaps_of(group_id) for group_id in with_gaps])
+        return {
+            group_id: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
+            for group_id in with_gaps
+            for entries in [read[gaps_of(group_id)]]
+        }
+
+    def _watched(
+        self, snapshot: GroupSnapshot, time: GroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int
+    ) -> WatchedGroup:
+        group_id = snapshot.description.group_id
+        states = self._history.states(group_id, snapshot.description.owners)
+        noted = {} if time is None else time.partitions
+        partitions = (self._partition(group_id, lag, states, noted, now_ms) for lag in snapshot.lags)
+        return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark, gaps)
+
+    def _partition(
+        self,
+        group_id: str,
+        lag: PartitionLag,
+        states: Mapping[TopicPartition, LagState],
+        noted: Mapping[TopicPartition, NotedTime],
+        now_ms: int,
+    ) -> WatchedPartition:
+        samples = self._history.samples(group_id, lag.topic_partition)
+        time_lag_ms = lag.time_ms(now_ms)
+        if time_lag_ms is None and lag.reading_offset is not None:
+            written_ms = written_at_ms(samples, lag.reading_offset)
+            time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
+        # Without a position there is nothing to judge.
+        state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
+        return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))

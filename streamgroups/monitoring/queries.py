@@ -1,0 +1,308 @@
+"""Running queries, as Spark's events tell of them: how far each is in its groups, and what its lag is doing.
+
+Called by ``streamgroups_spark.ops.metrics_listener`` with every event. Nothing is asked of a cluster: positions and end offsets are in
+Spark's own progress (:mod:`streamgroups.monitoring.query_progress`), and lags are judged by the rules that ``groups watch`` has
+(:mod:`streamgroups.monitoring.lag_states`). Source: Spark's ``StreamingQueryListener``; SEMANTICS S2, O3.
+
+What a progress proves. Batch *n* was planned, its end offsets were asked for, it ran; now it is done. Its positions are committed
+when Spark asks for the next batch, which is at once or, with a trigger of a minute, in a minute. So ``committed_offset`` is where batch *n*
+began, until Spark tells of another batch, or that there was none to plan: it is not ahead of the broker, but for the moment that a
+commit takes. Lag is counted from where the batch ended: what has been processed is not behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from streamgroups.monitoring.lag_states import WINDOW_MS, LagState, Sample, judge, written_at_ms
+from streamgroups.monitoring.query_progress import QueryProgress
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPartition:
+    """One partition that a query reads.
+
+    Args:
+        topic_partition: where.
+        committed_offset: the next offset of the group, as far as it is surely committed.
+        processed_offset: the next offset the query will read.
+        end_offset: where the partition ended when the last batch was planned; ``None`` if it was not asked.
+        time_lag_ms: for how long the first unread record has been waiting, about; ``None`` if nobody can say.
+        state: what its lag is doing.
+    """
+
+    topic_partition: TopicPartition
+    committed_offset: int
+    processed_offset: int
+    end_offset: int | None
+    time_lag_ms: int | None
+    state: LagState
+
+    @property
+    def records(self) -> int | None:
+        """How many records are unread, at most."""
+        return None if self.end_offset is None else max(self.end_offset - self.processed_offset, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGroup:
+    """A query's part of one group.
+
+    Args:
+        group_id: the group.
+        members: the ``client.id`` of the query's members: one for each of its sources that reads in this group.
+        partitions: what it reads, in order.
+    """
+
+    group_id: str
+    members: frozenset[str]
+    partitions: tuple[QueryPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedQuery:
+    """One running query.
+
+    Args:
+        query_id: stays the same when the query is restarted.
+        name: what the user has called it, or the id.
+        progress: its last batch; ``None`` before the first.
+        heard_ms: when Spark last told of it, in milliseconds since the epoch.
+        batches: how many batches Spark has told of in this run.
+        input_rows: how many rows they read.
+        late_records: how many were late.
+        busy_ms: how long they took.
+        groups: its part of each group that it reads in.
+    """
+
+    query_id: str
+    name: str
+    progress: QueryProgress | None
+    heard_ms: int
+    batches: int
+    input_rows: int
+    late_records: int
+    busy_ms: int
+    groups: tuple[QueryGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    committed_offset: int
+    processed_offset: int
+    end_offset: int | None
+
+    def sample(self, time_ms: int) -> Sample | None:
+        """What is judged; nothing without an end."""
+        if self.end_offset is None:
+            return None
+        return Sample(time_ms, self.processed_offset, max(self.end_offset - self.processed_offset, 0), self.end_offset)
+
+
+@dataclass(slots=True)
+class _Query:
+    """What is known of one run of a query. What its fields hold is replaced, never changed."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    heard_ms: int
+    #: Whether its start was seen, so that what an earlier run still has to say is not taken for its own.
+    seen_start: bool
+    progress: QueryProgress | None = None
+    batches: int = 0
+    input_rows: int = 0
+    late_records: int = 0
+    busy_ms: int = 0
+    positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
+    members: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: When the positions were true.
+    told_ms: int = 0
+    samples: dict[tuple[str, TopicPartition], tuple[Sample, ...]] = field(default_factory=dict)
+    sampled_ms: int | None = None
+
+
+#: So many samples make a window: a query with ten batches a second would keep thousands.
+_SAMPLES = 30
+
+
+class Queries:
+    """The queries of a Spark application. One thread at a time.
+
+    Args:
+        window_ms: how far back verdicts look.
+    """
+
+    def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
+        self._window_ms = window_ms
+        self._running: dict[str, _Query] = {}
+        #: How many runs failed, by the query's name (empty if it has none) and the cause.
+        self.failures: Counter[tuple[str, str]] = Counter()
+
+    def started(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> None:
+        """A query was started, or started again."""
+        self._running[query_id] = self._new(query_id, run_id, name, now_ms, seen_start=True)
+
+    def progressed(self, progress: QueryProgress, now_ms: int) -> None:
+        """A query has finished a batch."""
+        query = self._of_run(progress.query_id, progress.run_id, progress.name, now_ms)
+        if query is None:
+            return
+        query.progress, query.heard_ms = progress, now_ms
+        query.batches += 1
+        query.input_rows += progress.input_rows
+        query.late_records += progress.late_records
+        query.busy_ms += progress.duration_ms or 0
+        query.positions, query.members = _positions(progress)
+        self._take_samples(query, progress.trigger_ms)
+
+    def idle(self, query_id: str, run_id: str, trigger_ms: int | None, now_ms: int) -> None:
+        """A query has asked for a batch and found nothing to read: so its last one is committed.
+
+        Args:
+            query_id: the query.
+            run_id: its run.
+            trigger_ms: when it asked; ``None`` if Spark has not said.
+            now_ms: the time now.
+        """
+        query = self._of_run(query_id, run_id, None, now_ms)
+        if query is None:
+            return
+        query.heard_ms = now_ms
+        query.positions = {
+            group_id: {tp: replace(p, committed_offset=p.processed_offset) for tp, p in positions.items()}
+            for group_id, positions in query.positions.items()
+        }
+        self._take_samples(query, now_ms if trigger_ms is None else trigger_ms)
+
+    def terminated(self, query_id: str, run_id: str, cause: str | None) -> None:
+        """A query has ended; its figures vanish.
+
+        Args:
+            query_id: the query.
+            run_id: its run.
+            cause: why it failed (:func:`~streamgroups.monitoring.query_progress.cause_of`); ``None`` if it was stopped.
+        """
+        query = self._running.get(query_id)
+        is_this_run = query is not None and query.run_id == run_id
+        if cause is not None:
+            # A query without a name has a new id at each start: counted by it, there would be ever more series.
+            self.failures[(query.name or "") if query is not None else "", cause] += 1
+        if is_this_run:
+            del self._running[query_id]
+
+    def copy(self) -> Queries:
+        """The same, for another thread: changes here do not change it. Quick, whatever is known."""
+        same = Queries(window_ms=self._window_ms)
+        same._running = {query_id: replace(query) for query_id, query in self._running.items()}
+        same.failures = self.failures.copy()
+        return same
+
+    @property
+    def group_ids(self) -> frozenset[str]:
+        """The groups that running queries read in, as far as they have told."""
+        return frozenset(group_id for query in self._running.values() for group_id in query.positions)
+
+    def watched(self, now_ms: int) -> list[WatchedQuery]:
+        """The running queries as they are now, by name."""
+        claims = self._claims()
+        found = [
+            WatchedQuery(
+                query_id=q.query_id,
+                name=q.name or q.query_id,
+                progress=q.progress,
+                heard_ms=q.heard_ms,
+                batches=q.batches,
+                input_rows=q.input_rows,
+                late_records=q.late_records,
+                busy_ms=q.busy_ms,
+                groups=tuple(self._groups(q, claims, now_ms)),
+            )
+            for q in self._running.values()
+        ]
+        return sorted(found, key=lambda q: (q.name, q.query_id))
+
+    def _new(self, query_id: str, run_id: str, name: str | None, now_ms: int, *, seen_start: bool) -> _Query:
+        return _Query(query_id, run_id, name, now_ms, seen_start)
+
+    def _of_run(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> _Query | None:
+        """The query, if this is of its present run. One that was running before anybody listened is taken up."""
+        query = self._running.get(query_id)
+        if query is not None and query.run_id == run_id:
+            return query
+        if query is not None and query.seen_start:
+            return None
+        self._running[query_id] = query = self._new(query_id, run_id, name, now_ms, seen_start=False)
+        return query
+
+    def _take_samples(self, query: _Query, time_ms: int) -> None:
+        query.told_ms = time_ms
+        if query.sampled_ms is not None and 0 <= time_ms - query.sampled_ms < self._window_ms / _SAMPLES:
+            return
+        query.sampled_ms = time_ms
+        since_ms = time_ms - self._window_ms
+        kept: dict[tuple[str, TopicPartition], tuple[Sample, ...]] = {}
+        for group_id, positions in query.positions.items():
+            for tp, position in positions.items():
+                before = (s for s in query.samples.get((group_id, tp), ()) if s.time_ms >= since_ms)
+                sample = position.sample(time_ms)
+                kept[group_id, tp] = tuple(before) if sample is None else (*before, sample)
+        query.samples = kept
+
+    def _claims(self) -> dict[tuple[str, TopicPartition], str]:
+        """Whose each partition of each group is: the query's that told of it last.
+
+        An idle query does not tell that it has given a partition to another.
+        """
+        claims: dict[tuple[str, TopicPartition], str] = {}
+        oldest_first = sorted(self._running.values(), key=lambda q: q.progress.trigger_ms if q.progress else 0)
+        for query in oldest_first:
+            for group_id, positions in query.positions.items():
+                claims.update(dict.fromkeys(((group_id, tp) for tp in positions), query.query_id))
+        return claims
+
+    def _groups(
+        self, query: _Query, claims: Mapping[tuple[str, TopicPartition], str], now_ms: int
+    ) -> Iterator[QueryGroup]:
+        for group_id, positions in sorted(query.positions.items()):
+            own = {tp: p for tp, p in sorted(positions.items()) if claims[group_id, tp] == query.query_id}
+            partitions = tuple(self._partition(query, group_id, tp, p, now_ms) for tp, p in own.items())
+            yield QueryGroup(group_id, query.members[group_id], partitions)
+
+    def _partition(
+        self, query: _Query, group_id: str, tp: TopicPartition, position: _Position, now_ms: int
+    ) -> QueryPartition:
+        # Spark is silent while a batch runs, however long: what is older than the window proves nothing any more.
+        samples = [s for s in query.samples.get((group_id, tp), ()) if s.time_ms >= now_ms - self._window_ms]
+        newest = position.sample(query.told_ms)
+        if newest is not None and query.told_ms > now_ms - self._window_ms:
+            samples = [*(s for s in samples if s.time_ms < newest.time_ms), newest]
+        at, end = position.processed_offset, position.end_offset
+        time_lag_ms = None
+        if end is not None:
+            written_ms = now_ms if end <= at else written_at_ms(samples, at)
+            time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
+        state = judge(samples, owned=True, window_ms=self._window_ms)
+        return QueryPartition(tp, position.committed_offset, at, end, time_lag_ms, state)
+
+
+def _positions(
+    progress: QueryProgress,
+) -> tuple[dict[str, dict[TopicPartition, _Position]], dict[str, frozenset[str]]]:
+    """Where the query is in each of its groups, and who its members are."""
+    positions: dict[str, dict[TopicPartition, _Position]] = {}
+    members: dict[str, frozenset[str]] = {}
+    for source in progress.sources:
+        report = source.report
+        if report is None:
+            continue
+        members[report.group_id] = members.get(report.group_id, frozenset()) | {report.member}
+        # While the group asks for a partition the query holds it and does not read it: then its end is not known.
+        positions.setdefault(report.group_id, {}).update(
+            (tp, _Position(source.first_offsets[tp], next_offset, report.end_offsets.get(tp)))
+            for tp, next_offset in source.next_offsets.items()
+        )
+    return positions, members

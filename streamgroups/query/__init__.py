@@ -1,0 +1,1 @@
+"""What one streaming query does in its group, batch by batch."""

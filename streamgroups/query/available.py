@@ -1,0 +1,153 @@
+"""What a query could read now: from the positions of its member to the ends of the partitions.
+
+Used by ``micro_batches``, once for each batch, on the query's thread. Source: SEMANTICS G13, S4, S7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from streamgroups.errors import UnknownTopic
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Clock, Log, Member
+from streamgroups.query.continuity import Continuity
+from streamgroups.query.data_loss import OnDataLoss
+from streamgroups.query.offset_lookup import record_bytes
+
+#: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
+_ASK_EVERY_MS = 40
+#: For how long brokers may not know a topic that was just recreated.
+_RECREATED_S = 10.0
+#: How large records are is asked for at most this often, and for partitions that are new.
+_SIZE_EVERY_MS = 600_000
+
+#: Has a job done, now or on a thread of its own. A job raises nothing.
+Start: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+def at_once(job: Callable[[], None]) -> None:
+    """Does a job before it returns."""
+    job()
+
+
+class Unread:
+    """What is unread, as far as the log was asked.
+
+    Args:
+        log: who is asked.
+        clock: a steady clock, in milliseconds.
+        continuity: what becomes of positions whose records are gone.
+        start: how sizes are asked for.
+    """
+
+    def __init__(self, log: Log, clock: Clock, continuity: Continuity, *, start: Start = at_once) -> None:
+        self._log, self._clock, self._continuity, self._start = log, clock, continuity, start
+        self._targets: dict[TopicPartition, int] | None = None
+        self._last_asked_ms: int | None = None
+        #: The end offsets that were last seen.
+        self.ends: dict[TopicPartition, int] = {}
+        self._record_bytes: Future[Mapping[TopicPartition, float]] | None = None
+        self._sized: frozenset[TopicPartition] = frozenset()
+        self._sized_ms: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether only what was there at some time is read."""
+        return self._targets is not None
+
+    def limit_to(self, targets: Mapping[TopicPartition, int]) -> None:
+        """Nothing at or after these offsets is read from now on."""
+        self._targets = dict(targets)
+
+    def may_ask(self) -> bool:
+        """Whether enough time has passed since the log was asked in vain."""
+        now_ms = self._clock()
+        if self._last_asked_ms is not None and 0 <= now_ms - self._last_asked_ms < _ASK_EVERY_MS:
+            return False
+        self._last_asked_ms = now_ms
+        return True
+
+    def was_some(self) -> None:
+        """It was not asked in vain."""
+        self._last_asked_ms = None
+
+    def of(self, member: Member, stopped: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Next offset and end offset of every partition that may be read, but for those that are stopped.
+
+        Raises:
+            DataLoss: if records are gone that were to be read, and the policy is to fail.
+        """
+        next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
+        ends = self._ends(next_offsets)
+        self.ends = ends
+        next_offsets = {tp: n for tp, n in next_offsets.items() if tp in ends}
+        next_offsets |= self._continuity.settle(member, next_offsets, ends)
+        if self._targets is not None:
+            ends = {tp: min(end, self._targets.get(tp, 0)) for tp, end in ends.items()}
+        return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
+
+    def continued(self, member: Member) -> frozenset[TopicPartition]:
+        """The partitions whose positions have moved because records are gone. Called before a batch of an earlier run is planned.
+
+        Raises:
+            DataLoss: if records are gone and the policy is to fail.
+        """
+        next_offsets = member.membership.plannable
+        return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
+
+    def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where partitions end. A topic that was deleted is left out if the query continues when it is recreated.
+
+        Raises:
+            UnknownTopic: if a topic was deleted and the policy is to fail.
+        """
+        try:
+            return self._log.end_offsets(next_offsets)
+        except UnknownTopic:
+            there = self._log.topics()
+            gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
+            if any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
+                raise
+        if gone:
+            return self._log.end_offsets(next_offsets.keys() - gone)
+        # The topic was recreated in between, and not every broker knows it yet.
+        known = Retrying(
+            retry=retry_if_exception_type(UnknownTopic),
+            stop=stop_after_delay(_RECREATED_S),
+            wait=wait_fixed(_ASK_EVERY_MS / 1000),
+            reraise=True,
+        )
+        return known(self._log.end_offsets, next_offsets)
+
+    def ask_sizes(self, ranges: Collection[OffsetRange]) -> None:
+        """Asks how large records are, now and then: what is stored changes slowly.
+
+        Between the planning of a batch and its packing Spark writes its log, so the answer is there when it is wanted.
+        """
+        now_ms = self._clock()
+        partitions = self._sized | {r.topic_partition for r in ranges}
+        if self._sized_ms is not None and now_ms - self._sized_ms < _SIZE_EVERY_MS and partitions == self._sized:
+            return
+        self._sized_ms, self._sized = now_ms, partitions
+        answer = self._record_bytes = Future[Mapping[TopicPartition, float]]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(record_bytes(self._log, partitions))
+            except BaseException as e:
+                answer.set_exception(e)
+
+        self._start(ask)
+
+    def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
+        """How large records are.
+
+        Raises:
+            StreamGroupsError: what :class:`streamgroups.ports.Log` raises.
+        """
+        self.ask_sizes(ranges)
+        return self._record_bytes.result() if self._record_bytes is not None else {}

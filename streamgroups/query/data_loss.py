@@ -1,0 +1,193 @@
+"""What a query does when the records at its position are not there: the option ``onDataLoss``.
+
+Called by ``streamgroups.query.continuity`` before a batch is planned. A position is an offset of one topic of one cluster
+(:class:`~streamgroups.identity.TopicIdentity`). It is compared with the topic as it is now: its ids, its earliest offset, its end.
+Source: SEMANTICS S7, S11; Spark's ``failOnDataLoss``; Kafka's ``auto.offset.reset``.
+
+===============  ====================================================  ========  ==================  ====================
+cause            the position                                          ``fail``  ``skip``            ``earliest``
+===============  ====================================================  ========  ==================  ====================
+expired          is before the earliest offset                         error     earliest offset     earliest offset
+truncated        is past the end; the ids do not tell it from before   error     end                 earliest offset
+recreated        is of another topic id                                error     end of the new one  its earliest offset
+other-cluster    is of another cluster id                              error     end there           earliest there
+===============  ====================================================  ========  ==================  ====================
+
+``skip`` reads no record that the group may have read before. ``earliest`` leaves out no record that is there. The first cause that
+applies counts, in the order other-cluster, recreated, truncated, expired. An id that is unknown on either side is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streamgroups.errors import DataLoss
+from streamgroups.groups.gaps import Cause, Gap, PartitionGap
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.partitions import Bounds, TopicPartition
+
+
+class OnDataLoss(Enum):
+    """What to do about a gap."""
+
+    #: The query fails and changes nothing.
+    FAIL = "fail"
+    #: Reading continues where nothing is read twice.
+    SKIP = "skip"
+    #: Reading continues at the earliest offset.
+    EARLIEST = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class LossPolicies:
+    """The policy of every partition.
+
+    Args:
+        default: of what the others do not name.
+        by_topic: of whole topics.
+        by_partition: of single partitions.
+
+    >>> LossPolicies(by_topic={"flights": OnDataLoss.SKIP}).of(TopicPartition("flights", 3)).value
+    'skip'
+    """
+
+    default: OnDataLoss = OnDataLoss.FAIL
+    by_topic: Mapping[str, OnDataLoss] = field(default_factory=dict)
+    by_partition: Mapping[TopicPartition, OnDataLoss] = field(default_factory=dict)
+
+    def of(self, topic_partition: TopicPartition) -> OnDataLoss:
+        """The policy of one partition."""
+        by_topic = self.by_topic.get(topic_partition.topic, self.default)
+        return self.by_partition.get(topic_partition, by_topic)
+
+
+#: The default of ``onDataLoss``.
+FAIL_ON_LOSS = LossPolicies()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """Where a group is to read next.
+
+    Args:
+        next_offset: the offset; ``None`` if it was lost with the topic.
+        identity: the topic that it is of.
+    """
+
+    next_offset: int | None
+    identity: TopicIdentity = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A position whose records are not there.
+
+    Args:
+        topic_partition: of which partition.
+        position: the position.
+        now: the topic that is there now.
+        bounds: its earliest offset, and its end with the records of open transactions.
+        cause: why.
+    """
+
+    topic_partition: TopicPartition
+    position: StoredPosition
+    now: TopicIdentity
+    bounds: Bounds
+    cause: Cause
+
+    def __str__(self) -> str:
+        at = "unknown" if self.position.next_offset is None else self.position.next_offset
+        there = f"[{self.bounds.beginning_offset}, {self.bounds.end_offset})"
+        words = {
+            Cause.EXPIRED: f"{self.topic_partition} (position {at}, the partition holds {there}): records were deleted, by retention perhaps",
+            Cause.TRUNCATED: f"{self.topic_partition} (position {at}, the partition holds {there}): the topic was truncated, or deleted and recreated",
+            Cause.RECREATED: f"{self.topic_partition} (position {at} of topic id {self.position.identity.topic_id}, the topic id is now {self.now.topic_id}, "
+            f"the partition holds {there}): the topic was deleted and recreated",
+            Cause.OTHER_CLUSTER: f"{self.topic_partition} (position {at} of cluster id {self.position.identity.cluster_id}, the cluster id is now "
+            f"{self.now.cluster_id}, the partition holds {there}): another cluster answers at this address",
+        }
+        return words[self.cause]
+
+    def gap(self, policy: OnDataLoss, time_ms: int) -> PartitionGap:
+        """What is recorded if reading continues.
+
+        Args:
+            policy: :attr:`OnDataLoss.SKIP` or :attr:`OnDataLoss.EARLIEST`.
+            time_ms: now, milliseconds since the epoch.
+        """
+        to_offset = continue_at(self, policy)
+        gap = Gap(self.position.next_offset, to_offset, self.cause, time_ms, self.position.identity, self.now)
+        return PartitionGap(self.topic_partition, gap)
+
+
+def find_loss(
+    topic_partition: TopicPartition, position: StoredPosition, now: TopicIdentity, bounds: Bounds
+) -> Loss | None:
+    """Compares a position with the topic as it is now.
+
+    Args:
+        topic_partition: of which partition.
+        position: the position.
+        now: the topic's ids.
+        bounds: its earliest offset, and its end with the records of open transactions.
+
+    Returns:
+        The loss; ``None`` if the records at the position are there, or still to come.
+
+    >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
+    >>> [getattr(find_loss(p0, StoredPosition(20, then), it, Bounds(10, 30)), "cause", None) for it in (then, now)]
+    [None, <Cause.RECREATED: 'recreated'>]
+    """
+    cause = _cause(position, now, bounds)
+    return None if cause is None else Loss(topic_partition, position, now, bounds, cause)
+
+
+def _cause(position: StoredPosition, now: TopicIdentity, bounds: Bounds) -> Cause | None:
+    if position.identity.is_of_another_cluster(now):
+        return Cause.OTHER_CLUSTER
+    if position.identity.differs_from(now):
+        return Cause.RECREATED
+    if position.next_offset is None or bounds.beginning_offset <= position.next_offset <= bounds.end_offset:
+        return None
+    return Cause.TRUNCATED if position.next_offset > bounds.end_offset else Cause.EXPIRED
+
+
+def continue_at(loss: Loss, policy: OnDataLoss) -> int:
+    """The offset at which reading continues: the table of this module.
+
+    Raises:
+        ValueError: for :attr:`OnDataLoss.FAIL`.
+
+    >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
+    >>> loss = find_loss(p0, StoredPosition(20, then), now, Bounds(10, 30))
+    >>> [continue_at(loss, policy) for policy in (OnDataLoss.SKIP, OnDataLoss.EARLIEST)]
+    [30, 10]
+    """
+    if policy is OnDataLoss.FAIL:
+        raise ValueError("the policy is to fail")
+    if policy is OnDataLoss.EARLIEST or loss.cause is Cause.EXPIRED:
+        return loss.bounds.beginning_offset
+    return loss.bounds.end_offset
+
+
+def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:
+    """The error under :attr:`OnDataLoss.FAIL`: what is lost, and what to do.
+
+    >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
+    >>> error = data_loss([find_loss(p0, StoredPosition(20, then), now, Bounds(0, 30))], "billing")
+    >>> print(error.what)  # doctest: +NORMALIZE_WHITESPACE
+    Group 'billing' cannot continue at its position: flights-0 (position 20 of topic id t1, the topic id is now t2, the partition
+    holds [0, 30)): the topic was deleted and recreated.
+    """
+    found = sorted(losses, key=lambda loss: loss.topic_partition)
+    topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(loss.topic_partition.topic for loss in found))
+    positions = "position" if len(found) == 1 else "positions"
+    return DataLoss(
+        f"Group '{group_id}' cannot continue at its {positions}: {'; '.join(map(str, found))}.",
+        remedy="Set onDataLoss=earliest to continue at the earliest offset, or onDataLoss=skip to leave out what may have been read before; "
+        "each gap is recorded (streamgroups gaps). "
+        f"Or move the group: streamgroups groups reset {group_id} {topics} --to-earliest --execute.",
+    )

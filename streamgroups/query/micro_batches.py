@@ -1,0 +1,358 @@
+"""One streaming query's side of its group: from Spark's calls to decisions to the ports.
+
+Called by ``source`` on the driver, from the one thread of Spark's Python stream runner, without a time limit: a call that
+blocks hangs the query, so every wait here is bounded. Source: Spark's ``DataSourceStreamReader``; SEMANTICS S1-S6.
+
+The life of a query::
+
+    initialOffset ─▶ check everything; join, or, if others are reading, run a batch without records first: a warm-up
+    latestOffset(start) ─▶ the batch that ended at `start` is done: commit it ─▶ admit ─▶ plan
+    partitions(start, end) ─▶ the ranges of the plan, packed into tasks
+    ... after a restart: partitions(start, end) of the unfinished batch comes first, or latestOffset(start) of a finished one
+    stop ─▶ commit what is done, the last batch too if it is in Spark's commit log; leave the group
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from streamgroups.checkpoints.offset import BatchOffset, decode, encode
+from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
+from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import InFlight, Owned
+from streamgroups.groups.subscription import partitions_of
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Clock, Member, Recorder
+from streamgroups.query.admission import UNLIMITED, Limits, admit
+from streamgroups.query.available import Start, Unread, at_once
+from streamgroups.query.continuity import REFRESH_MS, Continuity
+from streamgroups.query.join import LOOK_S, Joining
+from streamgroups.query.packing import Packing, pack
+from streamgroups.query.query_ports import (
+    Cluster,
+    CommitLog,
+    GapRecorder,
+    LeftRanges,
+    NewMember,
+    Orders,
+    QuerySettings,
+    Times,
+)
+from streamgroups.retry import comes_true
+
+logger = logging.getLogger(__name__)
+
+
+class MicroBatches:
+    """Plans the micro-batches of one streaming query.
+
+    Args:
+        settings: the user's options.
+        packing: how to make tasks.
+        cluster: where topics and groups are asked for.
+        new_member: makes the member when the query starts.
+        clock: the time now, in milliseconds.
+        record: takes note of what happens.
+        join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
+            and a killed one counts until its session times out.
+        whole_timeout_ms: how long an exclusive query waits until it has all partitions.
+        commit_log: where to look whether the last batch is done; ``None`` if the query's checkpoint is not known.
+        orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
+        left: what earlier runs have left to the group; ``None`` for a query that is no member.
+        start: how to begin what Spark need not wait for.
+        times: how far event time has come; ``None`` if nobody wants to know.
+        run_id: tells the batches of this run from those of every other query. Two members of a group read the same ranges in batches of the
+            same number if one has lost its partitions to the other, and the late output of one must not pass for the other's.
+        gaps: where gaps are recorded; ``None`` for nowhere.
+        refresh_ms: how often the ids and the earliest offsets of topics are read.
+    """
+
+    def __init__(
+        self,
+        settings: QuerySettings,
+        packing: Packing,
+        cluster: Cluster,
+        new_member: NewMember,
+        clock: Clock,
+        record: Recorder,
+        *,
+        join_timeout_ms: int = 360_000,
+        whole_timeout_ms: int = 30_000,
+        commit_log: CommitLog | None = None,
+        orders: Orders | None = None,
+        left: LeftRanges | None = None,
+        start: Start = at_once,
+        times: Times | None = None,
+        run_id: str = "",
+        gaps: GapRecorder | None = None,
+        refresh_ms: int = REFRESH_MS,
+    ) -> None:
+        assert settings.group_id is not None, "parse(streaming=True) demands it"
+        self._settings, self._packing, self._cluster = settings, packing, cluster
+        self._group_id = settings.group_id
+        self._clock, self._record, self._commit_log = clock, record, commit_log
+        self._orders, self._left = orders, left
+        self._times, self._run_id = times, run_id
+        self._join_timeout_ms = join_timeout_ms
+        self._joining = Joining(
+            settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
+        )
+        #: Where the batch ends that Spark has run last, while it is not known to be done.
+        self._begun: dict[str, Any] | None = None
+        self._member: Member | None = None
+        self._batch = BatchOffset(0)
+        #: What Spark runs: the end of it, as Spark has logged it, and what is read.
+        self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        #: The batch whose output, or a part of it, the sink had committed when the query was restarted.
+        self.written = InFlight(0, ())
+        self._is_cold = True
+        self._resumed = False
+        self._until_now = False
+        self._last_batch_ms: int | None = None
+        self._continuity = Continuity(
+            cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
+        )
+        self._unread = Unread(cluster, clock, self._continuity, start=start)
+
+    # ---- what Spark calls --------------------------------------------------------------------------------------------
+
+    def initial_offset(self) -> dict[str, Any]:
+        """The offset before the first batch. Everything is checked here, so that a refusal comes before anything else."""
+        offset = BatchOffset(0)
+        self._joining.check(offset)
+        if not self._joining.others_read:
+            self._start(offset)
+        return self._encoded(offset)
+
+    def run_until_now(self) -> None:
+        """From now on, read only what is there now (the trigger ``availableNow``)."""
+        self._until_now = True
+
+    def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
+        """Plans the next batch; returns ``start_json`` itself if there is nothing to read.
+
+        Args:
+            start_json: where the last batch ended; everything before it is done, on restart too.
+            limited: whether the user's limits hold (Spark lifts them for the trigger ``once``).
+
+        Raises:
+            StreamGroupsError: what makes the query fail, in words for the user.
+        """
+        start = decode(start_json)
+        self._joining.check(start)
+        if self._is_to_warm_up(limited=limited):
+            return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
+        member = self._start(start)
+        if self._times is not None:
+            self._times.finished(member.membership, start.number)
+        member.finish(start.number)
+        self._begun = None
+        if not self._resumed:
+            self._resume(self._resume_finished, start)
+        self._await_share(member)
+        # An ``availableNow`` ends when it is told once that there is nothing.
+        if not (self._until_now or self._unread.may_ask()):
+            return start_json
+        available = self._unread.of(member, self._follow_orders())
+        if self._times is not None:
+            self._times.looked({tp: n for tp, (n, _) in available.items()}, self._unread.ends)
+        ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
+        if not ranges:
+            return start_json
+        # The group may have asked for a partition since; the member has the last word.
+        batch = member.plan(start.number + 1, {r.topic_partition: (r.next_offset, r.end_offset) for r in ranges})
+        if not batch.ranges:
+            return start_json
+        if self._orders is not None:
+            self._orders.began(batch)
+        read = batch.topic_partitions
+        self._batch = BatchOffset(
+            batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
+        ).with_identities(self._continuity.identities)
+        self._last_batch_ms = self._clock()
+        self._unread.was_some()
+        self._joining.was_read(read)
+        self._unread.ask_sizes(batch.ranges)
+        planned = self._encoded(self._batch)
+        return {**planned, "run": self._run_id} if self._run_id else planned
+
+    def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
+        """The ranges of the batch that ends at ``end_json``, packed into tasks.
+
+        A batch that this process has not planned is one that an earlier run logged and did not finish.
+        """
+        tasks = self._tasks(start_json, end_json)
+        self._run = (end_json, tuple(sorted(r for task in tasks for r in task)))
+        return tasks
+
+    def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
+        """The batch that Spark runs, if it ends at ``end_json``: its number, and all that it reads. Asked on any thread."""
+        run = self._run
+        return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
+
+    def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
+        if start_json == end_json:
+            return ()
+        end = decode(end_json)
+        if end.number == decode(start_json).number:
+            # A warm-up: a task that reads nothing for each core, so that each gets its Python worker.
+            return ((),) * self._packing.cores
+        if end.number != self._batch.number:
+            member = self._start(end)
+            self._resume(resume_unfinished, end)
+            # The group is about to move on from what others have stopped reading.
+            due = {*(self._orders.due() if self._orders is not None else ()), *self._unread.continued(member)}
+            again = {
+                r.topic_partition: (r.next_offset, r.end_offset)
+                for r in self._batch.ranges
+                if r.topic_partition not in due
+            }
+            self._batch = replace(end, ranges=member.plan(end.number, again).ranges)
+            if self._left is not None:
+                done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
+                self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
+        self._begun = end_json
+        return pack(self._batch.ranges, self._packing, self._unread.sizes(self._batch.ranges))
+
+    def is_done(self, number: int) -> bool:
+        """Whether Spark has finished a batch. Called on any thread; ``False`` if that is not known."""
+        begun = self._begun
+        if begun is None or self._commit_log is None or decode(begun).number != number:
+            return False
+        return self._commit_log.has_finished(begun)
+
+    def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
+        """The end offsets that were last seen, for Spark's progress report."""
+        by_topic: dict[str, dict[str, int]] = {}
+        for tp, end in sorted(self._unread.ends.items()):
+            by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
+        return by_topic or None
+
+    def stop(self) -> None:
+        """Commits what is done and leaves the group. Idempotent."""
+        if self._member is None:
+            return
+        begun, self._begun = self._begun, None
+        if begun is not None and self._commit_log is not None and self._commit_log.has_finished(begun):
+            number = decode(begun).number
+            # A member that has failed cannot commit, and the query knows why already.
+            with suppress(StreamGroupsError):
+                if self._times is not None:
+                    self._times.finished(self._member.membership, number)
+                self._member.finish(number)
+        self._member.close()
+        if self._orders is not None:
+            self._orders.close()
+
+    # ---- starting ----------------------------------------------------------------------------------------------------
+
+    def _start(self, checkpoint: BatchOffset) -> Member:
+        """Checks everything, then joins; only the first call does anything."""
+        if self._member is not None:
+            return self._member
+        self._joining.check(checkpoint)
+        member = self._member = self._joining.make_member()
+        if self._orders is not None:
+            self._orders.join(member, self._joining.partitions)
+        try:
+            self._joining.join(member)
+        except GroupRefused:
+            self.stop()
+            raise
+        self._resumed = checkpoint.number == 0
+        return member
+
+    def _is_to_warm_up(self, *, limited: bool) -> bool:
+        """Whether a batch without records comes first, while the others still read everything.
+
+        Spark's first batch starts Python workers and compiles code, which takes seconds. The trigger ``once`` has only one.
+        """
+        if self._member is not None or self._until_now or not limited:
+            return False
+        cold, self._is_cold = self._is_cold, False
+        return cold and self._joining.others_read
+
+    def _await_share(self, member: Member) -> None:
+        """``availableNow`` must not end because the group has not yet given this member its share."""
+        if not self._until_now or self._unread.is_limited:
+            return
+        partitions = partitions_of(self._settings.subscription, self._cluster.topics())
+
+        def settled() -> bool:
+            if member.membership.plannable or not partitions:
+                return True
+            group = self._cluster.describe(self._group_id)
+            return group.settled and partitions <= group.owned
+
+        if not comes_true(settled, self._join_timeout_ms / 1000, every_s=LOOK_S):
+            logger.warning("Group '%s' did not settle; ending with nothing read", self._group_id)
+        self._unread.limit_to(self._cluster.end_offsets(partitions))
+
+    # ---- resuming ----------------------------------------------------------------------------------------------------
+
+    def _resume_finished(
+        self, last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart
+    ) -> Resumption:
+        unsure = unconfirmed(last, owned)
+        left = self._left.among(last, unsure) if self._left is not None and unsure else ()
+        return resume_finished(last, owned, policy, left)
+
+    def _resume(
+        self,
+        decide: Callable[[BatchOffset, Mapping[TopicPartition, Owned], OnRestart], Resumption],
+        checkpoint: BatchOffset,
+    ) -> None:
+        """Applies what a restart means for the partitions that came with the first assignment."""
+        assert self._member is not None
+        owned = self._member.membership.owned
+        self._continuity.remember(checkpoint)
+        resumption = decide(checkpoint, owned, self._settings.on_restart)
+        for difference in resumption.differences:
+            logger.warning("Restart of group '%s': %s", self._group_id, difference)
+        for left in resumption.left:
+            logger.warning("Restart of group '%s': %s is left to the group", self._group_id, left)
+        self._record(
+            Kind.RESUMED,
+            offsets=resumption.next_offsets,
+            batch=checkpoint.number,
+            note="; ".join(map(str, resumption.differences)),
+        )
+        self.written = InFlight(checkpoint.number, resumption.written)
+        for written in resumption.written:
+            logger.info("Restart of group '%s': %s is written already", self._group_id, written)
+        moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
+        if moved:
+            self._member.move(moved, note="", identities=resumption.identities)
+        self._member.identify(resumption.identities)
+        self._member.rewind({tp: n for tp, n in resumption.next_offsets.items() if tp not in resumption.to_commit})
+        self._batch = replace(checkpoint, ranges=resumption.replay)
+        self._resumed = True
+
+    # ---- moving ------------------------------------------------------------------------------------------------------
+
+    def _follow_orders(self) -> Collection[TopicPartition]:
+        """Moves with the group; returns what must not be read yet."""
+        if (orders := self._orders) is None:
+            return ()
+        stopped = orders.follow()
+        # What ``availableNow`` is not told now it is never told.
+        if stopped and self._until_now:
+            comes_true(lambda: not orders.follow(), self._join_timeout_ms / 1000, every_s=LOOK_S)
+            stopped = orders.follow()
+        return stopped
+
+    # ---- planning ----------------------------------------------------------------------------------------------------
+
+    def _encoded(self, offset: BatchOffset) -> dict[str, Any]:
+        return encode(replace(offset, group_id=self._group_id))
+
+    def _limits(self, limited: bool) -> Limits:
+        if not limited:
+            return UNLIMITED
+        # What is there now is read now: nothing will come to make it more.
+        return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits

@@ -1,0 +1,116 @@
+"""Asking the log what positions mean in offsets.
+
+Called wherever positions become offsets: by the Spark source at the start of a query and for batch reads. The one place
+that joins the :class:`~streamgroups.ports.Log` with the rules of :mod:`streamgroups.query.starting_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from streamgroups.errors import InvalidOption
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
+from streamgroups.ports import Log
+from streamgroups.positions import Positions
+from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
+from streamgroups.query.starting_offsets import nearest_offsets, resolve, times_asked
+
+logger = logging.getLogger(__name__)
+
+
+def offsets_of(
+    log: Log,
+    positions: Positions,
+    partitions: Collection[TopicPartition],
+    *,
+    on_data_loss: LossPolicies = FAIL_ON_LOSS,
+) -> dict[TopicPartition, int]:
+    """The offset of each partition at which reading starts.
+
+    Args:
+        log: who is asked.
+        positions: what the user named.
+        partitions: all that is read.
+        on_data_loss: whether an offset that a partition has not got is rejected. If not, the nearest one that it has is
+            taken, with a warning.
+
+    Raises:
+        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`.
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+    """
+    return _offsets(log, positions, _bounds(log, partitions), on_data_loss)
+
+
+def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+    """How large a record of each partition is on average, as stored, where that can be known.
+
+    Args:
+        log: who is asked.
+        partitions: of which.
+
+    >>> from streamgroups.fakes import FakeCluster
+    >>> cluster, tp = FakeCluster(lambda: 0), TopicPartition("flights", 0)
+    >>> cluster.create_topic("flights", partitions=2)
+    >>> _ = cluster.produce(tp, 5, value=b"x" * 100)
+    >>> record_bytes(cluster, [tp, TopicPartition("flights", 1)])
+    {TopicPartition(topic='flights', partition=0): 100.0}
+    """
+    stored = log.stored_bytes(partitions)
+    if not stored:
+        return {}
+    beginnings, ends = log.beginning_offsets(stored), log.high_watermarks(stored)
+    return {tp: n / (ends[tp] - beginnings[tp]) for tp, n in stored.items() if n and ends[tp] > beginnings[tp]}
+
+
+def ranges_of(
+    log: Log,
+    starting: Positions,
+    ending: Positions,
+    partitions: Collection[TopicPartition],
+    *,
+    on_data_loss: LossPolicies = FAIL_ON_LOSS,
+) -> list[OffsetRange]:
+    """What a batch read reads of each partition, empty ranges included.
+
+    Args:
+        log: who is asked.
+        starting: where to begin.
+        ending: where to end.
+        partitions: all that is read.
+        on_data_loss: see :func:`offsets_of`.
+
+    Raises:
+        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`; and if a range would end before it begins.
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+    """
+    bounds = _bounds(log, partitions)
+    starts, ends = (_offsets(log, positions, bounds, on_data_loss) for positions in (starting, ending))
+    for tp in sorted(starts):
+        if starts[tp] > ends[tp]:
+            raise InvalidOption(
+                f"{tp} is to be read from {starts[tp]} to {ends[tp]}, which is backwards.",
+                remedy="Let the starting options name earlier offsets or times than the ending options.",
+            )
+    return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
+
+
+def _bounds(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    beginnings, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)
+    return {tp: Bounds(beginnings[tp], ends[tp]) for tp in partitions}
+
+
+def _offsets(
+    log: Log, positions: Positions, bounds: Mapping[TopicPartition, Bounds], on_data_loss: LossPolicies
+) -> dict[TopicPartition, int]:
+    lenient = {tp: it for tp, it in bounds.items() if on_data_loss.of(tp) is not OnDataLoss.FAIL}
+    if lenient:
+        moved = nearest_offsets(positions, lenient)
+        for tp, (named, nearest) in moved.items():
+            policy = on_data_loss.of(tp).value
+            logger.warning("%s has no offset %d: %d is taken (onDataLoss=%s)", tp, named, nearest.next_offset, policy)
+        inside = {tp: nearest for tp, (_, nearest) in moved.items()}
+        positions = replace(positions, by_partition={**positions.by_partition, **inside})
+    times = times_asked(positions, bounds)
+    return resolve(positions, bounds, log.offsets_at_times(times) if times else {})

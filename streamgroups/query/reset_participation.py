@@ -1,0 +1,228 @@
+"""A Spark query follows the orders of whoever moves its group, without being restarted.
+
+Made by ``source`` on the driver, one for each query that is a member of its group; called by ``micro_batches`` between two batches,
+when nothing is in flight, so that a query finishes what it reads and drops nothing. Its jobs run in one thread, of the executor it is given;
+the query waits for it for a bounded time. A query that may not use the board works all the same: it cannot be moved while it
+runs, and says so once. Source: SEMANTICS G8, S6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from streamgroups.coordination.reset_participant import Cluster, Follower, Hold
+from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
+from streamgroups.errors import NotAuthorized, StreamGroupsError
+from streamgroups.groups.history import Kind
+from streamgroups.groups.membership import InFlight
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Board, Clock, Member, Recorder, SerialExecutor
+from streamgroups.retry import comes_true
+
+logger = logging.getLogger(__name__)
+
+#: The board is looked at after so much time, or so many batches, so that a query moves within two. A look is a request to a broker: a
+#: fortieth of a small batch.
+_LOOK_EVERY_MS = 250
+_LOOK_EVERY_BATCHES = 2
+_AGAIN_S, _SELDOM_S = 0.02, 0.2
+#: What waits for others longer than a batch takes is polled this often, and no batch waits for it.
+_OVERDUE_EVERY_MS = 2_000
+#: What is in flight is noted at most this often: it is for people to see.
+_NOTE_EVERY_MS = 1_000
+#: How long a board that could not be read is left alone.
+_BACK_OFF_MS = 30_000
+
+_T = TypeVar("_T")
+
+
+class MemberPlace:
+    """A query's place in its group: see :class:`streamgroups.coordination.reset_participant.Place`.
+
+    Args:
+        member: the query's member.
+        board: who is asked what is committed: it stays connected.
+        group_id: the group.
+        record: takes note of moves.
+        patience_ms: how long a commit is waited for.
+    """
+
+    def __init__(
+        self, member: Member, board: Board, group_id: str, record: Recorder, *, patience_ms: int = 1_000
+    ) -> None:
+        self._member, self._board, self._group_id, self._record = member, board, group_id, record
+        self._patience_ms = patience_ms
+
+    @property
+    def holds(self) -> dict[TopicPartition, Hold]:
+        """What may be planned. Any assignment may have given a partition away and back, so it makes all tenures new ones."""
+        membership = self._member.membership
+        return {tp: Hold(membership.assignments, n) for tp, n in membership.plannable.items()}
+
+    def stop(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing: between two batches nothing is in flight."""
+
+    def move(
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+    ) -> Collection[TopicPartition]:
+        """Goes on elsewhere, and waits for a while until the group has it committed."""
+        places = self._member.membership.plannable
+        moved = {tp: n for tp, n in next_offsets.items() if tp in places}
+        if any(places[tp] != n for tp, n in moved.items()):
+            between = [OffsetRange(tp, *sorted((places[tp], n))) for tp, n in moved.items() if places[tp] != n]
+            self._record(Kind.MOVED, offsets=moved, ranges=between, note=order_id)
+            self._member.move(moved, note=note)
+        there: frozenset[TopicPartition] = frozenset()
+
+        def all_there() -> bool:
+            nonlocal there
+            committed = self._board.read(self._group_id, moved.keys())
+            there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
+            return len(there) == len(moved)
+
+        comes_true(all_there, self._patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
+        return there
+
+
+class Moving:
+    """See the module.
+
+    Args:
+        board: the notes of all groups; closed with this.
+        cluster: who is asked who owns what.
+        group_id: the query's group.
+        name: the member's name.
+        executor: runs all jobs that read or write metadata entries.
+        record: takes note of moves.
+        clock: a steady clock, in milliseconds.
+        now_ms: milliseconds since the epoch, for notes.
+        patience_ms: how long a query waits for others to stop, and for its commit; then it asks again at its next trigger.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        cluster: Cluster,
+        group_id: str,
+        name: str,
+        executor: SerialExecutor,
+        record: Recorder,
+        clock: Clock,
+        now_ms: Clock,
+        *,
+        patience_ms: int = 1_000,
+    ) -> None:
+        self._board, self._group_id = board, group_id
+        self._record, self._clock, self._patience_ms = record, clock, patience_ms
+        self._follower = Follower(board, cluster, group_id, lambda: Note(name, now_ms(), None), clock)
+        self._owner = executor
+        self._place: MemberPlace | None = None
+        self._stopped: frozenset[TopicPartition] = frozenset()
+        self._next_look_ms: int | None = None
+        self._batches_since_look = 0
+        self._left_alone_until_ms: int | None = None
+        self._next_note_ms: int | None = None
+        self._off = False
+
+    def listen(self, record: Recorder) -> Recorder:
+        """A recorder that hears of new partitions, introduces the member on the board, and hands everything on."""
+
+        def heard(
+            kind: Kind,
+            *,
+            offsets: Mapping[TopicPartition, int] | None = None,
+            ranges: Iterable[OffsetRange] = (),
+            batch: int | None = None,
+            note: str = "",
+        ) -> None:
+            record(kind, offsets=offsets, ranges=ranges, batch=batch, note=note)
+            if kind is Kind.ASSIGNED:
+                self._owner.start(partial(self._try, self._follower.introduce, None))
+
+        return heard
+
+    def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
+        """From now on this is the query's member, of a group that reads these partitions. Does not wait."""
+        self._place = MemberPlace(member, self._board, self._group_id, self._record, patience_ms=self._patience_ms)
+        # While the member joins there is time to connect.
+        self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
+
+    def due(self) -> frozenset[TopicPartition]:
+        """The partitions that are about to move: what was read of them before a restart is not read again."""
+        nothing: frozenset[TopicPartition] = frozenset()
+        return self._owner.run(partial(self._try, self._follower.due, nothing))
+
+    def follow(self) -> frozenset[TopicPartition]:
+        """Does what can be done about orders. Nothing may be in flight.
+
+        Returns:
+            The partitions that must not be read: other members have not stopped yet.
+        """
+        now_ms = self._clock()
+        if self._is_to_look(now_ms):
+            self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
+            every_ms = _OVERDUE_EVERY_MS if self._follower.is_overdue else _LOOK_EVERY_MS
+            self._next_look_ms, self._batches_since_look = now_ms + every_ms, 0
+        return self._stopped
+
+    def _is_to_look(self, now_ms: int) -> bool:
+        if self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms:
+            return False
+        is_time = self._next_look_ms is None or now_ms >= self._next_look_ms
+        return is_time or (self._batches_since_look >= _LOOK_EVERY_BATCHES and not self._follower.is_overdue)
+
+    def began(self, batch: InFlight) -> None:
+        """A batch has begun; does not wait until that is noted."""
+        self._batches_since_look += 1
+        now_ms = self._clock()
+        if self._next_note_ms is None or now_ms >= self._next_note_ms:
+            self._next_note_ms = now_ms + _NOTE_EVERY_MS
+            self._owner.start(partial(self._try, partial(self._note, batch), None))
+
+    def close(self) -> None:
+        """Ends its thread, in the background, and closes the board."""
+        self._owner.finish(self._board.close)
+
+    # ---- its own thread ----------------------------------------------------------------------------------------------
+
+    def _connect(self, partitions: Collection[TopicPartition], _place: MemberPlace) -> None:
+        for notes in (board_of(self._group_id), resets_of(self._group_id)):
+            self._board.read(notes, partitions)
+
+    def _note(self, batch: InFlight, place: MemberPlace) -> None:
+        self._follower.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
+        self._follower.note(place, self._follower.known)
+
+    def _obey(self, place: MemberPlace) -> frozenset[TopicPartition]:
+        stopped: frozenset[TopicPartition] = frozenset()
+
+        def all_move() -> bool:
+            nonlocal stopped
+            stopped = self._follower.obey(place)
+            return not stopped
+
+        patience_ms = 0 if self._follower.is_overdue else self._patience_ms
+        if not comes_true(all_move, patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
+            logger.info(
+                "Group '%s' is being moved: %s not read until the other members have stopped",
+                self._group_id,
+                f"{len(stopped)} partition{' is' if len(stopped) == 1 else 's are'}",
+            )
+        return stopped
+
+    def _try(self, job: Callable[[MemberPlace], _T], otherwise: _T) -> _T:
+        if self._place is None or self._off:
+            return otherwise
+        try:
+            return job(self._place)
+        except NotAuthorized as e:
+            self._off = True
+            logger.warning("Group '%s' cannot be moved while this query runs: %s", self._group_id, e)
+        except StreamGroupsError as e:
+            # Whoever moves the group waits for this member, so nothing goes wrong but the move.
+            self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
+            logger.warning("Whether group '%s' is being moved could not be seen: %s", self._group_id, e)
+        return otherwise

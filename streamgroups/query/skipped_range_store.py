@@ -1,0 +1,71 @@
+"""What a query has left to its group, kept on the group's board for the query's later runs.
+
+Made by ``running_query``, called by ``micro_batches`` when a query is restarted, on Spark's thread for the query; each call is one
+or two requests. Where the board cannot be used, what is unsure is read again rather than lost. Source:
+:mod:`streamgroups.checkpoints.skipped_ranges`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.checkpoints.skipped_ranges import Left, changes, fingerprint
+from streamgroups.coordination.reset_protocol import left_of
+from streamgroups.errors import StreamGroupsError
+from streamgroups.metadata_entries import read_entries
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Board, Committed
+
+logger = logging.getLogger(__name__)
+
+
+class LeftRanges:
+    """See the module.
+
+    Args:
+        board: the notes of all groups; not closed here.
+        group_id: the query's group.
+    """
+
+    def __init__(self, board: Board, group_id: str) -> None:
+        self._board, self._group_id = board, group_id
+
+    def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
+        """See :meth:`streamgroups.query.query_ports.LeftRanges.note`."""
+        ends = {r.topic_partition: r.end_offset for r in batch.ranges}
+        try:
+            changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
+            if changed:
+                notes = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
+                self._board.write(left_of(self._group_id), notes)
+        except StreamGroupsError as e:
+            if left:
+                logger.warning(
+                    "Group '%s': that %s is left to the group could not be noted (%s). Let this query run another batch before it is "
+                    "stopped: its checkpoint takes that for read.",
+                    self._group_id,
+                    ", ".join(str(r) for r in batch.ranges if r.topic_partition in left),
+                    e,
+                )
+
+    def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """See :meth:`streamgroups.query.query_ports.LeftRanges.among`."""
+        try:
+            noted = self._read(partitions)
+        except StreamGroupsError as e:
+            logger.warning(
+                "Group '%s': whether batch %d has read %s is not known (%s); what is not committed is read again.",
+                self._group_id,
+                batch.number,
+                ", ".join(map(str, sorted(partitions))),
+                e,
+            )
+            return partitions
+        return [tp for tp, left in noted.items() if fingerprint(batch) in left.batches]
+
+    def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Left]:
+        read = self._board.read(left_of(self._group_id), sorted(partitions))
+        metadata = {tp: c.metadata for tp, c in read.items()}
+        return read_entries(left_of(self._group_id), metadata, lambda _, text: Left.parse(text))

@@ -1,0 +1,1 @@
+"""When a failed query is restarted."""

@@ -1,0 +1,95 @@
+"""What a failed query died of, found in the text that came through Spark.
+
+Called by :mod:`streamgroups.monitoring.query_progress` and by ``streamgroups_spark.ops.supervise``. Errors of sources, tasks and ``foreachBatch`` reach the driver's
+Python only as text: Python's traceback inside a Java exception's message, often several times over, with causes and stack traces around
+it. Source: PySpark's ``handle_worker_exception``, Py4J's ``Py4JException`` (golden/ in the unit tests has recorded ones), and the
+form of Python's tracebacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamgroups.errors import StreamGroupsError
+
+_TRACEBACK = "Traceback (most recent call last):"
+_OURS = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+_MOST_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run of a query failed.
+
+    Args:
+        what: one line of text, for people.
+        error: which of our errors it was; ``None`` for any other.
+    """
+
+    what: str
+    error: type[StreamGroupsError] | None = None
+
+    @property
+    def code(self) -> str | None:
+        """The error's code; ``None`` if it is not ours."""
+        return None if self.error is None else self.error.code
+
+
+def failure_in(text: str) -> Failure:
+    """Finds the error at the bottom of an exception's text.
+
+    That is the last line of the last traceback: what one exception led to comes after it, and Java repeats the deepest cause last.
+
+    >>> text = '''org.apache.spark.SparkException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: Traceback (most recent call last):
+    ...   File "source.py", line 170, in initialOffset
+    ... streamgroups.errors.UnknownTopic: Topic 'flihgts' does not exist. Create it.
+    ...  SQLSTATE: 38000'''
+    >>> failure_in(text)
+    Failure(what="UnknownTopic: Topic 'flihgts' does not exist. Create it.", error=<class 'streamgroups.errors.UnknownTopic'>)
+    >>> failure_in("org.apache.spark.SparkException: Job aborted")
+    Failure(what='org.apache.spark.SparkException: Job aborted', error=None)
+    """
+    lines = text.splitlines()
+    ends = list(_ends_of_tracebacks(lines))
+    # Without a traceback, a line that names an error of ours is still worth more than the first one.
+    named = [line for line in lines if _OURS.search(line)]
+    first = [line for line in lines if line.strip()][:1]
+    last = (ends or named or first or ["an error without a text"])[-1].strip()
+    ours = _OURS.match(last) if ends else _OURS.search(last)
+    error = None if ours is None else _errors().get(ours["name"])
+    return Failure(_short(last if ours is None or error is None else last[ours.start("name") :]), error)
+
+
+def failure_of(error: StreamGroupsError) -> Failure:
+    """The same of an error that came as it is.
+
+    >>> from streamgroups.errors import DataLoss
+    >>> failure_of(DataLoss("Records are gone.")).what
+    'DataLoss: Records are gone.'
+    """
+    # Of what others derived from an error of ours, this one's rules hold.
+    known = next(cls for cls in type(error).__mro__ if cls in {*_errors().values(), StreamGroupsError})
+    return Failure(_short(f"{type(error).__name__}: {error}".splitlines()[0]), known)
+
+
+def _ends_of_tracebacks(lines: list[str]) -> Iterator[str]:
+    """The line that names the exception, of each traceback: the first one after it that is not indented."""
+    inside = False
+    for line in lines:
+        if _TRACEBACK in line:
+            inside = True
+        elif inside and line.strip() and not line[0].isspace():
+            inside = False
+            yield line
+
+
+def _errors() -> dict[str, type[StreamGroupsError]]:
+    return {cls.__name__: cls for cls in StreamGroupsError.__subclasses__()}
+
+
+def _short(line: str) -> str:
+    line = _SQL_STATE.sub("", line)
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
