@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -56,3 +57,8 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {
 """
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert imported.stdout.split() == []
+
+
+def test_no_name_of_the_facade_is_also_a_folder() -> None:
+    # The import of a subpackage sets an attribute of the package and would hide the name.
+    assert {m.name for m in pkgutil.iter_modules(sg.__path__)} & set(sg.__all__) <= {"errors"}
