@@ -65,6 +65,8 @@ WORDS = (
     Word("withdrawn|withdraws?", "retract, retracted"),
     Word("shuts? out|shut out", "fence"),
     Word("told apart|tells? apart", "distinguish"),
+    Word("knows?|knew", "have, store, detect"),
+    Word("wants?|wanted", "require, need"),
     # Actors and clauses
     Word("nobody|somebody|anybody|whoever|nobody's|somebody's", "name the actor: no member, another client"),
     Word("whom", "name the actor"),
@@ -74,6 +76,8 @@ WORDS = (
     Word("(is|are|was|were|be) none", "does not exist, is missing"),
     Word("that there (is|are|was|were) (not|none)", "that exists, that does not exist"),
     Word("of which", "a relative clause, or a new sentence"),
+    Word("(?-i:What) (an?|the|its?|this|they|comes?|becomes?|was|of)", "a noun instead of a clause"),
+    Word("what (becomes?|became|comes?|came) of", "result, how it is handled"),
     Word("for ever", "permanently, indefinitely"),
     Word("in peace", "without errors"),
     Word("in good order", "in an orderly way; leaves the group"),
