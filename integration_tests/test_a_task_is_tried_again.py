@@ -20,7 +20,7 @@ from integration_tests.test_kafka_sink_is_exactly_once import values
 N = 100
 
 
-def test_D2_each_sink_and_the_second_attempt(
+def test_each_sink_and_the_second_attempt(
     bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path
 ) -> None:
     topic, board, delta = new_topic(2), new_topic(2), str(tmp_path / "board")

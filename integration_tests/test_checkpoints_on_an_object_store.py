@@ -40,7 +40,7 @@ def test_S2_the_last_batch_is_done(store: StoreProcess) -> None:
     assert log.query_id() == "5f2c"
 
 
-def test_A7_what_a_kill_before_the_first_batch_has_left(store: StoreProcess) -> None:
+def test_what_a_kill_before_the_first_batch_has_left(store: StoreProcess) -> None:
     put(store, "metadata", '{"id":"5f2c"}')
     left_over = "offsets/.0.7f8e0b0e-5a3f-4c55-9d7c-0c9a9a3a6b1d.tmp"
     put(store, left_over, "v1\n")

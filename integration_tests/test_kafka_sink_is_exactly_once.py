@@ -174,7 +174,7 @@ def named_sources(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(name)
 
 
-def test_A7_a_source_with_a_name(named_sources: None, query: Query, new_topic: Callable[..., str]) -> None:
+def test_a_source_with_a_name(named_sources: None, query: Query, new_topic: Callable[..., str]) -> None:
     """A batch is known again by the offsets of its source, whose line begins with the name; so is the last one of a query that stops."""
     board = new_topic(2)
     reader = query.spark.readStream.name("flights_of_today").format("streamgroups")
@@ -197,7 +197,7 @@ def leave_unstarted(checkpoint: Path) -> None:
         (checkpoint / "offsets" / name).write_bytes(b"v1")
 
 
-def test_A7_a_kill_before_the_first_batch(query: Query, new_topic: Callable[..., str]) -> None:
+def test_a_kill_before_the_first_batch(query: Query, new_topic: Callable[..., str]) -> None:
     board, records = new_topic(2), query.source().select("key", "value")
     leave_unstarted(Path(query.checkpoint))
     with pytest.raises(StreamingQueryException, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
@@ -206,7 +206,7 @@ def test_A7_a_kill_before_the_first_batch(query: Query, new_topic: Callable[...,
     assert values(query.bootstrap, board) == ALL
 
 
-def test_A7_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> None:
+def test_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> None:
     leave_unstarted(Path(query.checkpoint))
     writer = query.source().writeStream.format("noop").option("checkpointLocation", query.checkpoint)
     outcome = sg.supervise(lambda: writer.trigger(availableNow=True).start())

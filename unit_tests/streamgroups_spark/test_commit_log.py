@@ -171,13 +171,13 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.mark.parametrize(
     ("version", "names"), [("v1", ("0", "1")), ("v2", ("0", "1")), ("v2-named", ("flights", "weather"))]
 )
-def test_A7_what_spark_4_2_writes_is_read(version: str, names: tuple[str, str]) -> None:
+def test_what_spark_4_2_writes_is_read(version: str, names: tuple[str, str]) -> None:
     """Files of Spark 4.2.1: the second batch of a query of two streams, of which the second had nothing more to read."""
     ends = ends_in((GOLDEN / f"spark_offsets_4.2_{version}").read_text())
     assert {name: decode(end).number for name, end in ends.items()} == dict(zip(names, (2, 1), strict=True))
 
 
-def test_A7_a_newer_version_is_named_and_tried_no_more(checkpoint: Path) -> None:
+def test_a_newer_version_is_named_and_tried_no_more(checkpoint: Path) -> None:
     (checkpoint / "offsets" / "10").write_text((METADATA + LINE).replace("v1", "v3"))
     with pytest.raises(OffsetFormat, match="version 3 of its offset log; versions 1 and 2 are known") as rejected:
         CommitLog(str(checkpoint)).ends(10)
