@@ -403,3 +403,11 @@ def never_committed(events: list[Event], *ended: str) -> set[Record]:
         if found.ended in ("lost", "moved") or found.member in ended
         for offset in range(found.offsets.next_offset, found.offsets.end_offset)
     }
+
+
+def recreate(admin: AdminClient, bootstrap: str, topic: str, new_topic: Callable[..., str], count: int) -> None:
+    """Deletes the topic with its committed offsets, and recreates it with so many records."""
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    new_topic(1, name=topic)
+    produce(bootstrap, topic, count, partitions=1)

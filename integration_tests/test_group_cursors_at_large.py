@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 import streamgroups as sg
 from integration_tests.cursors import holders, places, read_all, stamped, values, wait_for_sizes
-from integration_tests.harness import Broker, committed, produce, wait_until, wait_until_empty
+from integration_tests.harness import Broker, committed, produce, recreate, wait_until, wait_until_empty
 from streamgroups.errors import (
     DataLoss,
     FencedMember,
@@ -241,7 +241,7 @@ def test_G16_what_is_not_there_is_refused(
 
 
 def test_G16_processes_with_one_key_read_on_with_each_others_partition_cursors(
-    open_cursors: Open, bootstrap: str, new_topic: NewTopic
+    open_cursors: Open, bootstrap: str, new_topic: NewTopic, admin: AdminClient
 ) -> None:
     topic = new_topic(1)
     produce(bootstrap, topic, 10, partitions=1)
@@ -250,6 +250,9 @@ def test_G16_processes_with_one_key_read_on_with_each_others_partition_cursors(
     assert places(other.get_messages(cursor)[0]) == [(0, o) for o in range(6, 10)]
     with pytest.raises(InvalidCursor, match="signing_key"):
         open_cursors().get_messages(cursor)
+    recreate(admin, bootstrap, topic, new_topic, 20)
+    with pytest.raises(DataLoss, match=rf"{topic}-0 is at offset 6 of topic id \S+, .*; now topic id .*recreated"):
+        open_cursors(signing_key=b"k" * 32).get_messages(cursor)
 
 
 # ---- iterating -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from integration_tests.harness import committed_metadata, produce, wait_until
+from integration_tests.harness import committed_metadata, produce, recreate, wait_until
 from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.groups.gaps import Gaps
 
@@ -41,14 +41,6 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
         "subscribe": topic,
         "startingPosition": "TRIM_HORIZON",
     }
-
-
-def recreate(admin: AdminClient, bootstrap: str, topic: str, new_topic: Callable[..., str], count: int) -> None:
-    """Deletes the topic with its committed offsets, and recreates it with so many records."""
-    admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
-    new_topic(1, name=topic)
-    produce(bootstrap, topic, count, partitions=1)
 
 
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:

@@ -18,6 +18,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, TrimHorizon
 from streamgroups_cli.cursors import instance_process
 from streamgroups_cli.cursors.instance_process import InstanceServer, Job
+from streamgroups_kafka.cursors.positions import TopicIds
 from streamgroups_kafka.cursors.session import InstanceSession, Outside
 
 SESSION = "5e55"
@@ -75,7 +76,13 @@ class FakeCursors:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(self._cluster, FakeBoard(self._cluster), FakeRecords(self._cluster), now_ms),
+            Outside(
+                self._cluster,
+                FakeBoard(self._cluster),
+                FakeRecords(self._cluster),
+                now_ms,
+                TopicIds(self._cluster, now_ms),
+            ),
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,

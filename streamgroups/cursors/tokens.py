@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from streamgroups.cursors.session import Covered
 from streamgroups.errors import CursorExpired, InvalidCursor
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 #: How long a cursor can be used after it was returned (SEMANTICS G5).
@@ -48,11 +49,19 @@ class GroupCursor:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCursor:
-    """What a cursor of one partition says: where to read next. It belongs to no group."""
+    """What a cursor of one partition says: where to read next. It belongs to no group.
+
+    Args:
+        stream: the topic.
+        partition: its number.
+        next_offset: where to read next.
+        identity: the topic that the offset belongs to.
+    """
 
     stream: str
     partition: int
     next_offset: int
+    identity: TopicIdentity = UNKNOWN
 
 
 Cursor: TypeAlias = GroupCursor | PartitionCursor
@@ -63,7 +72,7 @@ def encode(cursor: Cursor, key: bytes, now_ms: int) -> str:
 
     >>> token = encode(PartitionCursor("flights", 3, 42), b"key", now_ms=0)
     >>> decode(token, b"key", now_ms=LIFETIME_MS)
-    PartitionCursor(stream='flights', partition=3, next_offset=42)
+    PartitionCursor(stream='flights', partition=3, next_offset=42, identity=TopicIdentity(cluster_id=None, topic_id=None))
     """
     claims = json.dumps({"x": now_ms + LIFETIME_MS, **_claims(cursor)}, separators=(",", ":")).encode()
     signed = f"{_VERSION}.{_text(claims)}"
@@ -106,14 +115,15 @@ def _cursor(read: dict[str, Any], now_ms: int) -> Cursor:
             partition=read.get("p"),
         )
     if "g" not in read:
-        return PartitionCursor(read["s"], read["p"], read["o"])
+        return PartitionCursor(read["s"], read["p"], read["o"], TopicIdentity(*read["d"]))
     covers = tuple(Covered(TopicPartition(read["s"], p), tenure, n) for p, tenure, n in read["c"])
     return GroupCursor(read["s"], read["g"], read["i"], read["n"], covers)
 
 
 def _claims(cursor: Cursor) -> dict[str, object]:
     if isinstance(cursor, PartitionCursor):
-        return {"s": cursor.stream, "p": cursor.partition, "o": cursor.next_offset}
+        ids = [cursor.identity.cluster_id, cursor.identity.topic_id]
+        return {"s": cursor.stream, "p": cursor.partition, "o": cursor.next_offset, "d": ids}
     covers = [[c.topic_partition.partition, c.tenure, c.next_offset] for c in cursor.covers]
     return {"s": cursor.stream, "g": cursor.group, "i": cursor.instance, "n": cursor.session, "c": covers}
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from streamgroups.cursors.session import Covered
 from streamgroups.cursors.tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import CursorExpired, InvalidCursor
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 KEY = b"0123456789abcdef"
@@ -21,7 +22,13 @@ GROUP = GroupCursor("flights", "billing", "worker-1", "5f2c", (Covered(TopicPart
 
 NAMES = st.text(min_size=1, max_size=20)
 CURSORS: st.SearchStrategy[Cursor] = st.one_of(
-    st.builds(PartitionCursor, NAMES, st.integers(0, 9999), st.integers(0, 2**62)),
+    st.builds(
+        PartitionCursor,
+        NAMES,
+        st.integers(0, 9999),
+        st.integers(0, 2**62),
+        st.builds(TopicIdentity, st.none() | NAMES, st.none() | NAMES),
+    ),
     NAMES.flatmap(
         lambda stream: st.builds(
             GroupCursor,

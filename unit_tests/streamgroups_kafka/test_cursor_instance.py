@@ -14,13 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamgroups.coordination.reset_protocol import Note, board_of
 from streamgroups.coordination.reset_requests import OrderBook
 from streamgroups.cursors.tokens import GroupCursor
-from streamgroups.errors import BrokerUnreachable, FencedMember
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember
 from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
 from streamgroups_kafka.cursors.member import CursorMember
+from streamgroups_kafka.cursors.positions import TopicIds
 from streamgroups_kafka.cursors.session import InstanceSession, Outside
 from unit_tests.examples import examples
 
@@ -54,7 +55,7 @@ class World:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(self.cluster, self.board, self.records, self.clock),
+            Outside(self.cluster, self.board, self.records, self.clock, TopicIds(self.cluster, self.clock)),
             timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
@@ -169,6 +170,36 @@ def test_G8_an_answer_to_an_earlier_commit_is_none_to_a_later_one(new_world: Cal
     with pytest.raises(BrokerUnreachable, match="flights-0"):
         member.move({P0: 0}, note="", order_id="")
     member.close()
+
+
+def test_S11_a_topic_that_is_recreated_is_recognised_at_the_metadata_refresh(new_world: Callable[..., World]) -> None:
+    """The new topic is longer than the position, and no rebalance comes."""
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    _, cursor = a.get(a.identity, 10)
+    world.cluster.create_topic("flights", 1)
+    world.cluster.produce(P0, 25)
+    world.clock.advance(5_000)
+    for request in (lambda: a.get(cursor, 10), lambda: a.commit(cursor)):
+        with pytest.raises(DataLoss, match=r"position 0 of topic id id-of-flights.*now topic id id-1-of-flights"):
+            request()
+    assert world.committed() == 0
+    world.order({P0: 0})
+    assert offsets(a.get(cursor, 10)[0]) == list(range(10)), "update_group accepts the new topic"
+
+
+def test_S11_a_group_that_is_moved_before_the_metadata_refresh_continues(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 25)
+    a = world.join("a")
+    _, cursor = a.get(a.identity, 10)
+    world.cluster.create_topic("flights", 1)
+    world.cluster.produce(P0, 25)
+    world.order({P0: 3})
+    _, cursor = a.get(cursor, 10)
+    world.clock.advance(5_000)
+    assert offsets(a.get(cursor, 10)[0]) == list(range(13, 23))
 
 
 def test_G4_a_commit_that_is_not_answered_in_time_is_waited_for_again(new_world: Callable[..., World]) -> None:

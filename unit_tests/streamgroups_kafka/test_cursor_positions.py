@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroups.cursors.tokens import PartitionCursor
 from streamgroups.errors import DataLoss
-from streamgroups.fakes import FakeCluster
+from streamgroups.fakes import FakeClock, FakeCluster
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.cursors.positions import checked
+from streamgroups_kafka.cursors.positions import TopicIds, checked, checked_cursor
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 FIRST = TopicIdentity("fake-cluster", "id-of-flights")
@@ -22,9 +23,13 @@ def cluster() -> FakeCluster:
     return cluster
 
 
+def ids(cluster: FakeCluster) -> dict[str, TopicIdentity]:
+    return cluster.identities(["flights"])
+
+
 def test_positions_of_the_topic_that_is_there_and_those_of_other_tools(cluster: FakeCluster) -> None:
     owned = {P0: Owned(5, identity=FIRST), P1: Owned(7, Origin.FOREIGN)}
-    assert checked(cluster, "billing", owned) == {
+    assert checked(ids(cluster), "billing", owned) == {
         P0: Owned(5, identity=FIRST),
         P1: Owned(7, Origin.FOREIGN, FIRST),
     }
@@ -33,7 +38,7 @@ def test_positions_of_the_topic_that_is_there_and_those_of_other_tools(cluster: 
 def test_a_position_of_an_earlier_topic(cluster: FakeCluster) -> None:
     cluster.create_topic("flights", 2)
     with pytest.raises(DataLoss) as loss:
-        checked(cluster, "billing", {P0: Owned(5, identity=FIRST), P1: Owned(7)})
+        checked(ids(cluster), "billing", {P0: Owned(5, identity=FIRST), P1: Owned(7)})
     assert (
         "flights-0 (position 5 of topic id id-of-flights, cluster id fake-cluster; now topic id id-1-of-flights"
         in loss.value.what
@@ -44,4 +49,33 @@ def test_a_position_of_an_earlier_topic(cluster: FakeCluster) -> None:
 
 def test_brokers_without_topic_ids(cluster: FakeCluster) -> None:
     cluster.has_topic_ids = False
-    assert checked(cluster, "billing", {P0: Owned(5, identity=FIRST)}) == {P0: Owned(5, identity=FIRST)}
+    assert checked(ids(cluster), "billing", {P0: Owned(5, identity=FIRST)}) == {P0: Owned(5, identity=FIRST)}
+
+
+def test_a_partition_cursor_is_checked_once_per_metadata_refresh(cluster: FakeCluster) -> None:
+    clock = FakeClock(0)
+    known = TopicIds(cluster, clock)
+    cursor = checked_cursor(known, PartitionCursor("flights", 0, 5))
+    assert cursor.identity == FIRST
+    cluster.create_topic("flights", 2)
+    assert checked_cursor(known, cursor) == cursor, "the ids are not read for every request"
+    clock.advance(5_000)
+    with pytest.raises(DataLoss, match=r"offset 5 of topic id id-of-flights.*now topic id id-1-of-flights") as loss:
+        checked_cursor(known, cursor)
+    assert "create_cursor" in loss.value.remedy
+    anew = checked_cursor(known, PartitionCursor("flights", 0, 0))
+    assert checked_cursor(known, anew).next_offset == 0
+
+
+def test_a_partition_cursor_of_the_new_topic_is_newer_than_the_ids_that_are_known(cluster: FakeCluster) -> None:
+    known = TopicIds(cluster, FakeClock(0))
+    checked_cursor(known, PartitionCursor("flights", 0, 5))
+    cluster.create_topic("flights", 2)
+    (now,) = cluster.identities(["flights"]).values()
+    assert checked_cursor(known, PartitionCursor("flights", 0, 0, now)).identity == now
+
+
+def test_a_partition_cursor_of_another_cluster(cluster: FakeCluster) -> None:
+    cursor = PartitionCursor("flights", 0, 5, TopicIdentity("other-cluster"))
+    with pytest.raises(DataLoss, match=r"cluster id other-cluster; now .*cluster id fake-cluster"):
+        checked_cursor(TopicIds(cluster, FakeClock(0)), cursor)

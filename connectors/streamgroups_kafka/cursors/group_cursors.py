@@ -32,6 +32,7 @@ from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_operations import GroupDesk
 from streamgroups_kafka.cursors.instances import Instances, Wish
+from streamgroups_kafka.cursors.positions import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
 from streamgroups_kafka.cursors.retention import GroupCensus
 
@@ -103,6 +104,8 @@ class GroupCursors:
         self._board = KafkaBoard(self._config)
         self._desk = GroupDesk(self._cluster, self._board, self._clock)
         self._census = GroupCensus(self._config, self._clock, most=groups_per_stream)
+        refresh_ms = int(self._config.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
+        self._ids = TopicIds(self._cluster, self._clock, refresh_ms=refresh_ms)
         self._partitions = PartitionReaders(self._new_reader)
         self._instances = Instances(
             self._config,
@@ -111,6 +114,7 @@ class GroupCursors:
             self._desk,
             self._census,
             self._clock,
+            self._ids,
             join_timeout_ms=join_timeout_ms,
         )
         self._lock = threading.Lock()
@@ -187,7 +191,8 @@ class GroupCursors:
         self._reach()
         tp = TopicPartition(stream, partition)
         self._desk.check_partition(tp)
-        return self._token(PartitionCursor(stream, partition, self._desk.offsets(position, [tp])[tp]))
+        identity = self._ids.of([stream], fresh=True)[stream]
+        return self._token(PartitionCursor(stream, partition, self._desk.offsets(position, [tp])[tp], identity))
 
     def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]:
         """Reads on (G4). One cursor always gives the same messages, until what comes after them is committed.
@@ -204,12 +209,13 @@ class GroupCursors:
             CursorExpired: if the cursor was returned more than five minutes ago (G5).
             InvalidCursor: if it was altered, or is not this process's.
             FencedMember: if the instance is no longer in its group (G6, G7).
-            DataLoss: if what is to be read is gone.
+            DataLoss: if what is to be read is gone, or belongs to another topic or cluster.
             StreamGroupsError: if no broker answers. The cursor stays good.
         """
         most = check_limit(limit)
         claims = self._claims(cursor)
         if isinstance(claims, PartitionCursor):
+            claims = checked_cursor(self._ids, claims)
             tp = TopicPartition(claims.stream, claims.partition)
             messages, next_offset = self._partitions.read(tp, claims.next_offset, most)
             return list(messages), self._token(replace(claims, next_offset=next_offset))

@@ -27,7 +27,7 @@ from streamgroups.positions import Position
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors.group_operations import GroupDesk
-from streamgroups_kafka.cursors.positions import checked
+from streamgroups_kafka.cursors.positions import TopicIds, checked
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.cursors.retention import GroupCensus
 from streamgroups_kafka.cursors.session import InstanceSession, Outside
@@ -76,6 +76,7 @@ class Instances:
         desk: groups seen from outside.
         census: which groups read a stream.
         clock: the time now.
+        ids: the ids of topics.
         join_timeout_ms: how long the first assignment of an instance is waited for.
     """
 
@@ -87,11 +88,12 @@ class Instances:
         desk: GroupDesk,
         census: GroupCensus,
         clock: Clock,
+        ids: TopicIds,
         *,
         join_timeout_ms: int,
     ) -> None:
         self._config, self._cluster, self._board, self._clock = config, cluster, board, clock
-        self._desk, self._census, self._join_timeout_ms = desk, census, join_timeout_ms
+        self._desk, self._census, self._ids, self._join_timeout_ms = desk, census, ids, join_timeout_ms
         self._lock = threading.Lock()
         # Under _lock: names being joined; sessions by their own names; why those that ended did, and when to forget it.
         self._joining: set[tuple[str, str]] = set()
@@ -212,7 +214,7 @@ class Instances:
         session = InstanceSession(
             GroupCursor(wish.stream, wish.group, wish.instance, secrets.token_hex(8)),
             self._member_of(wish, starting),
-            Outside(self._cluster, self._board, reader, self._clock),
+            Outside(self._cluster, self._board, reader, self._clock, self._ids),
             timeout_ms=wish.timeout_ms,
             commit_on_get=wish.commit_on_get,
         )
@@ -258,7 +260,7 @@ class Instances:
             topics=lambda: [wish.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
-            take_over=lambda owned: checked(self._cluster, wish.group, owned),
+            take_over=lambda owned: checked(self._ids.of({tp.topic for tp in owned}, fresh=True), wish.group, owned),
         )
         return lambda record: KafkaMember(settings, first_positions, record)
 

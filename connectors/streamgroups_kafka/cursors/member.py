@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_participant import Hold
 from streamgroups.cursors.session import Covered, Holding, plan_commit
@@ -20,6 +20,7 @@ from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsErr
 from streamgroups.groups.history import Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
+from streamgroups_kafka.cursors.positions import TopicIds, current
 
 #: How often a wait looks up.
 _LOOK_S = 0.02
@@ -100,6 +101,23 @@ class CursorMember:
                 for tp, owned in membership.owned.items()
                 if tp in self._tenures
             }
+
+    def check_topics(self, ids: TopicIds, group_id: str, *, without: Collection[TopicPartition]) -> None:
+        """Compares the topics of its positions with those that are there. Positions without ids get theirs.
+
+        Args:
+            ids: the ids of topics.
+            group_id: the group, for the text of an error.
+            without: partitions that wait for a move.
+
+        Raises:
+            DataLoss: if a position is of another topic or cluster.
+            StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        """
+        owned = {tp: it for tp, it in self._member.membership.owned.items() if tp not in without}
+        known = current(ids, group_id, owned) if owned else {}
+        if new := {tp: it.identity for tp, it in known.items() if it.identity != owned[tp].identity}:
+            self._member.identify(new)
 
     def was_lost(self, covered: Covered) -> bool:
         """Whether a tenure ended because the group went on without this member, rather than by an orderly hand-over."""

@@ -1,50 +1,130 @@
-"""Whether the committed offsets of a cursor's group are of the topic that is there.
+"""Whether the positions of cursors belong to the topic that is there.
 
-Used by ``instances`` when partitions come in, on the member's thread. Group cursors have no option for lost records: whoever uses
-them moves the group. Source: SEMANTICS S7, S11; :mod:`streamgroups.identity`.
+Used by ``instances`` when partitions come in, on the member's thread; by ``session`` before each commit; by ``group_cursors`` for
+cursors of one partition. The last two read the ids once per metadata refresh, as the Spark source does. Group cursors have no option for lost
+records: their users move the group. Source: SEMANTICS S7, S11; :mod:`streamgroups.identity`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from streamgroups.cursors.tokens import PartitionCursor
 from streamgroups.errors import DataLoss
 from streamgroups.groups.membership import Owned
-from streamgroups.identity import UNKNOWN
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Log
+from streamgroups.ports import Clock, Log
+
+#: How often ids are read, unless ``metadata.max.age.ms`` is given.
+REFRESH_MS = 5_000
+_WHY = "The topic was deleted and recreated, or another cluster answers."
 
 
-def checked(log: Log, group_id: str, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
-    """The positions that came in, with the ids of their topic. Later commits carry them.
+class TopicIds:
+    """The ids of topics, read once per metadata refresh. Safe to call from any thread.
 
     Args:
-        log: where the topic is asked for.
+        log: where the ids are read.
+        clock: the time now.
+        refresh_ms: how long ids count; 0 or less, as Java's: until they are read for another reason.
+    """
+
+    def __init__(self, log: Log, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
+        self._log, self._clock, self._refresh_ms = log, clock, refresh_ms
+        self._lock = threading.Lock()
+        self._read: dict[str, tuple[TopicIdentity, int]] = {}
+
+    def of(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicIdentity]:
+        """The ids of these topics; UNKNOWN for a topic that does not exist.
+
+        Args:
+            topics: their names.
+            fresh: whether to read them now.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        """
+        now_ms = self._clock()
+        with self._lock:
+            due = {t for t in topics if fresh or t not in self._read or self._is_old(self._read[t][1], now_ms)}
+        if due:
+            read = self._log.identities(due)
+            with self._lock:
+                self._read |= {topic: (read.get(topic, UNKNOWN), now_ms) for topic in due}
+        with self._lock:
+            return {topic: self._read[topic][0] for topic in topics}
+
+    def _is_old(self, read_ms: int, now_ms: int) -> bool:
+        return 0 < self._refresh_ms <= now_ms - read_ms
+
+
+def current(ids: TopicIds, group_id: str, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
+    """The positions of a member with the ids of their topics, checked once per metadata refresh.
+
+    Args:
+        ids: the ids of topics. They are read at once for a position without ids, and before a position counts as lost.
         group_id: the group, for the text of an error.
-        owned: what came in.
+        owned: the partitions of the member.
+
+    Raises:
+        DataLoss, StreamGroupsError: as :func:`checked` does.
+    """
+    topics = {tp.topic for tp in owned}
+    now = ids.of(topics)
+    if any(it.identity == UNKNOWN or it.identity.differs_from(now[tp.topic]) for tp, it in owned.items()):
+        now = ids.of(topics, fresh=True)
+    return checked(now, group_id, owned)
+
+
+def checked_cursor(ids: TopicIds, cursor: PartitionCursor) -> PartitionCursor:
+    """A cursor of one partition with the ids of its topic, checked once per metadata refresh.
+
+    Raises:
+        DataLoss: if the cursor belongs to another topic or cluster.
+        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+    """
+    now = ids.of([cursor.stream])[cursor.stream]
+    if cursor.identity.differs_from(now):
+        now = ids.of([cursor.stream], fresh=True)[cursor.stream]
+    if cursor.identity.differs_from(now):
+        raise DataLoss(
+            f"The cursor of {cursor.stream}-{cursor.partition} is at offset {cursor.next_offset} of {cursor.identity}; "
+            f"now {now}. {_WHY}",
+            remedy="Create a new cursor with create_cursor: TRIM_HORIZON starts at the earliest offset of the topic that is there, "
+            "AT_OFFSET accepts the same offset in it.",
+        )
+    return replace(cursor, identity=cursor.identity.completed_by(now))
+
+
+def checked(
+    now: Mapping[str, TopicIdentity], group_id: str, owned: Mapping[TopicPartition, Owned]
+) -> dict[TopicPartition, Owned]:
+    """Positions with the ids of their topics. Later commits carry them.
+
+    Args:
+        now: the ids of their topics.
+        group_id: the group, for the text of an error.
+        owned: the positions.
 
     Raises:
         DataLoss: if a position is of another topic or cluster.
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
 
-    >>> from streamgroups.fakes import FakeCluster
-    >>> cluster, p0 = FakeCluster(lambda: 0), TopicPartition("flights", 0)
-    >>> cluster.create_topic("flights")
-    >>> checked(cluster, "billing", {p0: Owned(5)})[p0].identity.topic_id
-    'id-of-flights'
+    >>> p0 = TopicPartition("flights", 0)
+    >>> checked({"flights": TopicIdentity("c1", "t1")}, "billing", {p0: Owned(5)})[p0].identity.topic_id
+    't1'
     """
-    identities = log.identities({tp.topic for tp in owned})
-    now = {tp: identities.get(tp.topic, UNKNOWN) for tp in owned}
-    lost = [tp for tp in sorted(owned) if owned[tp].identity.differs_from(now[tp])]
+    lost = [tp for tp in sorted(owned) if owned[tp].identity.differs_from(now.get(tp.topic, UNKNOWN))]
     if lost:
         told = "; ".join(
-            f"{tp} (position {owned[tp].next_offset} of {owned[tp].identity}; now {now[tp]})" for tp in lost
+            f"{tp} (position {owned[tp].next_offset} of {owned[tp].identity}; now {now[tp.topic]})" for tp in lost
         )
         topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(tp.topic for tp in lost))
         raise DataLoss(
-            f"Group '{group_id}' cannot continue at its positions: {told}. The topic was deleted and recreated, or another cluster answers.",
+            f"Group '{group_id}' cannot continue at its positions: {told}. {_WHY}",
             remedy="Move the group with update_group, or with "
             f"streamgroups groups reset {group_id} {topics} --to-earliest --execute; then create the cursor again.",
         )
-    return {tp: replace(it, identity=it.identity.completed_by(now[tp])) for tp, it in owned.items()}
+    return {tp: replace(it, identity=it.identity.completed_by(now.get(tp.topic, UNKNOWN))) for tp, it in owned.items()}

@@ -27,6 +27,7 @@ from streamgroups.ports import Board, Clock, Member, Recorder, Records
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.cursors.member import CursorMember
+from streamgroups_kafka.cursors.positions import TopicIds
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +49,14 @@ class Outside:
         board: the group's notes.
         records: reads messages; closed with the session.
         clock: the time now.
+        ids: the ids of topics.
     """
 
     cluster: Cluster
     board: Board
     records: Records
     clock: Clock
+    ids: TopicIds
 
 
 class InstanceSession:
@@ -223,6 +226,7 @@ class InstanceSession:
 
     def _get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
         stopped = self._obey()
+        self._check_topics(stopped)
         if self._commit_on_get:
             self._evicted(self._member.commit(cursor.covers))
         before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
@@ -236,7 +240,7 @@ class InstanceSession:
         return tuple(m for m in batch.messages if m.topic_partition in given), replace(cursor, covers=covers)
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
-        self._obey()
+        self._check_topics(self._obey())
         gone = self._member.commit(cursor.covers)
         self._evicted(gone)
         if gone:
@@ -275,6 +279,10 @@ class InstanceSession:
         patience_ms = 0 if self._follower.is_overdue else self._patience_ms
         comes_true(all_move, patience_ms / 1000, every_s=_LOOK_S, slowest_s=_SELDOM_S)
         return stopped
+
+    def _check_topics(self, stopped: frozenset[TopicPartition]) -> None:
+        """Neither commits nor reads offsets of a topic that was recreated (S11)."""
+        self._member.check_topics(self._outside.ids, self.identity.group, without=stopped)
 
     def look_at_orders(self) -> Future[None] | None:
         """Follows orders between requests: the others wait for this instance to stop, whatever its user does. Does not wait.
