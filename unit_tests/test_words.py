@@ -106,10 +106,14 @@ def test_a_finding_names_file_and_line_and_what_to_write(tmp_path: Path) -> None
     assert check(path, "docs/a.rst") == ["docs/a.rst:2: 'anew': write again; of a topic: recreated"]
 
 
-def test_a_checked_path_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "CHECKED", ("docs/no-such.rst",))
+def test_a_checked_path_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(SystemExit, match=r"docs/no-such\.rst does not exist"):
-        words.checked_files()
+        words.checked_files(["docs/no-such.rst"])
+
+
+def test_a_directory_is_checked_with_all_that_is_in_it() -> None:
+    names = {path.name for path in words.checked_files(["docs", "unit_tests"])}
+    assert {"glossary.rst", "test_words.py"} <= names
 
 
 def test_examples() -> None:

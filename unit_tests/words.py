@@ -3,7 +3,7 @@
 It reads the prose of ``.rst`` files, and the comments and strings of ``.py`` files. Code is not prose: literal blocks, text between double
 backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
 
-To put a file under the check, add its path to ``CHECKED``.
+To put a file or directory under the check, add its path to ``CHECKED``. ``python -m unit_tests.words PATH ...`` checks other paths.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import re
 import sys
 import tokenize
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,6 +144,18 @@ def prose(text: str) -> str:
     return _LITERAL.sub(lambda found: _blank(found.group()), "\n".join(lines))
 
 
+def _without_fields(body: str) -> str:
+    """The text of an f-string. Fields can be nested, so the innermost are blanked first.
+
+    >>> _without_fields("a {', '.join(f'{x} b' for x in y)} c").split()
+    ['a', 'c']
+    """
+    field = re.compile(r"\{[^{}]*\}")
+    while field.search(body):
+        body = field.sub(lambda found: _blank(found.group()), body)
+    return body
+
+
 def texts_of_python(source: str) -> str:
     """Comments and strings of a Python source, at their lines and columns. Strings without a space are identifiers.
 
@@ -165,7 +178,7 @@ def texts_of_python(source: str) -> str:
                 length = len(opening.group())
                 body = text[length : -len(opening.group(1))]
                 if "f" in opening.group()[:-1].lower():
-                    body = re.sub(r"\{[^{}]*\}", lambda found: _blank(found.group()), body)
+                    body = _without_fields(body)
                 text = " " * length + body
         (row, column), text = token.start, prose(text)
         for number, line in enumerate(text.split("\n")):
@@ -199,17 +212,19 @@ def check(path: Path, name: str) -> list[str]:
     return findings(texts_of_python(text) if path.suffix == ".py" else prose(text), name)
 
 
-def checked_files() -> list[Path]:
-    """All ``.rst`` and ``.py`` files of ``CHECKED``."""
+def checked_files(names: Sequence[str] = CHECKED) -> list[Path]:
+    """All ``.rst`` and ``.py`` files of these paths, which begin at the root of the project."""
     files: set[Path] = set()
-    for name in CHECKED:
+    for name in names:
         path = ROOT / name
         if not path.exists():
-            raise SystemExit(f"{name} does not exist: correct CHECKED in unit_tests/words.py.")
+            raise SystemExit(f"{name} does not exist: correct the path, or CHECKED in unit_tests/words.py.")
         files.update([path] if path.is_file() else (p for p in path.rglob("*") if p.suffix in {".rst", ".py"}))
     return sorted(files)
 
 
 if __name__ == "__main__":
-    wrong = [line for path in checked_files() for line in check(path, str(path.relative_to(ROOT)))]
+    wrong = [
+        line for path in checked_files(sys.argv[1:] or CHECKED) for line in check(path, str(path.relative_to(ROOT)))
+    ]
     sys.exit("\n".join(wrong) or None)
