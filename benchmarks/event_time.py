@@ -88,5 +88,5 @@ def _counted(is_ours: bool, column: str, frame: DataFrame) -> DataFrame:
     at = column if is_there else "at"
     # What is not counted is not carried along: users select, too.
     frame = frame.select("topic", "partition", "offset", at)
-    timed = sg.with_event_time(frame, at, watermark=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)
+    timed = sg.with_event_time(frame, at, watermark_delay=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)
     return timed.groupBy(F.window(at, "1 minute")).count().observe("check", F.sum("count").alias("n"))

@@ -144,7 +144,9 @@ def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str
     frame = stream_frame(bench, name, topic).select(*columns)
     to = {"kafka.bootstrap.servers": bench.bootstrap, "topic": output}
     if name == OURS:
-        return sg.exactly_once(frame, sink=sg.KafkaSink(to), checkpoint=checkpoint)
+        return sg.exactly_once(
+            frame, sink=sg.KafkaSink(bootstrap_servers=bench.bootstrap, topic=output), checkpoint=checkpoint
+        )
     return frame.writeStream.format("kafka").options(**to).option("checkpointLocation", checkpoint)
 
 

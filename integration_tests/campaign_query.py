@@ -18,11 +18,12 @@ from streamgroups.supervision.policy import RestartPolicy
 def sink_of(config: dict[str, Any]) -> Any:
     """The sink that is asked for."""
     if config["sink"] == "kafka":
-        to = {"kafka.bootstrap.servers": config["bootstrap"], "topic": config["to"]}
+        servers, topic = config["bootstrap"], config["to"]
         if config["sabotaged"] == "ledger":
-            return sg.KafkaSink({**to, "delivery": "at-least-once"})
+            return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once")
         # A transaction that nobody owns any more does not hold the group up for long. A zombie must not be too late by its own.
-        return sg.KafkaSink({**to, "kafka.transaction.timeout.ms": "60000" if config["sabotaged"] else "20000"})
+        timeout = "1 minute" if config["sabotaged"] else "20s"
+        return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout)
     if config["sink"] == "postgres":
         return sg.PostgresSink(conninfo=config["to"], table="board")
     return sg.DeltaSink(uri=config["to"])

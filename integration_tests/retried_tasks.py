@@ -68,7 +68,7 @@ def main(config: dict[str, Any]) -> int:
     )
     spark.sparkContext.setLogLevel("OFF")
     sg.register(spark)
-    kafka = sg.KafkaSink({"kafka.bootstrap.servers": config["bootstrap"], "topic": config["board"]})
+    kafka = sg.KafkaSink(bootstrap_servers=config["bootstrap"], topic=config["board"])
     postgres = sg.PostgresSink(conninfo=config["postgres"], table="board")
     delta = sg.DeltaSink(uri=config["delta"])
     said = {

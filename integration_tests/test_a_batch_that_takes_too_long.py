@@ -108,7 +108,7 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
             "leaseTimeout": "2s",
         }
         rows = spark.readStream.format("streamgroups").options(**options).load().select("key", "value")
-        sink = sg.KafkaSink({"kafka.bootstrap.servers": bootstrap, "topic": board})
+        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=board)
         return sg.exactly_once(change(rows), sink=sink, checkpoint=str(tmp_path / name)).start()
 
     def did(member: str, kind: Kind) -> bool:

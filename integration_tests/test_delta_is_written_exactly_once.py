@@ -7,6 +7,7 @@ import select
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -174,11 +175,13 @@ def test_a_commit_that_is_always_overtaken_gives_up_in_time(tmp_path: Path) -> N
     assert _offsets(tmp_path / "t") == []
 
 
-@pytest.mark.parametrize("mode", ["append", "merge"])
-def test_a_commit_that_fails_after_it_was_done_is_not_done_twice(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_commit_that_fails_after_it_was_done_is_not_done_twice(
+    tmp_path: Path, mode: Literal["append", "upsert"]
+) -> None:
     uri = tmp_path / "t"
     DeltaTable.create(uri, SCHEMA, configuration={"delta.checkpointInterval": "1"})
-    sink = sg.DeltaSink(uri=str(uri), mode=mode, key=("offset",) if mode == "merge" else ())
+    sink = sg.DeltaSink(uri=str(uri), mode=mode, key=("offset",) if mode == "upsert" else ())
     open_at(sink)
     _, staged = stage(sink, records(0, 5))
     # deltalake writes a checkpoint after the commit; where it belongs there is a directory.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,7 +147,7 @@ def test_partitions_are_overwritten_by_all_of_their_columns(uri: str) -> None:
 
 
 def test_rows_are_merged_by_key_and_marked_ones_deleted(uri: str) -> None:
-    sink = sg.DeltaSink(uri=uri, mode="merge", key=("Id", "k`e.y"), delete_marker="gone")
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("Id", "k`e.y"), delete_marker="gone")
 
     def batch(begin: int, *rows: tuple[int, str, str, bool | None]) -> None:
         ids, keys, values, gone = zip(*rows, strict=True)
@@ -171,7 +171,7 @@ def test_rows_are_merged_by_key_and_marked_ones_deleted(uri: str) -> None:
 
 
 def test_a_merge_that_is_overtaken_is_done_again_on_top(uri: str) -> None:
-    sink = sg.DeltaSink(uri=uri, mode="merge", key=("id",))
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",))
     open_at(sink)
     write_batch(sink, 0, 1, pa.table({"id": [1, 2], "by": ["a", "a"]}))
     _, staged = stage(sink, pa.table({"id": [2, 3], "by": ["b", "b"]}))
@@ -240,9 +240,9 @@ def test_members_that_add_the_same_column_at_once_get_on_with_each_other(uri: st
         ({"partition_by": ("id",)}, {"id": pa.int64(), "p": pa.string()}, "is partitioned by 'p', not by 'id'"),
         ({}, {"id": pa.int64()}, "is partitioned by 'p', and the records have no such column"),
         ({"partition_by": ("q",)}, {"id": pa.int64()}, "The records have no column 'q', which partition_by names"),
-        ({"mode": "merge", "key": ("k",)}, {"id": pa.int64()}, "The records have no column 'k', which key names"),
+        ({"mode": "upsert", "key": ("k",)}, {"id": pa.int64()}, "The records have no column 'k', which key names"),
         (
-            {"mode": "merge", "key": ("id",), "delete_marker": "p"},
+            {"mode": "upsert", "key": ("id",), "delete_marker": "p"},
             {"id": pa.int64(), "p": pa.string()},
             "Column 'p' is string, and marks what is deleted. Make it a boolean",
         ),
@@ -260,11 +260,11 @@ def test_records_that_do_not_fit_are_refused_and_nothing_changes(
     assert DeltaTable(uri).version() == 0
 
 
-@pytest.mark.parametrize("mode", ["append", "merge"])
-def test_constraints_are_kept_or_the_table_is_refused(uri: str, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_constraints_are_kept_or_the_table_is_refused(uri: str, mode: Literal["append", "upsert"]) -> None:
     write_deltalake(uri, pa.table({"id": [1]}))
     DeltaTable(uri).alter.add_constraint({"positive": "id > 0"})
-    sink = sg.DeltaSink(uri=uri, mode=mode, key=("id",) if mode == "merge" else ())
+    sink = sg.DeltaSink(uri=uri, mode=mode, key=("id",) if mode == "upsert" else ())
     open_at(sink)
     with pytest.raises(SinkRefused, match=r"positive|failed validation"):
         write_batch(sink, 0, 1, pa.table({"id": [-1]}))
@@ -278,7 +278,7 @@ def test_a_null_that_may_not_be_is_refused_in_the_task(uri: str) -> None:
     open_at(sink)
     with pytest.raises(RecordRefused, match="Row 1 of the task has null in column 'id'"):
         stage(sink, pa.table({"id": [1, None]}))
-    merging = sg.DeltaSink(uri=uri, mode="merge", key=("note",))
+    merging = sg.DeltaSink(uri=uri, mode="upsert", key=("note",))
     with pytest.raises(RecordRefused, match="Row 0 of the task has null in column 'note'"):
         stage(merging, pa.table({"id": [1], "note": pa.array([None], pa.string())}))
     assert write_batch(sink, 0, 1, pa.table({"id": [1]})) == "CommitGroups"
@@ -287,7 +287,7 @@ def test_a_null_that_may_not_be_is_refused_in_the_task(uri: str) -> None:
 def test_a_row_that_deletes_need_not_be_whole(uri: str) -> None:
     strict = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64(), nullable=False)])
     DeltaTable.create(uri, strict)
-    sink = sg.DeltaSink(uri=uri, mode="merge", key=("id",), delete_marker="gone")
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",), delete_marker="gone")
     open_at(sink)
 
     def batch(begin: int, n: list[int | None], gone: list[bool]) -> str:

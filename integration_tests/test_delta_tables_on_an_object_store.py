@@ -44,7 +44,7 @@ def test_partitions_are_overwritten_and_rows_are_merged(store: StoreProcess) -> 
     open_at(sink)
     write_batch(sink, 0, 1, pa.table({"p": ["a b", "é", None], "id": [1, 2, 3]}))
     write_batch(sink, 1, 2, pa.table({"p": ["a b", None], "id": [4, 5]}))
-    merging = _sink(store, mode="merge", key=("id",), schema_evolution=True)
+    merging = _sink(store, mode="upsert", key=("id",), schema_evolution=True)
     write_batch(merging, 2, 3, pa.table({"p": ["a b", "c"], "id": [4, 6], "new": [1, 2]}))
     assert [(row["id"], row["p"], row["new"]) for row in sorted(_rows(sink), key=lambda row: row["id"])] == [
         (2, "é", None),

@@ -48,7 +48,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
     options = sharing(bootstrap, group, topic, "consumer") | {"membership": "exclusive"}
     records = spark.readStream.format("streamgroups").options(**options).load()
     timed = sg.with_event_time(
-        records.withColumn("key", F.col("key").cast("string")), "timestamp", watermark="10 minutes"
+        records.withColumn("key", F.col("key").cast("string")), "timestamp", watermark_delay="10 minutes"
     )
     once = timed.dropDuplicatesWithinWatermark(["key"])
     clock = once.groupBy("key").transformWithState(

@@ -52,7 +52,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
     topic = new_topic(3, retention_ms="-1")
     ours, sparks = f"{group}-ours", f"{group}-sparks"
     flights = {name: departures(spark, alone(bootstrap, name, topic, "consumer")) for name in (ours, sparks)}
-    by_partition = sg.with_event_time(flights[ours], "timestamp", watermark="0s", partition_idle_timeout="2s")
+    by_partition = sg.with_event_time(flights[ours], "timestamp", watermark_delay="0s", partition_idle_timeout="2s")
     by_maximum = flights[sparks].withWatermark("timestamp", "0 seconds")
 
     fast, slow, silent = 0, 1, 2
@@ -94,7 +94,7 @@ def test_W11_the_source_tells_the_time_of_a_header(
     topic = new_topic(2, retention_ms="-1")
     depart(bootstrap, topic, {0: HOUR, 1: HOUR[:31]}, stamped=False)
     options = alone(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
-    timed = sg.with_event_time(departures(spark, options), "eventTime", watermark="0s")
+    timed = sg.with_event_time(departures(spark, options), "eventTime", watermark_delay="0s")
     with closing(windows(timed, "eventTime")) as closed:
         wait_until_read(bootstrap, topic, 2, group)
         wait_until_closed(closed, 20)

@@ -30,7 +30,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
     # Settings of the source, of which the call takes one back.
     options = {
         **alone(bootstrap, group, topic, "consumer"),
-        "delay": "0s",
+        "watermarkDelay": "0s",
         "partitionIdleTimeout": "1s",
     }
     busy, silent = 0, 1
@@ -62,7 +62,7 @@ def test_W10_a_join_is_as_quick_as_the_fast_stream(
 ) -> None:
     flown, planned = new_topic(1, retention_ms="-1"), new_topic(1, retention_ms="-1")
     fast = sg.with_event_time(
-        departures(spark, alone(bootstrap, f"{group}-flown", flown, "consumer")), "timestamp", watermark="0s"
+        departures(spark, alone(bootstrap, f"{group}-flown", flown, "consumer")), "timestamp", watermark_delay="0s"
     )
     slow = sg.with_event_time(
         departures(spark, alone(bootstrap, f"{group}-planned", planned, "consumer")),

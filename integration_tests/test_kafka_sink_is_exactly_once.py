@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -58,16 +59,13 @@ class Query:
     def source(self, **options: str) -> DataFrame:
         return self.spark.readStream.format("streamgroups").options(**self.options(**options)).load()
 
-    def to(self, topic: str | None, **options: str) -> sg.KafkaSink:
-        named = {} if topic is None else {"topic": topic}
-        return sg.KafkaSink({"kafka.bootstrap.servers": self.bootstrap, **named, **options})
-
-    def exactly_once(self, df: DataFrame, topic: str | None, **options: str) -> DataStreamWriter:
-        return sg.exactly_once(df, sink=self.to(topic, **options), checkpoint=self.checkpoint)
+    def exactly_once(self, df: DataFrame, topic: str | None, **arguments: Any) -> DataStreamWriter:
+        sink = sg.KafkaSink(**{"bootstrap_servers": self.bootstrap, "topic": topic, **arguments})
+        return sg.exactly_once(df, sink=sink, checkpoint=self.checkpoint)
 
     def plain(self, df: DataFrame, topic: str, **options: str) -> DataStreamWriter:
-        settings = {**self.to(topic, **options).options, "checkpointLocation": self.checkpoint}
-        return df.writeStream.format("streamgroups").options(**settings)
+        to = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "checkpointLocation": self.checkpoint}
+        return df.writeStream.format("streamgroups").options(**to, **options)
 
 
 def run(writer: DataStreamWriter) -> int:
@@ -328,7 +326,7 @@ class TestRefusals:
     def test_a_sink_on_another_cluster(self, query: Query) -> None:
         other = Producer({"test.mock.num.brokers": 1, "log_level": 0})
         (broker,) = other.list_topics(timeout=30).brokers.values()
-        there = {"kafka.bootstrap.servers": f"{broker.host}:{broker.port}"}
+        there = {"bootstrap_servers": f"{broker.host}:{broker.port}"}
         values = query.source().select("value")
         with pytest.raises(InvalidOption, match=rf"'{query.group}' is on another cluster.*delivery=at-least-once"):
             query.exactly_once(values, "out", **there)

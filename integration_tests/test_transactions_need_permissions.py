@@ -77,16 +77,12 @@ def test_a_query_without_permissions_says_which_and_goes_on_once_it_has_them(
     produce(listeners.plain, "flights", 50, partitions=1)
     options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "flights", "group.id": "board-writers"}
     flights = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
-    login = {f"kafka.{name}": value for name, value in _LOGIN.items()}
-    to = {
-        "kafka.bootstrap.servers": listeners.login,
-        "topic": "board",
-        "kafka.transactional.id": "board-writer",
-        **login,
-    }
+    sink = sg.KafkaSink(
+        bootstrap_servers=listeners.login, topic="board", transactional_id="board-writer", settings=_LOGIN
+    )
 
     def write() -> None:
-        run(sg.exactly_once(flights.select("value"), sink=sg.KafkaSink(to), checkpoint=str(tmp_path / "checkpoint")))
+        run(sg.exactly_once(flights.select("value"), sink=sink, checkpoint=str(tmp_path / "checkpoint")))
 
     with pytest.raises(NotAuthorized, match=r"transactional id 'board-writer'.*Grant Write and Describe on the Trans"):
         write()

@@ -70,7 +70,7 @@ def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..
     """Each of the sinks."""
     if request.param == "kafka":
         topic = new_topic(2)
-        sink = sg.KafkaSink({"kafka.bootstrap.servers": bootstrap, "topic": topic})
+        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic)
         return Board(sink, lambda: in_kafka(bootstrap, topic))
     if request.param == "postgres":
         conninfo = request.getfixturevalue("postgres")
@@ -108,7 +108,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     def run_once() -> None:
         flights = departures(spark, options)
         if whose == "ours":
-            timed = sg.with_event_time(flights, "timestamp", watermark="0s")
+            timed = sg.with_event_time(flights, "timestamp", watermark_delay="0s")
         else:
             timed = flights.withWatermark("timestamp", "0 seconds")
         run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=str(checkpoint)))
@@ -133,9 +133,9 @@ def test_a_zombie_that_began_when_nothing_was_noted(
     timed = sg.with_event_time(
         departures(spark, sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"}),
         "timestamp",
-        watermark="0s",
+        watermark_delay="0s",
     )
-    board = Board(sg.KafkaSink({"kafka.bootstrap.servers": bootstrap, "topic": to}), lambda: in_kafka(bootstrap, to))
+    board = Board(sg.KafkaSink(bootstrap_servers=bootstrap, topic=to), lambda: in_kafka(bootstrap, to))
     run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=checkpoint))
     assert board.flights() == HALF
     quiet = batch_seen(checkpoint, SESSION).quiet
@@ -170,7 +170,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
         "checkpoint": str(tmp_path / "checkpoint"),
         "event_time": {"watermark": "0s"},
         "windows": {"idle_timeout": "2s"},
-        "to": {"kafka.bootstrap.servers": bootstrap, "topic": to},
+        "to": {"bootstrap_servers": bootstrap, "topic": to},
     }
     deaths = tmp_path / "deaths"
     deaths.mkdir()

@@ -52,7 +52,7 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
 def _start_to_kafka(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     minute = ((F.unix_millis("window_start") - START_MS) / MINUTE_MS).cast("int").alias("minute")
     rows = flights_by_departure(spark, config).select(F.to_json(F.struct(minute, "flights")).alias("value"))
-    writer = sg.exactly_once(rows, sink=sg.KafkaSink(config["to"]), checkpoint=config["checkpoint"])
+    writer = sg.exactly_once(rows, sink=sg.KafkaSink(**config["to"]), checkpoint=config["checkpoint"])
     return writer.trigger(processingTime="500 milliseconds").start()
 
 

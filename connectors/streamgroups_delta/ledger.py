@@ -208,7 +208,7 @@ class _Transaction:
                     f"Table {self._target.uri} was made anew since the batch began.", remedy="Restart the query."
                 )
             fit = self._target.fits(table, _stored(stage, self._target))
-            merges = self._target.mode is Mode.MERGE
+            merges = self._target.mode is Mode.UPSERT
             if fit.new or not (merges or fit.required <= stage.required):
                 raise SinkRefused(
                     f"The columns of table {self._target.uri} were changed since the batch began.",
@@ -222,7 +222,7 @@ class _Transaction:
         self._check_files(store)
         properties = CommitProperties(max_commit_retries=EXACTLY, app_transactions=self._identifiers())
         actions: list[AddAction | RemoveAction] = []
-        if target.mode is Mode.MERGE:
+        if target.mode is Mode.UPSERT:
             version = table.version()
             if files:
                 merge(table, store, self._staged, properties, key=target.key, delete_marker=target.delete_marker)

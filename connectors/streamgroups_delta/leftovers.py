@@ -28,11 +28,11 @@ def remove_leftovers(target: Target, stage: Stage) -> None:
     store = Store(target.uri, target.storage_options)
     there = store.sizes(stage.directory)
     # What is merged is read, never named.
-    committed = frozenset[str]() if target.mode is Mode.MERGE else _committed(target, store, stage)
+    committed = frozenset[str]() if target.mode is Mode.UPSERT else _committed(target, store, stage)
     if committed is None:
         return
     # A commit whose answer was lost may still arrive at a remote store.
-    if committed or store.is_local or target.mode is Mode.MERGE:
+    if committed or store.is_local or target.mode is Mode.UPSERT:
         for path in there:
             if path not in committed:
                 store.delete(path)

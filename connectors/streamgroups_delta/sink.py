@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -37,10 +38,10 @@ class DeltaSink:
     Args:
         uri: the table's directory: a local path, or a URL of an object store (``s3://bucket/flights``).
         storage_options: how to reach the store, as deltalake has it. Its values are never shown.
-        mode: ``append``; ``overwrite_partitions``: a batch replaces those partitions that it has rows of; ``merge``: rows replace those
+        mode: ``append``; ``overwrite_partitions``: a batch replaces those partitions that it has rows of; ``upsert``: rows replace those
             with the same key.
-        key: columns that name a row, for ``merge``. Of rows with the same key in a batch the last one counts.
-        delete_marker: for ``merge``: a boolean column; where it is true the row is deleted. The table does not have it.
+        key: columns that name a row, for ``upsert``. Of rows with the same key in a batch the last one counts.
+        delete_marker: for ``upsert``: a boolean column; where it is true the row is deleted. The table does not have it.
         partition_by: columns that the table is partitioned by. Empty: as the table is, or not at all if it is made.
         create_table: whether the table is made if it is missing.
         schema_evolution: whether columns that the table does not have are added to it.
@@ -48,7 +49,7 @@ class DeltaSink:
     Raises:
         InvalidOption: if the settings contradict each other.
 
-    >>> DeltaSink(uri="/data/flights", mode="merge", key=("id",)).key
+    >>> DeltaSink(uri="/data/flights", mode="upsert", key=("id",)).key
     ('id',)
     >>> DeltaSink(uri="s3://bucket/flights", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"})
     DeltaSink(uri='s3://bucket/flights', mode='append', key=(), delete_marker=None, partition_by=(), create_table=True, schema_evolution=False)
@@ -56,7 +57,7 @@ class DeltaSink:
 
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    mode: str = "append"
+    mode: Literal["append", "overwrite_partitions", "upsert"] = "append"
     key: tuple[str, ...] = ()
     delete_marker: str | None = None
     partition_by: tuple[str, ...] = ()
@@ -74,15 +75,15 @@ class DeltaSink:
         modes = [mode.value for mode in Mode]
         if self.mode not in modes:
             raise InvalidOption(f"mode='{self.mode}' is unknown.", remedy=f"Use one of {', '.join(modes)}.")
-        merges = self.mode == Mode.MERGE.value
+        merges = self.mode == Mode.UPSERT.value
         if merges and not self.key:
             raise InvalidOption(
-                "mode='merge' needs a key.", remedy="Name the columns that tell rows apart: key=('id',)."
+                "mode='upsert' needs a key.", remedy="Name the columns that tell rows apart: key=('id',)."
             )
         if not merges and (self.key or self.delete_marker):
             what = "key" if self.key else "delete_marker"
             raise InvalidOption(
-                f"{what} has no meaning with mode='{self.mode}'.", remedy="Use mode='merge', or leave it out."
+                f"{what} has no meaning with mode='{self.mode}'.", remedy="Use mode='upsert', or leave it out."
             )
         if self.mode == Mode.OVERWRITE_PARTITIONS.value and not self.partition_by:
             raise InvalidOption(
@@ -120,7 +121,7 @@ class DeltaSink:
         self._check_columns(staged)
         stored = pa.schema([column for column in staged if column.name != self.delete_marker])
         table, fit = self._target.prepare(stored)
-        merges = self.mode == Mode.MERGE.value
+        merges = self.mode == Mode.UPSERT.value
         # What is merged is read again, and deltalake checks what comes of it: a row that deletes need not be whole.
         partition_by = () if merges else tuple(table.metadata().partition_columns)
         required = frozenset(self.key) if merges else fit.required

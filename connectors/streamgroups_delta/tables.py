@@ -38,7 +38,7 @@ class Mode(Enum):
 
     APPEND = "append"
     OVERWRITE_PARTITIONS = "overwrite_partitions"
-    MERGE = "merge"
+    UPSERT = "upsert"
 
 
 class Overtaken(Exception):
@@ -136,7 +136,7 @@ class Target:
         """
         self._check_partitioning(table, records)
         # A merge is done by deltalake, which looks after constraints itself.
-        if self.mode is not Mode.MERGE:
+        if self.mode is not Mode.UPSERT:
             replaces = self.mode is Mode.OVERWRITE_PARTITIONS
             check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
         return fit(table_schema(table), records, uri=self.uri)

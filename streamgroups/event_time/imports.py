@@ -39,7 +39,7 @@ Streams are orders, prices.
         if source == name:
             raise InvalidOption(
                 f"Option 'importFrom' of stream '{name}' names the stream itself.",
-                remedy="Name another stream, or give 'every' or 'delay' to generate time.",
+                remedy="Name another stream, or give 'emitEvery' or 'watermarkDelay' to generate time.",
             )
         if source is not None and source not in streams:
             raise InvalidOption(
@@ -49,7 +49,7 @@ Streams are orders, prices.
     if all(streams[name].generation is None for name in way):
         raise InvalidOption(
             f"No time reaches stream '{stream}': it imports along {' <- '.join(way)}, and none of these generates any.",
-            remedy="Give one of them 'every' or 'delay'.",
+            remedy="Give one of them 'emitEvery' or 'watermarkDelay'.",
         )
 
 

@@ -8,8 +8,8 @@ Time of a source:
 ========================  ============================================================  ====================================
 option                    means                                                         without it
 ========================  ============================================================  ====================================
-``every``                 how often time is asserted: ``10 records``, ``5s``            ``1 record``, if there is a ``delay``
-``delay``                 how far behind the latest record; may be negative             ``0ms``, if there is an ``every``
+``emitEvery``             how often time is asserted: ``10 records``, ``5s``            ``1 record``, with ``watermarkDelay``
+``watermarkDelay``        how far behind the latest record; may be negative             ``0ms``, with ``emitEvery``
 ``flush``                 whether a stop asserts the end of time                        ``false``
 ``importFrom``            the stream whose time drives this one                         none
 ``onViolation``           ``keep``, ``drop`` or ``adjust``                              ``keep``
@@ -43,7 +43,7 @@ from streamgroups.event_time.windows import (
 from streamgroups.option_values import canonical, choice, flag
 
 #: Of a source and of a query that reads it.
-TIME_OPTIONS = ("every", "delay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
+TIME_OPTIONS = ("emitEvery", "watermarkDelay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
 _WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
 _RECORDS = re.compile(r"(\d+)\s*records?")
 _NONE = "none"
@@ -72,7 +72,7 @@ class TimeSettings:
         if self.generation is None and self.import_from is None:
             raise InvalidOption(
                 "Nothing says how event time moves on.",
-                remedy="Give 'every' or 'delay' to generate it from records, or 'importFrom' to take it from another stream.",
+                remedy="Give 'emitEvery' or 'watermarkDelay' to generate it from records, or 'importFrom' to take it from another stream.",
             )
         if self.partition_idle_timeout_ms is not None and self.partition_idle_timeout_ms <= 0:
             raise InvalidOption(
@@ -96,23 +96,28 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
     Raises:
         InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
 
-    >>> time_settings({"every": "10 records", "delay": "5s"}, {"delay": "0s"}).generation
+    >>> time_settings({"emitEvery": "10 records", "watermarkDelay": "5s"}, {"watermarkDelay": "0s"}).generation
     Generation(every=Records(count=10), delay_ms=0, flush=False)
-    >>> time_settings({"every": "10 records"}, {"every": "none"})
+    >>> time_settings({"emitEvery": "10 records"}, {"emitEvery": "none"})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'every' or 'delay' to generate it from records, \
+    streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'emitEvery' or 'watermarkDelay' to generate it from records, \
 or 'importFrom' to take it from another stream.
     """
     merged = {canonical(name, TIME_OPTIONS): value.strip() for name, value in (*source.items(), *query.items())}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
     generation = None
-    if "every" in given or "delay" in given:
-        every = _every(given["every"]) if "every" in given else Records(1)
-        delay_ms = parse_duration_ms(given["delay"], option="delay", signed=True) if "delay" in given else 0
+    if "emitEvery" in given or "watermarkDelay" in given:
+        every = _every(given["emitEvery"]) if "emitEvery" in given else Records(1)
+        delay_ms = (
+            parse_duration_ms(given["watermarkDelay"], option="watermarkDelay", signed=True)
+            if "watermarkDelay" in given
+            else 0
+        )
         generation = Generation(every, delay_ms, flag(given, "flush", default=False))
     elif flag(given, "flush", default=False):
         raise InvalidOption(
-            "Option 'flush' is 'true', but the stream generates no time.", remedy="Give 'every' or 'delay' too."
+            "Option 'flush' is 'true', but the stream generates no time.",
+            remedy="Give 'emitEvery' or 'watermarkDelay' too.",
         )
     return TimeSettings(
         generation,
@@ -169,7 +174,7 @@ def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
     if time is None:
         raise InvalidOption(
             "The windows are by event time, but the stream has no watermark: they would never close.",
-            remedy="Say how event time moves on with 'every', 'delay' or 'importFrom', or use boundary=processingTime.",
+            remedy="Say how event time moves on with 'emitEvery', 'watermarkDelay' or 'importFrom', or use boundary=processingTime.",
         )
     return EventTime(_duration_ms(given, "allowedLateness") or 0, _duration_ms(given, "idleTimeout"))
 
@@ -177,11 +182,11 @@ def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
 def _every(value: str) -> Every:
     if value.isdigit():
         raise InvalidOption(
-            f"Option 'every' is '{value}', which could be records or a duration.",
+            f"Option 'emitEvery' is '{value}', which could be records or a duration.",
             remedy=f"Write '{value} records' or '{value}s'.",
         )
     match = _RECORDS.fullmatch(value.lower())
-    return Records(int(match[1])) if match else Period(parse_duration_ms(value, option="every"))
+    return Records(int(match[1])) if match else Period(parse_duration_ms(value, option="emitEvery"))
 
 
 def _duration_ms(given: Mapping[str, str], name: str) -> int | None:

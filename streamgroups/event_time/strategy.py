@@ -44,7 +44,7 @@ class Generation:
         flush: whether the end of time is asserted when the stream is stopped, which closes everything that is open.
 
     Raises:
-        InvalidOption: if ``every`` is not above 0.
+        InvalidOption: if ``emitEvery`` is not above 0.
     """
 
     every: Every = Records(1)
@@ -54,7 +54,7 @@ class Generation:
     def __post_init__(self) -> None:
         amount = self.every.count if isinstance(self.every, Records) else self.every.duration_ms
         if amount <= 0:
-            raise InvalidOption(f"Option 'every' is {amount}.", remedy="Write it like '10 records' or 5s, above 0.")
+            raise InvalidOption(f"Option 'emitEvery' is {amount}.", remedy="Write it like '10 records' or 5s, above 0.")
 
 
 @dataclass(frozen=True, slots=True)

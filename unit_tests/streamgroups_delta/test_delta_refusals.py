@@ -27,13 +27,13 @@ from streamgroups_delta.replacing import _decoded
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"mode": "upsert"}, "mode='upsert' is unknown. Use one of append, overwrite_partitions, merge."),
-        ({"mode": "merge"}, "mode='merge' needs a key"),
+        ({"mode": "merge"}, "mode='merge' is unknown. Use one of append, overwrite_partitions, upsert."),
+        ({"mode": "upsert"}, "mode='upsert' needs a key"),
         ({"key": ("id",)}, "key has no meaning with mode='append'"),
         ({"delete_marker": "gone"}, "delete_marker has no meaning with mode='append'"),
         ({"mode": "overwrite_partitions"}, "mode='overwrite_partitions' needs partition_by"),
-        ({"mode": "merge", "key": ("id",), "delete_marker": "id"}, "delete_marker='id' is a column of the key"),
-        ({"mode": "merge", "key": "id"}, "key='id' is not a tuple of column names"),
+        ({"mode": "upsert", "key": ("id",), "delete_marker": "id"}, "delete_marker='id' is a column of the key"),
+        ({"mode": "upsert", "key": "id"}, "key='id' is not a tuple of column names"),
         ({"partition_by": ("a", "a")}, "names a column twice"),
         ({"partition_by": 7}, "partition_by=7 is not a tuple"),
         ({"uri": ""}, "uri is no path and no URL"),

@@ -24,22 +24,24 @@ P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 class TestSettings:
     def test_W11_those_of_the_source_are_defaults(self) -> None:
-        given = {**SOURCE, "EVERY": "10 records", "delay": "5s"}
+        given = {**SOURCE, "EMITEVERY": "10 records", "watermarkDelay": "5s"}
         assert parse(given, streaming=True).group_id == "airline"
-        assert checked_settings({**options_of_time(given), "delay": "1s"}).generation == Generation(Records(10), 1_000)
+        assert checked_settings({**options_of_time(given), "watermarkDelay": "1s"}).generation == Generation(
+            Records(10), 1_000
+        )
 
     def test_W11_they_have_no_meaning_in_batch_reads(self) -> None:
-        with pytest.raises(InvalidOption, match=r"Option 'every' has no meaning in batch reads"):
-            parse({**SOURCE, "every": "10 records"}, streaming=False)
+        with pytest.raises(InvalidOption, match=r"Option 'emitEvery' has no meaning in batch reads"):
+            parse({**SOURCE, "emitEvery": "10 records"}, streaming=False)
 
     @pytest.mark.parametrize(
         ("options", "refusal"),
         [
             ({}, "Nothing says how event time moves on"),
-            ({"delay": "0s", "flush": "true"}, "Spark keeps its watermark in the checkpoint"),
-            ({"delay": "0s", "onViolation": "drop"}, "Spark's own operators judge late records"),
-            ({"delay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
-            ({"every": "5"}, "could be records or a duration"),
+            ({"watermarkDelay": "0s", "flush": "true"}, "Spark keeps its watermark in the checkpoint"),
+            ({"watermarkDelay": "0s", "onViolation": "drop"}, "Spark's own operators judge late records"),
+            ({"watermarkDelay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
+            ({"emitEvery": "5"}, "could be records or a duration"),
         ],
     )
     def test_what_cannot_be_is_refused(self, options: dict[str, str], refusal: str) -> None:

@@ -46,7 +46,7 @@ def session(*streams: Stream) -> Iterator[str]:
 
 
 def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
-    options = options_of(group_ids, settings or {"delay": "0s"}, told_by="t", read_column=None)
+    options = options_of(group_ids, settings or {"watermarkDelay": "0s"}, told_by="t", read_column=None)
     source = type("Source", (TimeDataSource,), {"session": session})(options)
     made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
@@ -79,8 +79,8 @@ def test_W14_spark_subtracts_the_delay_so_that_its_dedup_remembers_a_record_for_
             source = reader(name, "trades", **settings)
             return times_ms(source.read(source.initialOffset())[0])
 
-    assert told_ms(delay="10s") == [14_999]
-    assert told_ms(delay="-10s") == [4_999], "Spark knows no negative delay"
+    assert told_ms(watermarkDelay="10s") == [14_999]
+    assert told_ms(watermarkDelay="-10s") == [4_999], "Spark knows no negative delay"
     assert told_ms(importFrom="others") == [4_999]
 
 

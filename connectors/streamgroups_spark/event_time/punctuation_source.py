@@ -43,8 +43,8 @@ def options_of(
         told_by: see :class:`StreamTime`.
         read_column: see :class:`StreamTime`.
 
-    >>> options_of(["trades"], {"delay": "5s"}, told_by="5f2c", read_column="timestamp")
-    {'groups': '["trades"]', 'time': '{"delay": "5s"}', 'told_by': '5f2c', 'read_column': 'timestamp'}
+    >>> options_of(["trades"], {"watermarkDelay": "5s"}, told_by="5f2c", read_column="timestamp")
+    {'groups': '["trades"]', 'time': '{"watermarkDelay": "5s"}', 'told_by': '5f2c', 'read_column': 'timestamp'}
     """
     options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "told_by": told_by}
     return options if read_column is None else {**options, "read_column": read_column}
@@ -53,7 +53,7 @@ def options_of(
 def stream_time(options: Mapping[str, str]) -> StreamTime:
     """How the time of a stream is made, by the options of its time source.
 
-    >>> stream_time(options_of(["trades"], {"delay": "5s"}, told_by="5f2c", read_column=None)).settings.generation.delay_ms
+    >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, told_by="5f2c", read_column=None)).settings.generation.delay_ms
     5000
     """
     settings = time_settings({}, json.loads(options["time"]))

@@ -52,9 +52,9 @@ def with_event_time(
     df: DataFrame,
     column: str,
     *,
-    watermark: str | None = None,
+    watermark_delay: str | None = None,
     partition_idle_timeout: str | None = None,
-    generate: str | None = None,
+    emit_every: str | None = None,
     import_from: str | None = None,
     on_violation: str | None = None,
 ) -> DataFrame:
@@ -66,9 +66,9 @@ def with_event_time(
         df: made from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
             source's own column ``timestamp``, or its ``eventTime``.
         column: the event time, a timestamp. Rows where it is null say nothing of time.
-        watermark: how far behind the latest record of a partition time is: ``"10s"``; negative: ahead of it. Option ``delay``.
+        watermark_delay: the delay of the watermark behind the latest record of a partition: ``"10s"``; negative: ahead of it. Option ``watermarkDelay``.
         partition_idle_timeout: for how long a partition with nothing unread holds time back. Option ``partitionIdleTimeout``.
-        generate: how often time is asserted: ``"10 records"``, or ``"5s"`` of event time. Option ``every``.
+        emit_every: how often the watermark advances: ``"10 records"``, or ``"5s"`` of event time. Option ``emitEvery``.
         import_from: the ``group.id`` of the stream whose time drives this one, which must have its event time already. Option
             ``importFrom``.
         on_violation: what becomes of records before the watermark. Only ``"keep"``. Option ``onViolation``.
@@ -81,13 +81,13 @@ def with_event_time(
 
     Example::
 
-        flights = sg.with_event_time(flights, "timestamp", watermark="10s", partition_idle_timeout="30s")
+        flights = sg.with_event_time(flights, "timestamp", watermark_delay="10s", partition_idle_timeout="30s")
         flights.groupBy(F.window("timestamp", "5 minutes")).count()
     """
     given = {
-        "delay": watermark,
+        "watermarkDelay": watermark_delay,
         "partitionIdleTimeout": partition_idle_timeout,
-        "every": generate,
+        "emitEvery": emit_every,
         "importFrom": import_from,
         "onViolation": on_violation,
     }

@@ -10,14 +10,17 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
@@ -35,22 +38,69 @@ from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.running_query import cluster_of
 from streamgroups_spark.source.shared_state import check_state
 
+#: Client settings that are arguments of the sink.
+_ARGUMENTS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "transactional.id": "transactional_id",
+    "transaction.timeout.ms": "transaction_timeout",
+}
 
-@dataclass(frozen=True, slots=True, repr=False)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSink:
-    """Kafka as a sink: the options of ``writeStream.format("streamgroups")``.
+    """Kafka topics that a query writes to exactly once.
 
     Args:
-        options: ``kafka.bootstrap.servers``, ``topic`` and so on; all of them are in the document on the sinks.
+        bootstrap_servers: brokers of the cluster, separated by commas.
+        topic: the topic of all records; ``None``: each row names its own in the column ``topic``.
+        include_headers: whether the column ``headers`` is written.
+        delivery: ``at-least-once`` writes without a transaction: records are visible at once, and a replayed batch writes them again.
+        transactional_id: the id of the writer; ``None``: made of the group, and of the checkpoint's id if the group is shared.
+        transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
+        settings: more client settings by Java's or librdkafka's names, as ``security.protocol``. Their values are never shown.
 
-    >>> KafkaSink({"kafka.bootstrap.servers": "broker:9092", "topic": "board", "kafka.sasl.password": "hunter2"})
-    KafkaSink(kafka.bootstrap.servers, kafka.sasl.password, topic)
+    Raises:
+        InvalidOption: if a setting is unknown, malformed, or contradicts another one.
+
+    >>> KafkaSink(bootstrap_servers="broker:9092", topic="delays", settings={"sasl.password": "hunter2"}).topic
+    'delays'
+    >>> KafkaSink(bootstrap_servers="broker:9092", transaction_timeout="1000")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'transaction_timeout' is '1000', which is not a duration. Write a number with a unit, as in 500ms, 30s, \
+10 minutes, 1h30m or PT1H30M.
     """
 
-    options: Mapping[str, str]
+    bootstrap_servers: str
+    topic: str | None = None
+    include_headers: bool = True
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    transactional_id: str | None = None
+    transaction_timeout: str = "1 minute"
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def __repr__(self) -> str:
-        return f"KafkaSink({', '.join(sorted(self.options))})"
+    def __post_init__(self) -> None:
+        for name in self.settings:
+            if argument := _ARGUMENTS.get(name.removeprefix(KAFKA).lower()):
+                raise InvalidOption(f"The settings contain '{name}'.", remedy=f"Use the argument '{argument}'.")
+        # Only a query has a checkpoint.
+        parse_sink({**self.options, "checkpointLocation": "none yet"})
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The sink as options of ``writeStream.format("streamgroups")``."""
+        timeout_ms = parse_duration_ms(self.transaction_timeout, option="transaction_timeout")
+        given = {
+            "topic": self.topic,
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.transactional.id": self.transactional_id,
+        }
+        return {
+            **{KAFKA + name.removeprefix(KAFKA): str(value) for name, value in self.settings.items()},
+            **{name: value for name, value in given.items() if value is not None},
+            "includeHeaders": str(self.include_headers).lower(),
+            "delivery": self.delivery,
+            "kafka.transaction.timeout.ms": str(timeout_ms),
+        }
 
 
 def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
@@ -70,8 +120,8 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
 
     Example::
 
-        board = sg.KafkaSink({"kafka.bootstrap.servers": "localhost:9092", "topic": "board"})
-        query = sg.exactly_once(flights.select("key", "value"), sink=board, checkpoint="/data/board").start()
+        delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
+        query = sg.exactly_once(flights.select("key", "value"), sink=delays, checkpoint="/data/delays").start()
     """
     if not df.isStreaming:
         raise InvalidOption(

@@ -18,15 +18,21 @@ EVERY_RECORD = Generation(Records(1))
 @pytest.mark.parametrize(
     ("options", "settings"),
     [
-        ({"every": "10 records", "delay": "5s"}, TimeSettings(Generation(Records(10), 5_000))),
-        ({"every": "1 record"}, TimeSettings(EVERY_RECORD)),
-        ({"every": "5s"}, TimeSettings(Generation(Period(5_000)))),
-        ({"delay": "10 minutes"}, TimeSettings(Generation(Records(1), 10 * MINUTE_MS))),
-        ({"delay": "-1ms", "flush": "true"}, TimeSettings(Generation(Records(1), -1, flush=True))),
+        ({"emitEvery": "10 records", "watermarkDelay": "5s"}, TimeSettings(Generation(Records(10), 5_000))),
+        ({"emitEvery": "1 record"}, TimeSettings(EVERY_RECORD)),
+        ({"emitEvery": "5s"}, TimeSettings(Generation(Period(5_000)))),
+        ({"watermarkDelay": "10 minutes"}, TimeSettings(Generation(Records(1), 10 * MINUTE_MS))),
+        ({"watermarkDelay": "-1ms", "flush": "true"}, TimeSettings(Generation(Records(1), -1, flush=True))),
         ({"importFrom": "trades"}, TimeSettings(import_from="trades")),
-        ({"importFrom": "Trades", "every": "5s"}, TimeSettings(Generation(Period(5_000)), "Trades")),
-        ({"DELAY": "0s", "onviolation": "Adjust"}, TimeSettings(EVERY_RECORD, on_violation=OnViolation.ADJUST)),
-        ({"delay": "0s", "partitionIdleTimeout": "30s"}, TimeSettings(EVERY_RECORD, partition_idle_timeout_ms=30_000)),
+        ({"importFrom": "Trades", "emitEvery": "5s"}, TimeSettings(Generation(Period(5_000)), "Trades")),
+        (
+            {"WATERMARKDELAY": "0s", "onviolation": "Adjust"},
+            TimeSettings(EVERY_RECORD, on_violation=OnViolation.ADJUST),
+        ),
+        (
+            {"watermarkDelay": "0s", "partitionIdleTimeout": "30s"},
+            TimeSettings(EVERY_RECORD, partition_idle_timeout_ms=30_000),
+        ),
     ],
 )
 def test_time(options: dict[str, str], settings: TimeSettings) -> None:
@@ -36,11 +42,23 @@ def test_time(options: dict[str, str], settings: TimeSettings) -> None:
 @pytest.mark.parametrize(
     ("source", "query", "settings"),
     [
-        ({"every": "10 records", "delay": "5s"}, {"delay": "1s"}, TimeSettings(Generation(Records(10), 1_000))),
-        ({"delay": "5s"}, {"importFrom": "trades"}, TimeSettings(Generation(Records(1), 5_000), "trades")),
-        ({"delay": "5s"}, {"delay": "none", "importFrom": "trades"}, TimeSettings(import_from="trades")),
-        ({"delay": "0s", "onViolation": "drop"}, {"ONVIOLATION": "keep"}, TimeSettings(EVERY_RECORD)),
-        ({"delay": "0s", "partitionIdleTimeout": "1m"}, {"partitionIdleTimeout": "none"}, TimeSettings(EVERY_RECORD)),
+        (
+            {"emitEvery": "10 records", "watermarkDelay": "5s"},
+            {"watermarkDelay": "1s"},
+            TimeSettings(Generation(Records(10), 1_000)),
+        ),
+        ({"watermarkDelay": "5s"}, {"importFrom": "trades"}, TimeSettings(Generation(Records(1), 5_000), "trades")),
+        (
+            {"watermarkDelay": "5s"},
+            {"watermarkDelay": "none", "importFrom": "trades"},
+            TimeSettings(import_from="trades"),
+        ),
+        ({"watermarkDelay": "0s", "onViolation": "drop"}, {"ONVIOLATION": "keep"}, TimeSettings(EVERY_RECORD)),
+        (
+            {"watermarkDelay": "0s", "partitionIdleTimeout": "1m"},
+            {"partitionIdleTimeout": "none"},
+            TimeSettings(EVERY_RECORD),
+        ),
     ],
 )
 def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, str], settings: TimeSettings) -> None:
@@ -50,24 +68,39 @@ def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "Nothing says how event time moves on. Give 'every' or 'delay'"),
+        ({}, "Nothing says how event time moves on. Give 'emitEvery' or 'watermarkDelay'"),
         ({"partitionIdleTimeout": "1m", "onViolation": "drop"}, "Nothing says how event time moves on"),
-        ({"every": "none"}, "Nothing says how event time moves on"),
+        ({"emitEvery": "none"}, "Nothing says how event time moves on"),
         ({"flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
         ({"importFrom": "trades", "flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
-        ({"delay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed are true and false."),
-        ({"every": "10"}, "Option 'every' is '10', which could be records or a duration. Write '10 records' or '10s'."),
-        ({"every": "0 records"}, "Option 'every' is 0."),
-        ({"every": "0s"}, "Option 'every' is 0."),
-        ({"every": "-5s"}, "Option 'every' is '-5s', which is negative."),
-        ({"every": "often"}, "Option 'every' is 'often', which is not a duration. Write a number with a unit"),
-        ({"delay": "soon"}, "Option 'delay' is 'soon', which is not a duration. Write a number with a unit"),
-        ({"delay": "10"}, "Option 'delay' is '10', which is not a duration"),
-        ({"delay": "1s", "partitionIdleTimeout": "-1s"}, "Option 'partitionIdleTimeout' is '-1s', which is negative."),
-        ({"delay": "1s", "partitionIdleTimeout": "0s"}, "Option 'partitionIdleTimeout' is 0ms."),
-        ({"delay": "1s", "onViolation": "ignore"}, "Option 'onViolation' is 'ignore'. Allowed are keep, drop, adjust."),
-        ({"delay": "1s", "idleTimeout": "1s"}, "Option 'idleTimeout' is unknown. Did you mean 'partitionIdleTimeout'?"),
-        ({"delay": "1s", "x": "1"}, "Option 'x' is unknown. Known are every, delay,"),
+        ({"watermarkDelay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed are true and false."),
+        (
+            {"emitEvery": "10"},
+            "Option 'emitEvery' is '10', which could be records or a duration. Write '10 records' or '10s'.",
+        ),
+        ({"emitEvery": "0 records"}, "Option 'emitEvery' is 0."),
+        ({"emitEvery": "0s"}, "Option 'emitEvery' is 0."),
+        ({"emitEvery": "-5s"}, "Option 'emitEvery' is '-5s', which is negative."),
+        ({"emitEvery": "often"}, "Option 'emitEvery' is 'often', which is not a duration. Write a number with a unit"),
+        (
+            {"watermarkDelay": "soon"},
+            "Option 'watermarkDelay' is 'soon', which is not a duration. Write a number with a unit",
+        ),
+        ({"watermarkDelay": "10"}, "Option 'watermarkDelay' is '10', which is not a duration"),
+        (
+            {"watermarkDelay": "1s", "partitionIdleTimeout": "-1s"},
+            "Option 'partitionIdleTimeout' is '-1s', which is negative.",
+        ),
+        ({"watermarkDelay": "1s", "partitionIdleTimeout": "0s"}, "Option 'partitionIdleTimeout' is 0ms."),
+        (
+            {"watermarkDelay": "1s", "onViolation": "ignore"},
+            "Option 'onViolation' is 'ignore'. Allowed are keep, drop, adjust.",
+        ),
+        (
+            {"watermarkDelay": "1s", "idleTimeout": "1s"},
+            "Option 'idleTimeout' is unknown. Did you mean 'partitionIdleTimeout'?",
+        ),
+        ({"watermarkDelay": "1s", "x": "1"}, "Option 'x' is unknown. Known are emitEvery, watermarkDelay,"),
     ],
 )
 def test_time_that_makes_no_sense_is_refused_by_name(options: dict[str, str], named: str) -> None:
