@@ -14,7 +14,7 @@ SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test lint unit mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test lint unit component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,19 +23,22 @@ demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one
 	$(BIN)/python -m demo
 
 test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on a container
-	$(MAKE) --jobs=2 lint unit
+	$(MAKE) --jobs=2 unit lint component
 	$(MAKE) integration
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker -p streamgroups_cli -p streamgroups_prometheus -p streamgroups_reports
-	MYPYPATH=connectors:. $(BIN)/mypy integration_tests demo benchmarks
+	MYPYPATH=connectors:. $(BIN)/mypy component_tests integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 	$(BIN)/python -m unit_tests.words
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
 	$(BIN)/python -m pytest unit_tests
+
+component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stores, without Spark and without a broker
+	$(BIN)/python -m pytest component_tests
 
 mutants: $(VENV)/installed  ## do the unit tests notice faults? an hour or two; MUTANTS='--area sinks --jobs 2': a part of it
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)

@@ -26,7 +26,7 @@ from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows, until_end
 from benchmarks.workload import TopicSpec, create
-from integration_tests.postgres import PostgresServer
+from component_tests.postgres import PostgresServer
 
 _PARTITIONS = 8
 #: What is written of each record, and what that means for the way there.

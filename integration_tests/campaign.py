@@ -31,8 +31,9 @@ import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from component_tests.waits import wait_until
 from integration_tests.campaign_results import Result, here
-from integration_tests.harness import Load, committed, end_offsets, read_committed, wait_until
+from integration_tests.harness import Load, committed, end_offsets, read_committed
 from streamgroups_broker import EmbeddedKafka
 
 PARTITIONS = 4
@@ -516,7 +517,7 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
     elif sink == "postgres":
         import psycopg
 
-        from integration_tests.postgres import PostgresServer
+        from component_tests.postgres import PostgresServer
 
         with PostgresServer() as server, server.database() as conninfo:
 

@@ -18,13 +18,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from component_tests.conftest import postgres, postgres_server
 from integration_tests.cursors import SETTINGS
 from integration_tests.harness import Broker
-from integration_tests.postgres import PostgresServer
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
+
+__all__ = ["postgres", "postgres_server"]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -96,20 +98,6 @@ def group() -> str:
 def clock() -> FakeClock:
     """Time that passes when a test says so."""
     return FakeClock(time.time_ns() // 1_000_000)
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """The PostgreSQL server of the whole run."""
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres(postgres_server: PostgresServer) -> Iterator[str]:
-    """How to connect to an empty database that nobody else uses, as libpq's connection string."""
-    with postgres_server.database() as conninfo:
-        yield conninfo
 
 
 @pytest.fixture

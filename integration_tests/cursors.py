@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 import streamgroups as sg
-from integration_tests.harness import wait_until
+from component_tests.waits import wait_until
 
 #: Members that die are noticed after six seconds; see BROKER_PROPERTIES for the other protocol.
 SETTINGS = {

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import committed, end_offsets, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, end_offsets
 from integration_tests.query_here import stop_between_batches
 
 #: 2013-01-01T05:00:00Z, when the first flights leave.

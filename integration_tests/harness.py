@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import IO, Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from component_tests.waits import wait_until
 from streamgroups.groups.audit import uncommitted
 from streamgroups.groups.history import Event
 from streamgroups_kafka.client.commit_metadata import metadata_of
@@ -38,15 +38,6 @@ class Broker(Protocol):
     def bootstrap_servers(self) -> str: ...
 
     def run_tool(self, tool: str, *args: str) -> subprocess.CompletedProcess[str]: ...
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120, interval_s: float = 0.1) -> None:
-    """Waits for a condition, and fails naming it if it does not come true in time."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
-        time.sleep(interval_s)
 
 
 def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:

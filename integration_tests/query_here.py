@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import Query, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import Query
 from integration_tests.query import start_query
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 

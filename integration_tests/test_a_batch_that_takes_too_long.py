@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.harness import committed, end_offsets, history, produce, read_committed, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, end_offsets, history, produce, read_committed
 from streamgroups.errors import FencedMember
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.batch_lease import LeaseLimits

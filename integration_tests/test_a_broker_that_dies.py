@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
+from component_tests.waits import wait_until
 from integration_tests.conftest import BROKER_PROPERTIES
-from integration_tests.harness import committed, produce, wait_until
+from integration_tests.harness import committed, produce
 from streamgroups_broker import EmbeddedKafka
 
 PARTITIONS = 4

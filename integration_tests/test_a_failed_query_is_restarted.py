@@ -16,15 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.harness import (
-    QueryProcess,
-    arrived,
-    end_offsets,
-    expected,
-    produce,
-    sharing,
-    wait_until,
-)
+from component_tests.waits import wait_until
+from integration_tests.harness import QueryProcess, arrived, end_offsets, expected, produce, sharing
 from streamgroups.errors import QueryGivenUp
 
 PARTITIONS = 2

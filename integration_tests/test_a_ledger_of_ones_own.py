@@ -13,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of
 
 N = 200

@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition

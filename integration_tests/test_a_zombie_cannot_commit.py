@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from component_tests.waits import wait_until
 from integration_tests.harness import (
     Load,
     QueryProcess,
@@ -19,7 +20,6 @@ from integration_tests.harness import (
     history,
     never_committed,
     sharing,
-    wait_until,
 )
 from integration_tests.query_here import QueryHere
 from streamgroups.groups.history import Event, Kind

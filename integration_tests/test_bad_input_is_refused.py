@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from integration_tests.harness import wait_until
+from component_tests.waits import wait_until
 
 _DEADLINE_S = 30
 

@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.harness import Broker, committed, described, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import Broker, committed, described, produce
 from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
 

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
-from integration_tests.harness import sharing, wait_until
+from integration_tests.harness import sharing
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
 

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import alone, wait_until
+from integration_tests.harness import alone
 
 HOUR = range(60)
 #: Far enough behind the hour that all its windows are over.

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.event_times import (
     by_departure,
     closing,
@@ -20,7 +21,7 @@ from integration_tests.event_times import (
     wait_until_read,
     windows,
 )
-from integration_tests.harness import alone, wait_until, wait_until_empty
+from integration_tests.harness import alone, wait_until_empty
 
 
 def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(

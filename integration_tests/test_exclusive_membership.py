@@ -10,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 
 
 def start(spark: SparkSession, options: dict[str, str]) -> StreamingQuery:

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.cursors import (
     SETTINGS,
     InstanceProcess,
@@ -25,7 +26,7 @@ from integration_tests.cursors import (
     values,
     wait_for_sizes,
 )
-from integration_tests.harness import committed, end_offsets, produce, wait_until
+from integration_tests.harness import committed, end_offsets, produce
 from streamgroups.errors import CursorExpired, FencedMember, GroupRefused, InvalidCursor, InvalidOption
 from streamgroups.fakes import FakeClock
 

@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.cursors import holders, places, read_all, stamped, values, wait_for_sizes
-from integration_tests.harness import Broker, committed, produce, recreate, wait_until, wait_until_empty
+from integration_tests.harness import Broker, committed, produce, recreate, wait_until_empty
 from streamgroups.errors import (
     DataLoss,
     FencedMember,

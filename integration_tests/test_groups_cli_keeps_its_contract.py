@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from integration_tests.harness import wait_until
+from component_tests.waits import wait_until
 from streamgroups.groups.lag import NothingUnread, Unread
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 from streamgroups_cli.exits import ExitCode
 
 #: A port nobody listens on.

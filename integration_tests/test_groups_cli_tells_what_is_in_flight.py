@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import produce, sharing, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import produce, sharing
 
 
 def in_flight(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:

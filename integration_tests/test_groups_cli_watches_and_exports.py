@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from integration_tests.harness import produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import produce
 
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness import QueryProcess, committed, produce, sharing, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import QueryProcess, committed, produce, sharing
 from integration_tests.secured_broker import PLAIN, SCRAM, Listeners, secured_broker
 from streamgroups_cli.exits import ExitCode
 

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from integration_tests.harness import committed, committed_metadata, produce, read_committed, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, committed_metadata, produce, read_committed
 from integration_tests.transaction_process import config_of
 from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import CommitMark

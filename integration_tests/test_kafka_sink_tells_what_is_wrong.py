@@ -13,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from integration_tests.harness import committed, end_offsets, produce, read_committed, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, end_offsets, produce, read_committed
 from integration_tests.test_kafka_sink_is_exactly_once import Query, run, values
 
 N = 100

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from integration_tests.harness import Broker, committed, described, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import Broker, committed, described, produce
 from integration_tests.query_here import QueryHere
 
 

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from integration_tests.harness import committed, committed_metadata, produce, wait_until
-from integration_tests.postgres import PostgresServer
+from component_tests.postgres import PostgresServer
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, committed_metadata, produce
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import InvalidOption

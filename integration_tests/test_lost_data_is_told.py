@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from integration_tests.harness import committed_metadata, produce, recreate, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed_metadata, produce, recreate
 from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.groups.gaps import Gaps
 

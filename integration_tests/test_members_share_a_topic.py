@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from component_tests.waits import wait_until
 from integration_tests.harness import (
     Load,
     arrived,
@@ -20,7 +21,6 @@ from integration_tests.harness import (
     never_committed,
     produce,
     sharing,
-    wait_until,
 )
 from integration_tests.query_here import QueryHere, running
 from streamgroups.groups.audit import overlaps, read_again, tenures

@@ -17,7 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import Broker, Load, committed, described, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import Broker, Load, committed, described, produce
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 #: How often Spark says that a query has nothing to do.

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.cursors import SETTINGS, places
 from integration_tests.harness import (
     Load,
@@ -26,7 +27,6 @@ from integration_tests.harness import (
     never_committed,
     produce,
     sharing,
-    wait_until,
 )
 from integration_tests.query_here import QueryHere, running
 from streamgroups.groups.audit import overlaps, reads_at_old_places, tenures

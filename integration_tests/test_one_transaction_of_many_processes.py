@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from integration_tests.harness import committed, end_offsets, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, end_offsets, produce
 from integration_tests.transaction_process import config_of, packed, start, write
 from streamgroups.errors import (
     BrokerUnreachable,

@@ -24,7 +24,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import end_offsets, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import end_offsets, produce
 from integration_tests.spark_kafka import spark_kafka_jars
 from unit_tests.requirements import without
 

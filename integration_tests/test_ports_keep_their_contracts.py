@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.harness import wait_until
+from component_tests.waits import wait_until
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition

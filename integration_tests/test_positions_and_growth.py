@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 from integration_tests.query_here import running
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from component_tests.waits import wait_until
 from integration_tests.harness import (
     Broker,
     Load,
@@ -27,7 +28,6 @@ from integration_tests.harness import (
     history,
     never_committed,
     sharing,
-    wait_until,
 )
 from streamgroups.groups.audit import overlaps, tenures
 from streamgroups.groups.history import Event, Kind

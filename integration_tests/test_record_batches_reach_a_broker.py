@@ -13,7 +13,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
-from integration_tests.harness import Broker, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import Broker
 from streamgroups.errors import RecordRefused
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.session import AdminSession

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests.event_times import departures
-from integration_tests.harness import alone, committed, end_offsets, produce, sharing, wait_until
+from integration_tests.harness import alone, committed, end_offsets, produce, sharing
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.plan import analyzed, read_streams
 

@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from integration_tests.harness import Broker, committed, described, produce, wait_until, wait_until_empty
+from component_tests.waits import wait_until
+from integration_tests.harness import Broker, committed, described, produce, wait_until_empty
 
 
 @pytest.fixture

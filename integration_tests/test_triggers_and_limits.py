@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from integration_tests.harness import committed, produce, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed, produce
 
 
 @pytest.fixture

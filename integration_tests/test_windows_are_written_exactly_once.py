@@ -22,9 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from component_tests.waits import wait_until
 from integration_tests import windows_query
 from integration_tests.event_times import START_MS, depart, departures, windows
-from integration_tests.harness import read_committed, sharing, wait_until, wait_until_empty
+from integration_tests.harness import read_committed, sharing, wait_until_empty
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records

@@ -14,9 +14,10 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from component_tests.waits import wait_until
 from integration_tests import windows_query
 from integration_tests.event_times import depart
-from integration_tests.harness import alone, wait_until, wait_until_empty
+from integration_tests.harness import alone, wait_until_empty
 
 HOUR = range(60)
 EACH_WINDOW = dict.fromkeys(range(0, 60, 5), 10)

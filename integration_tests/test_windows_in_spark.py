@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.harness import committed, wait_until
+from component_tests.waits import wait_until
+from integration_tests.harness import committed
 from integration_tests.query_here import stop_between_batches
 from integration_tests.spark_sessions import STATE_STORE
 from streamgroups.errors import InvalidOption

@@ -15,6 +15,7 @@ FOLDERS = (
     "streamgroups",
     "connectors",
     "unit_tests",
+    "component_tests",
     "integration_tests",
     "benchmarks",
     "demo",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("streamgroups", "connectors", "unit_tests", "integration_tests", "benchmarks", "demo")
+FOLDERS = ("streamgroups", "connectors", "unit_tests", "component_tests", "integration_tests", "benchmarks", "demo")
 _CITED = re.compile(r"SEMANTICS\s+((?:[A-Z]\d+(?:-[A-Z]?\d+)?(?:,\s+)?)+)")
 _IN_NAMES = re.compile(r"def test_((?:[A-Z]\d{1,2}_)+)")
 

@@ -14,7 +14,7 @@ from streamgroups_cli import app
 _TESTS = Path(__file__).parent.parent.parent
 _TEXTS = [
     path.read_text(encoding="utf-8")
-    for folder in ("unit_tests", "integration_tests")
+    for folder in ("unit_tests", "component_tests", "integration_tests")
     for path in sorted((_TESTS / folder).rglob("*.py"))
     if path != Path(__file__)
 ]

@@ -167,7 +167,7 @@ class StoreProcess:
     """A store in a process of its own: deltalake may keep this one's other threads waiting while it waits for an answer."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "integration_tests.object_store"]
+        command = [sys.executable, "-m", "component_tests.object_store"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"

@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from integration_tests.object_store import BUCKET, StoreProcess
+from component_tests.object_store import BUCKET, StoreProcess
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 

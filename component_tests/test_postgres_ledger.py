@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.harness import wait_until
-from integration_tests.lossy_proxy import LossyProxy
-from integration_tests.postgres import PostgresServer
-from integration_tests.postgres_process import GROUP, P0, P1, offsets, open_at, sink, stage
+from component_tests.lossy_proxy import LossyProxy
+from component_tests.postgres import PostgresServer
+from component_tests.postgres_process import GROUP, P0, P1, offsets, open_at, sink, stage
+from component_tests.waits import wait_until
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     FencedBatch,

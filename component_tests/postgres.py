@@ -24,7 +24,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.harness import wait_until
+from component_tests.waits import wait_until
 from streamgroups_broker._ports import free_ports
 
 #: Who runs the server where root may not.

@@ -1,4 +1,4 @@
-"""A process that writes batches to PostgreSQL exactly once, and can be killed anywhere: ``python -m integration_tests.postgres_process``.
+"""A process that writes batches to PostgreSQL exactly once, and can be killed anywhere: ``python -m component_tests.postgres_process``.
 
 Its argument is JSON: ``conninfo``, ``do``, and where in the first batch to kill itself. Output: one row for each offset that was read.
 """
@@ -58,7 +58,7 @@ def open_at(sink: PostgresSink, positions: dict[TopicPartition, int], *, group: 
 
 def start(**asked: Any) -> subprocess.Popen[bytes]:
     """Runs this module in a new process."""
-    command = [sys.executable, "-m", "integration_tests.postgres_process", json.dumps(asked)]
+    command = [sys.executable, "-m", "component_tests.postgres_process", json.dumps(asked)]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 

@@ -7,8 +7,8 @@ import random
 import psycopg
 import pytest
 
-from integration_tests.harness import wait_until
-from integration_tests.postgres_process import GROUP, P0, ROWS_IN_BATCH, open_at, sink, start, write_batch
+from component_tests.postgres_process import GROUP, P0, ROWS_IN_BATCH, open_at, sink, start, write_batch
+from component_tests.waits import wait_until
 
 N_KILLS = 5
 

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import streamgroups as sg
-from integration_tests.delta_tables import GROUP, commit, open_at, partition, read_by_hand, records, stage, write_batch
+from component_tests.delta_tables import GROUP, commit, open_at, partition, read_by_hand, records, stage, write_batch
 from streamgroups.errors import (
     NotAuthorized,
     RecordRefused,

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.postgres import PASSWORD, WITH_PASSWORD, PostgresServer
-from integration_tests.postgres_process import GROUP, P0, offsets, open_at, sink, stage, token
+from component_tests.postgres import PASSWORD, WITH_PASSWORD, PostgresServer
+from component_tests.postgres_process import GROUP, P0, offsets, open_at, sink, stage, token
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 import streamgroups as sg
-from integration_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
-from integration_tests.object_store import BUCKET, StoreProcess
+from component_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
+from component_tests.object_store import BUCKET, StoreProcess
 from streamgroups.errors import SinkRefused, SinkUnreachable, StreamGroupsError
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange

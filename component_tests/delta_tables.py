@@ -1,6 +1,6 @@
 """What the tests of the Delta sink share: batches, a reader of tables that is not deltalake, and a process of its own that commits.
 
-``python -m integration_tests.delta_tables URI`` reads one command a line, as JSON, and answers each with a line.
+``python -m component_tests.delta_tables URI`` reads one command a line, as JSON, and answers each with a line.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class DeltaProcess:
     """
 
     def __init__(self, uri: str | Path) -> None:
-        command = [sys.executable, "-m", "integration_tests.delta_tables", str(uri)]
+        command = [sys.executable, "-m", "component_tests.delta_tables", str(uri)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, *command: str | int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from integration_tests.postgres_process import GROUP, P0, open_at, sink, stage
+from component_tests.postgres_process import GROUP, P0, open_at, sink, stage
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink

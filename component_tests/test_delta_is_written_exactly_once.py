@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import streamgroups as sg
-from integration_tests.delta_tables import (
+from component_tests.delta_tables import (
     GROUP,
     SCHEMA,
     DeltaProcess,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.postgres import PASSWORD, WITH_PASSWORD
-from integration_tests.postgres_process import GROUP, sink, token
+from component_tests.postgres import PASSWORD, WITH_PASSWORD
+from component_tests.postgres_process import GROUP, sink, token
 from streamgroups.errors import RecordRefused, SinkRefused
 
 SCHEMA = pa.schema({"id": pa.int64()})

@@ -1,0 +1,15 @@
+"""Waiting for a condition, with a deadline that names what is missing. Used by component and integration tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120, interval_s: float = 0.1) -> None:
+    """Waits for a condition, and fails naming it if it does not come true in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}")
+        time.sleep(interval_s)
