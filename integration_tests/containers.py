@@ -40,7 +40,8 @@ docker: Any = importlib.import_module("docker")
 
 #: Names the image to run; unset or empty, `DEFAULT_IMAGE`.
 IMAGE_VARIABLE = "STREAMGROUPS_KAFKA_IMAGE"
-DEFAULT_IMAGE = "apache/kafka:4.1.1"
+#: The digest decides; the tag is for readers.
+DEFAULT_IMAGE = "apache/kafka:4.1.1@sha256:0bc1bb2478f45b6cea78864df86acdc11e8df2c5172477819a4d12942cbe5d40"
 
 _CLUSTER_ID = "ATdGup8-Ul6ISkLqRUL6EA"
 _HOST_PORT, _LOCAL_PORT, _CONTROLLER_PORT = 9092, 19092, 29093
@@ -354,7 +355,9 @@ class ContainerKafka(RunsTools):
             (port,) = free_ports(1)
             container = DockerContainer(self._image, docker_client_kw={"timeout": _DOCKER_TIMEOUT_S})
             host = _host(container.get_docker_client())
-            container.with_envs(**environment(self._properties, host, port)).with_bind_ports(_HOST_PORT, port)
+            container.with_envs(**environment(self._properties, host, port))
+            # Docker takes an address beside the port; testcontainers' own method takes the port only.
+            container.ports[str(_HOST_PORT)] = published(host, port)  # type: ignore[assignment]
             try:
                 container.start()
             except docker.errors.APIError as error:
@@ -425,6 +428,21 @@ def _host(client: DockerClient) -> str:
     """Where ports published by this Docker are reached; the loopback address by number, as it may have two by name."""
     host = client.host()
     return "127.0.0.1" if host == "localhost" else host
+
+
+def published(host: str, port: int) -> tuple[str, int] | int:
+    """Where a port of a container is published: on the loopback address only, if it is reached there.
+
+    Args:
+        host: where ports published by this Docker are reached.
+        port: the port there.
+
+    >>> published("127.0.0.1", 9092)
+    ('127.0.0.1', 9092)
+    >>> published("docker.example", 9092)
+    9092
+    """
+    return (host, port) if host == "127.0.0.1" else port
 
 
 def _remove(container: DockerContainer) -> None:
