@@ -169,7 +169,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     asked: dict[str, Any] = {
         "options": sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
         "checkpoint": str(tmp_path / "checkpoint"),
-        "event_time": {"watermark": "0s"},
+        "event_time": {"watermark_delay": "0s"},
         "windows": {"idle_timeout": "2s"},
         "to": {"bootstrap_servers": bootstrap, "topic": to},
     }

@@ -28,7 +28,7 @@ def config(directory: Path, options: dict[str, str], **windows: str) -> dict[str
         "options": options,
         "output": str(directory / "output"),
         "checkpoint": str(directory / "checkpoint"),
-        "event_time": {"watermark": "0s"},
+        "event_time": {"watermark_delay": "0s"},
         "windows": windows,
     }
 
