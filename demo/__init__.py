@@ -1,4 +1,4 @@
-"""The demo: two Spark queries share a topic of real flights, one is killed, and no flight is missing.
+"""The demo: two Spark queries share a topic of real flights, one is killed, and no flight is lost.
 
 Run from a clone as ``python -m demo`` (``make demo``) with the extra ``demo`` installed; not part of the installed library.
 """

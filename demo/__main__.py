@@ -1,4 +1,4 @@
-"""``python -m demo``: the whole demo, its check and its report. Exit code 0 only when everything that must hold held.
+"""``python -m demo``: the scenario, its verification and its report. The exit code is 0 only if all checks pass.
 
 Called by ``make demo``, from the root of a clone. Needs the extra ``demo`` and Java 17; no Kafka, no Docker.
 """
@@ -38,7 +38,7 @@ def main() -> int:
     try:
         return _play(console, folders, protocol)
     except KeyboardInterrupt:
-        console.print("Interrupted; every process of the demo has been stopped.", highlight=False)
+        console.print("Interrupted. All processes of the demo are stopped.", highlight=False)
         code = 130
     except (DemoFailed, StreamGroupsError) as e:
         console.print("[bold red]The demo failed.[/bold red]")
@@ -51,9 +51,9 @@ def main() -> int:
 def _play(console: Console, folders: Folders, protocol: str) -> int:
     began_s = time.monotonic()
     outcome = run(console, folders, protocol, began_s)
-    with console.status("checking"):
+    with console.status("Checking"):
         arrived, names = read_output(folders.output), airline_names()
-        findings = check(
+        results = check(
             arrived,
             outcome.events,
             outcome.ends,
@@ -61,18 +61,18 @@ def _play(console: Console, folders: Folders, protocol: str) -> int:
             killed=outcome.killed,
             expected=delays_by_pandas(),
         )
-    folders.report.write_text(report.html(outcome, findings, arrived, names), encoding="utf-8")
-    report.show(console, findings, arrived, names)
-    good = all(finding.good for finding in findings)
+    folders.report.write_text(report.html(outcome, results, arrived, names), encoding="utf-8")
+    report.show(console, results, arrived, names)
+    good = all(result.good for result in results)
     took = f"The demo took {time.monotonic() - began_s:.0f} s"
-    verdict = "everything held" if good else "[bold red]something did not hold[/bold red]"
+    verdict = "all checks passed" if good else "[bold red]a check failed[/bold red]"
     console.print(f"\n{took}; {verdict}. Logs: {_short(folders.logs)}", highlight=False, soft_wrap=True)
     console.print(f"Timeline: {_short(folders.report)}", highlight=False, soft_wrap=True)
     return 0 if good else 1
 
 
 def _prepare(folders: Folders) -> Folders:
-    """Removes what an earlier run left, and nothing else."""
+    """Deletes the files of an earlier run, and no others."""
     for folder in (folders.run, folders.logs):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in (folders.output, folders.history, folders.logs):

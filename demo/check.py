@@ -1,7 +1,7 @@
-"""The end of the demo: did every flight arrive, which ones twice and why, and was there ever more than one owner.
+"""The verification at the end of the demo: missing flights, duplicates and their reason, and partitions with two owners.
 
-Called by ``demo.__main__`` with what the queries wrote, what the members recorded and what the broker says. Source: SEMANTICS
-G11, G12, S1: joining and leaving loses and repeats nothing; a kill repeats at most what the killed member had in flight.
+Called by ``demo.__main__`` with the output of the queries, the histories of the members and the offsets of the broker. Source: SEMANTICS
+G11, G12, S1: joins and leaves lose and repeat nothing; a kill repeats at most the batch in flight of the killed member.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked."""
+class CheckResult:
+    """The result of one check."""
 
     good: bool
     text: str
@@ -28,12 +28,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What the queries wrote.
+    """The output of the queries.
 
     Args:
         times: how often each flight, by partition and offset, arrived.
         by_member: how many flights each member wrote.
-        delays: by carrier, each flight counted once, however often it arrived.
+        delays: by carrier, with each flight counted once.
     """
 
     times: Counter[tuple[int, int]]
@@ -70,12 +70,12 @@ def check(
     *,
     killed: str,
     expected: Mapping[str, Delays],
-) -> list[Finding]:
-    """Everything that must hold.
+) -> list[CheckResult]:
+    """Runs all checks.
 
     Args:
-        arrived: what the queries wrote.
-        events: what the members recorded.
+        arrived: the output of the queries.
+        events: the histories of the members.
         ends: the topic's end offsets.
         committed: the group's offsets.
         killed: the member that was killed.
@@ -86,8 +86,8 @@ def check(
     total = sum(flights.flights for flights in expected.values())
     owned_twice, left = overlaps(tenures(events)), uncommitted(events)
     return [
-        Finding(len(there) == total, f"the topic holds {len(there):,} flights, the data set {total:,}"),
-        Finding(
+        CheckResult(len(there) == total, f"the topic contains {len(there):,} flights, the data set {total:,}"),
+        CheckResult(
             not missing and not unknown,
             f"{len(there) - len(missing):,} of {len(there):,} flights arrived, {len(missing):,} are missing"
             + (f"; {len(unknown):,} are not in the topic" if unknown else ""),
@@ -95,7 +95,7 @@ def check(
         _repeats(arrived, [found.offsets for found in left if found.member == killed], killed),
         _handovers([found for found in left if found.ended == "released"]),
         _committed(ends, committed),
-        Finding(
+        CheckResult(
             not owned_twice,
             "every partition had at most one owner at any time"
             if not owned_twice
@@ -105,40 +105,38 @@ def check(
     ]
 
 
-def _repeats(arrived: Arrived, in_flight: Sequence[OffsetRange], killed: str) -> Finding:
-    """Nothing but what the killed member had in flight may have arrived twice."""
+def _repeats(arrived: Arrived, in_flight: Sequence[OffsetRange], killed: str) -> CheckResult:
+    """Only the batch in flight of the killed member may have arrived twice."""
     allowed = {
         (r.topic_partition.partition, offset) for r in in_flight for offset in range(r.next_offset, r.end_offset)
     }
     twice = arrived.twice
     text = f"{len(twice):,} flights arrived twice"
     if twice - allowed:
-        return Finding(False, f"{text}, {len(twice - allowed):,} of them were not in flight at {killed}")
+        return CheckResult(False, f"{text}, {len(twice - allowed):,} of them were not in flight at {killed}")
     if any(times > 2 for times in arrived.times.values()):
-        return Finding(False, f"{text}, some of them more often")
-    return Finding(True, f"{text}, all of them in flight at {killed} when it was killed" if twice else text)
+        return CheckResult(False, f"{text}, some of them more often")
+    return CheckResult(True, f"{text}, all of them in flight at {killed} when it was killed" if twice else text)
 
 
-def _handovers(broken: Sequence[Uncommitted]) -> Finding:
-    """A partition that changes hands while its owner lives is committed first."""
+def _handovers(broken: Sequence[Uncommitted]) -> CheckResult:
+    """A live owner commits a partition before its handover."""
     if broken:
-        return Finding(
+        return CheckResult(
             False, f"{broken[0].member} handed {broken[0].offsets} over without a commit ({len(broken)} cases)"
         )
-    return Finding(
-        True, "every partition that changed hands was committed first, but what the killed query had in flight"
-    )
+    return CheckResult(True, "every handover followed a commit, except for the batch in flight of the killed query")
 
 
-def _committed(ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]) -> Finding:
+def _committed(ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]) -> CheckResult:
     behind = [str(tp) for tp, end in sorted(ends.items()) if committed.get(tp, 0) != end]
-    return Finding(
+    return CheckResult(
         not behind, f"not everything is committed: {', '.join(behind)}" if behind else "everything is committed"
     )
 
 
-def _delays(found: Mapping[str, Delays], expected: Mapping[str, Delays]) -> Finding:
+def _delays(found: Mapping[str, Delays], expected: Mapping[str, Delays]) -> CheckResult:
     wrong = sorted(carrier for carrier in found.keys() | expected.keys() if found.get(carrier) != expected.get(carrier))
     if wrong:
-        return Finding(False, f"the delays differ from what pandas computes from the data set: {', '.join(wrong)}")
-    return Finding(True, "the delays by carrier are those that pandas computes from the data set")
+        return CheckResult(False, f"the delays differ from what pandas computes from the data set: {', '.join(wrong)}")
+    return CheckResult(True, "the delays by carrier are those that pandas computes from the data set")

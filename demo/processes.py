@@ -1,6 +1,6 @@
-"""Queries in processes of their own, each the leader of a process group, so that all of one can be killed at once.
+"""Queries in separate processes. Each process leads a process group, so that one signal kills all processes of a query.
 
-Used by ``demo.scenario``. A query's processes (Python driver, Java, Spark's Python workers) die with this one: see
+Used by ``demo.scenario``. The processes of a query (Python driver, Java, Spark's Python workers) end with this one: see
 ``demo.query``.
 """
 
@@ -21,37 +21,37 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where a run keeps its files.
+    """The directories of a run.
 
     Args:
-        top: holds the report, and all below.
+        top: the directory of the report and of all other directories.
     """
 
     top: Path
 
     @property
     def logs(self) -> Path:
-        """What the queries and the broker print."""
+        """The logs of the queries and the broker."""
         return self.top / "logs"
 
     @property
     def run(self) -> Path:
-        """What the queries write; a new run begins without."""
+        """The files of the queries, which a new run deletes."""
         return self.top / "run"
 
     @property
     def output(self) -> Path:
-        """The queries' output: a file per batch."""
+        """The output of the queries: one file per batch."""
         return self.run / "output"
 
     @property
     def history(self) -> Path:
-        """What the members record."""
+        """The histories of the members."""
         return self.run / "history"
 
     @property
     def report(self) -> Path:
-        """The page to look at."""
+        """The HTML report."""
         return self.top / "report.html"
 
 
@@ -59,9 +59,9 @@ class Query:
     """One query.
 
     Args:
-        name: the member's name.
-        folders: where it writes.
-        options: of the source.
+        name: the name of the member.
+        folders: the directories of its files.
+        options: the options of its source.
     """
 
     def __init__(self, name: str, folders: Folders, options: Mapping[str, str]) -> None:
@@ -95,23 +95,23 @@ class Query:
             stdout=self._log_file,
             stderr=subprocess.STDOUT,
             env=environment,
-            # Whatever Spark leaves behind, it leaves there.
+            # Spark may leave files in its working directory.
             cwd=self._run,
             start_new_session=True,
         )
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """Whether it has started and not ended."""
         return self._process is not None and self._process.poll() is None
 
     def batches(self) -> int:
-        """How many batches it has written."""
+        """The number of written batches."""
         prefix = f"{self.name}-"
         return sum(1 for e in os.scandir(self._output) if e.name.startswith(prefix) and e.name.endswith(".json"))
 
     def kill(self) -> None:
-        """``kill -9``, all its processes at once. Harmless when it has ended."""
+        """Kills all its processes with ``kill -9``. Does nothing after its end."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -119,13 +119,13 @@ class Query:
             self._process.wait(30)
         self._close()
 
-    def ask_to_stop(self) -> None:
-        """Asks it to stop, as a user would; does not wait."""
+    def request_stop(self) -> None:
+        """Sends SIGTERM; does not wait."""
         if self._process is not None and self.running:
             self._process.terminate()
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until it has ended; returns whether it did so in time and without an error."""
+        """Waits for its end; returns whether it ended in time and without an error."""
         assert self._process is not None
         try:
             return self._process.wait(timeout_s) == 0

@@ -1,8 +1,8 @@
-"""The query that the demo runs two or three of: ``python -m demo.query '{...}'``. Started by ``demo.processes``.
+"""The query of the demo: ``python -m demo.query '{...}'``. Started by ``demo.processes``, two or three times.
 
-It reads flights as one member of the group, parses them, and writes what it learned of their delays: one file per batch,
-whole or not at all. As any sink of an at-least-once query should, it writes what it has under a key that stays the same when
-a flight comes again (topic, partition and offset), so whoever reads the files can count each flight once.
+It reads flights as one member of the group, parses them, and writes their delays: one file per batch, complete or not at all. It
+is at least once, so each row has a key that is the same when a flight is read again: topic, partition and offset. Readers of the
+files count each flight once by this key.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _COLUMNS = ("partition", "offset", "carrier", "dep_delay", "arr_delay")
 
 
 def main(config: dict[str, Any]) -> int:
-    """Runs the query until it is told to stop."""
-    _die_with_the_demo()
+    """Runs the query until SIGTERM."""
+    _end_with_the_demo()
     spark = _session(config["name"])
     flights = (
         spark.readStream.format("streamgroups")
@@ -46,10 +46,10 @@ def main(config: dict[str, Any]) -> int:
 
     query = flights.writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
 
-    # A flag, not an exception: one that is raised inside a call to Java breaks the connection to it.
-    asked_to_stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())
-    while not asked_to_stop.is_set() and not query.awaitTermination(0.2):  # type: ignore[arg-type]
+    # A flag instead of an exception, because an exception during a call to Java breaks the connection.
+    stop_requested = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop_requested.set())
+    while not stop_requested.is_set() and not query.awaitTermination(0.2):  # type: ignore[arg-type]
         pass
     query.stop()
     spark.stop()
@@ -71,8 +71,8 @@ def _session(name: str) -> SparkSession:
     return spark
 
 
-def _die_with_the_demo() -> None:
-    """Standard input is a pipe from the demo that carries nothing: its end means that the demo is gone, whatever the way."""
+def _end_with_the_demo() -> None:
+    """Ends with the demo: standard input is a pipe from the demo, and its end means that the demo has ended."""
 
     def wait() -> None:
         os.read(0, 1)

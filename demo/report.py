@@ -1,4 +1,4 @@
-"""What the demo says at its end: in the terminal, and below the timeline of the HTML report.
+"""The results of the demo: in the terminal, and below the timeline of the HTML report.
 
 Called by ``demo.__main__``; the timeline itself is :mod:`streamgroups_reports.ownership`.
 """
@@ -13,7 +13,7 @@ from rich import markup
 from rich.console import Console
 from rich.table import Table
 
-from demo.check import Arrived, Finding
+from demo.check import Arrived, CheckResult
 from demo.flights import Delays
 from demo.scenario import GROUP, Outcome
 from streamgroups_reports.ownership import page
@@ -23,7 +23,7 @@ _NO_NEWS = re.compile(r"\s+(Inc\.|Co\.|Corporation)$")
 
 
 def rows(delays: Mapping[str, Delays], names: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """One row of text per carrier, the latest first.
+    """One row of text per carrier, the largest delay first.
 
     >>> rows({"HA": Delays(3, 1, 10, 2, -5, 1)}, {"HA": "Hawaiian Airlines Inc."})
     [('HA Hawaiian Airlines', '3', '1', '+5.0 min', '-2.5 min', '50.0 %')]
@@ -42,35 +42,39 @@ def rows(delays: Mapping[str, Delays], names: Mapping[str, str]) -> list[tuple[s
     ]
 
 
-def show(console: Console, findings: Sequence[Finding], arrived: Arrived, names: Mapping[str, str]) -> None:
-    """Prints the delays and the check."""
+def show(console: Console, results: Sequence[CheckResult], arrived: Arrived, names: Mapping[str, str]) -> None:
+    """Prints the delays and the check results."""
     table = Table(
-        *_HEADERS, title="Mean delays out of New York City, 2013", title_justify="left", box=None, pad_edge=False
+        *_HEADERS,
+        title="Mean delays of departures from New York City, 2013",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
     )
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for row in rows(arrived.delays, names):
         table.add_row(*row)
     console.print("", table, "")
-    for finding in findings:
-        sign = "[green]✓[/green]" if finding.good else "[bold red]✗[/bold red]"
-        console.print(f"{sign} {markup.escape(finding.text)}", highlight=False, soft_wrap=True)
+    for result in results:
+        sign = "[green]✓[/green]" if result.good else "[bold red]✗[/bold red]"
+        console.print(f"{sign} {markup.escape(result.text)}", highlight=False, soft_wrap=True)
 
 
-def html(outcome: Outcome, findings: Sequence[Finding], arrived: Arrived, names: Mapping[str, str]) -> str:
+def html(outcome: Outcome, results: Sequence[CheckResult], arrived: Arrived, names: Mapping[str, str]) -> str:
     """The whole page."""
     by_member = ", ".join(f"{name} {count:,}" for name, count in arrived.by_member.items())
-    checks = "\n".join(f'<li class="{"good" if f.good else "bad"}">{escape(f.text)}</li>' for f in findings)
+    checks = "\n".join(f'<li class="{"good" if f.good else "bad"}">{escape(f.text)}</li>' for f in results)
     head = "".join(f"<th{_align(i)}>{escape(text)}</th>" for i, text in enumerate(_HEADERS))
     lines = "\n".join(
         "<tr>" + "".join(f"<td{_align(i)}>{escape(text)}</td>" for i, text in enumerate(row)) + "</tr>"
         for row in rows(arrived.delays, names)
     )
-    body = f"""<h2>The check</h2>
+    body = f"""<h2>Check results</h2>
 <ul class="checks">
 {checks}
 </ul>
-<h2>What the queries found: delays out of New York City, 2013</h2>
+<h2>Result of the queries: delays of departures from New York City, 2013</h2>
 <p class="soft">Flights written by each query: {escape(by_member)}. Delays are means; early flights count negatively.</p>
 <div class="wide"><table>
 <tr>{head}</tr>
@@ -79,8 +83,8 @@ def html(outcome: Outcome, findings: Sequence[Finding], arrived: Arrived, names:
     return page(
         outcome.events,
         title=f"Group “{GROUP}”: three Spark queries, one killed",
-        intro="Who owned which partition of the topic of flights, and when, as the members themselves recorded it. "
-        "Hover over anything for details.",
+        intro="The owners of each partition of the topic over time, from the histories of the members. "
+        "Hover over an element for details.",
         marks=outcome.marks,
         body=body,
     )

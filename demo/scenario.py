@@ -1,6 +1,6 @@
-"""What happens in the demo, in order: a broker, a topic of flights, two queries, a kill, a third query, the end.
+"""The scenario of the demo: a broker, a topic of flights, two queries, a kill, a third query, the shutdown.
 
-Called by ``demo.__main__``. Every wait here is bounded, and notices when a query dies that nobody killed.
+Called by ``demo.__main__``. Every wait has a timeout, and fails if a query ends that the demo did not kill.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from streamgroups_kafka.membership.history_file import read_history
 from streamgroups_reports.ownership import Mark, MarkKind
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8
-#: A killed member is noticed after this long, under both protocols.
+#: The session timeout of both protocols: the group detects a killed member after it.
 _SESSION_MS = 6_000
-#: How much one batch of one query reads, so that there are several.
+#: The limit of a batch, so that each query has several.
 _MAX_OFFSETS = 6_000
-#: How long the loading of each of the last two thirds takes.
+#: The duration of loading each of the last two thirds.
 _LOADING_S = 15.0
-#: How much the two do together before one is killed.
+#: The work of both queries before one is killed.
 _BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 5, 5.0
 _START_TIMEOUT_S = 90.0
 _END_TIMEOUT_S = 100.0
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is left when all is over.
+    """The results of the scenario.
 
     Args:
-        events: what the members recorded.
-        marks: what was done to them.
+        events: the histories of the members.
+        marks: the starts, stops and kills.
         ends: the topic's end offsets.
         committed: the group's offsets.
-        killed: who was killed.
+        killed: the killed member.
     """
 
     events: Sequence[Event]
@@ -62,16 +62,16 @@ class Outcome:
 
 
 def run(console: Console, folders: Folders, protocol: str, began_s: float) -> Outcome:
-    """The whole demo; leaves no process behind, however it ends.
+    """Runs the scenario. No process remains after it, even after an error.
 
     Raises:
-        DemoFailed: if something did not happen in time, or a query died.
+        DemoFailed: if a step timed out, or a query ended unexpectedly.
     """
     properties = {
         "group.consumer.session.timeout.ms": _SESSION_MS,
         "group.consumer.heartbeat.interval.ms": 1_000,
     }
-    with console.status("starting a Kafka broker"), contextlib.ExitStack() as starting:
+    with console.status("Starting a Kafka broker"), contextlib.ExitStack() as starting:
         kafka = starting.enter_context(EmbeddedKafka(properties=properties))
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
@@ -103,7 +103,7 @@ class _Demo:
         self._expected_dead: set[str] = set()
 
     def play(self, began_s: float) -> Outcome:
-        """From the first query to the last commit."""
+        """Runs from the first query to the last commit."""
         cluster = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": self._bootstrap, "log_level": "0"}))
         partitions = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
         try:
@@ -122,7 +122,7 @@ class _Demo:
         at = {tp: position.next_offset for tp, position in committed.items()}
         return Outcome(events, self._marks, ends, at, self._bob.name)
 
-    # ---- the acts ----------------------------------------------------------------------------------------------------
+    # ---- steps ----------------------------------------------------------------------------------------------------
 
     def _start_first(self) -> None:
         for query in (self._alice, self._bob):
@@ -132,18 +132,20 @@ class _Demo:
     def _share(self) -> None:
         view, loader = self._view, self._loader
         view.states.update({"alice": "starts", "bob": "starts"})
-        view.say(f"broker at {self._bootstrap}; two queries are starting in group '{GROUP}': alice and bob")
+        view.print_event(f"broker at {self._bootstrap}; two queries are starting in group '{GROUP}': alice and bob")
         loader.load(loader.total // 3)
-        view.say(f"{loader.loaded:,} of {loader.total:,} flights are in topic '{TOPIC}', {PARTITIONS} partitions")
+        view.print_event(
+            f"{loader.loaded:,} of {loader.total:,} flights are in topic '{TOPIC}', {PARTITIONS} partitions"
+        )
         self._wait(
             lambda: min(self._owns(self._alice), self._owns(self._bob)) > 0, "each to own partitions", _START_TIMEOUT_S
         )
-        # The first one may have read all there is before the other has its share.
+        # The first query may have read all flights before partitions are assigned to the second.
         self._load_next_third()
         for query in (self._alice, self._bob):
             self._wait(lambda q=query: q.batches() >= 1, f"the first batch of {query.name}", _START_TIMEOUT_S)  # type: ignore[misc]
             view.states[query.name] = "reads"
-        view.say("alice and bob share the partitions; loading goes on")
+        view.print_event("alice and bob share the partitions; loading continues")
 
     def _kill_one(self) -> None:
         bob, carol, view = self._bob, self._carol, self._view
@@ -153,7 +155,7 @@ class _Demo:
             f"{least} batches of bob",
             _START_TIMEOUT_S,
         )
-        # The worst moment: a batch is written, and the group does not know yet.
+        # The worst moment: a batch is written, and its offsets are not committed.
         before, deadline_s = bob.batches(), time.monotonic() + 10
         while bob.batches() == before and time.monotonic() < deadline_s:
             time.sleep(0.002)
@@ -161,41 +163,41 @@ class _Demo:
         bob.kill()
         self._mark(MarkKind.KILL, "kill -9 bob", bob)
         view.states[bob.name] = "killed"
-        view.say("[red]kill -9 bob[/red], just after it wrote a batch and before it could commit it")
+        view.print_event("[red]kill -9 bob[/red], after it has written a batch and before it commits the offsets")
         self._mark(MarkKind.START, "start carol", carol)
         carol.start()
         view.states[carol.name] = "starts"
         self._wait(lambda: self._owns(self._alice) == PARTITIONS or self._owns(carol) > 0, "alice to take over", 40)
-        view.say("the group has noticed: bob's partitions have a new owner")
-        self._wait(lambda: self._owns(carol) > 0, "carol to get its share", _START_TIMEOUT_S)
+        view.print_event("the group has detected the kill: bob's partitions have a new owner")
+        self._wait(lambda: self._owns(carol) > 0, "carol to own partitions", _START_TIMEOUT_S)
         view.states[carol.name] = "reads"
-        view.say("carol, started in bob's place, has its share")
+        view.print_event("carol, which replaces bob, owns partitions")
         self._load_next_third()
 
     def _finish(self) -> None:
         view = self._view
         self._wait(lambda: self._loader.done, "all flights to be loaded", _END_TIMEOUT_S)
-        view.say("all flights are in the topic")
-        view.look(at_once=True)
-        self._wait(lambda: view.seen.finished, "everything to be committed", _END_TIMEOUT_S)
-        view.say("everything is committed; alice and carol stop")
+        view.print_event("all flights are in the topic")
+        view.poll(at_once=True)
+        self._wait(lambda: view.snapshot.finished, "everything to be committed", _END_TIMEOUT_S)
+        view.print_event("everything is committed; alice and carol stop")
         self._expected_dead |= {"alice", "carol"}
         for query in (self._alice, self._carol):
             self._mark(MarkKind.STOP, f"stop {query.name}", query)
-            query.ask_to_stop()
+            query.request_stop()
             view.states[query.name] = "stops"
         for query in (self._alice, self._carol):
             if not query.wait(30):
-                raise DemoFailed(f"{query.name} did not stop as it should:\n{query.last_lines()}")
+                raise DemoFailed(f"{query.name} did not stop cleanly:\n{query.last_lines()}")
 
-    # ---- tools -------------------------------------------------------------------------------------------------------
+    # ---- helpers -------------------------------------------------------------------------------------------------------
 
     def _load_next_third(self) -> None:
         third = -(-self._loader.total // 3)
-        self._loader.go_on(self._loader.loaded + third, third / _LOADING_S)
+        self._loader.load_until(self._loader.loaded + third, third / _LOADING_S)
 
     def _owns(self, query: Query) -> int:
-        return len(self._view.seen.owned_by(query.name))
+        return len(self._view.snapshot.owned_by(query.name))
 
     def _mark(self, kind: MarkKind, text: str, query: Query) -> None:
         self._marks.append(Mark(time.time_ns() // 1_000_000, kind, text, query.name))
@@ -204,11 +206,11 @@ class _Demo:
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             self._kafka.require_running()
-            self._view.look()
+            self._view.poll()
             for query in (self._alice, self._bob, self._carol):
                 started = query.name in self._view.states
                 if started and not query.running and query.name not in self._expected_dead:
-                    raise DemoFailed(f"{query.name} died; the end of its log:\n{query.last_lines()}")
+                    raise DemoFailed(f"{query.name} ended unexpectedly; the end of its log:\n{query.last_lines()}")
             if self._loader.failure:
                 raise DemoFailed(f"Loading failed: {self._loader.failure}.")
             if time.monotonic() > deadline_s:

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 CHECKED = (
     "README.rst",
     "changelog.d",
+    "demo",
     "docs",
 )
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from demo import report
-from demo.check import Arrived, Finding, check, read_output
+from demo.check import Arrived, CheckResult, check, read_output
 from demo.flights import Delays
 from demo.scenario import Outcome
 from streamgroups.groups.history import Event, Kind
@@ -62,7 +62,7 @@ def run(
     events: list[Event] | None = None,
     committed: int = 20,
     wrong: int = 0,
-) -> list[Finding]:
+) -> list[CheckResult]:
     """What is found of a run that goes well, but for what is said."""
     once = Counter({(tp.partition, offset): 1 for tp, end in ENDS.items() for offset in range(end)})
     twice = Counter({(0, offset): 1 for offset in range(5, 12)})
@@ -72,18 +72,18 @@ def run(
     return check(arrived, history, ENDS, {P0: committed, P1: 10}, killed="bob", expected=DELAYS)
 
 
-def bad(findings: list[Finding]) -> list[str]:
-    return [finding.text for finding in findings if not finding.good]
+def bad(results: list[CheckResult]) -> list[str]:
+    return [result.text for result in results if not result.good]
 
 
 def test_a_run_that_goes_well() -> None:
-    findings = run()
-    assert bad(findings) == []
-    assert "7 flights arrived twice, all of them in flight at bob when it was killed" in [f.text for f in findings]
+    results = run()
+    assert bad(results) == []
+    assert "7 flights arrived twice, all of them in flight at bob when it was killed" in [f.text for f in results]
 
 
 @pytest.mark.parametrize(
-    ("findings", "text"),
+    ("results", "text"),
     [
         (lambda: run(times=Counter({(0, 12): 1})), "1 flights arrived twice, 1 of them were not in flight at bob"),
         (lambda: run(times=Counter({(0, 4): 1})), "1 flights arrived twice, 1 of them were not in flight at bob"),
@@ -100,17 +100,17 @@ def test_a_run_that_goes_well() -> None:
         ),
     ],
 )
-def test_each_thing_that_can_be_wrong_is_found(findings: Callable[[], list[Finding]], text: str) -> None:
-    assert bad(findings()) == [text]
+def test_each_thing_that_can_be_wrong_is_found(results: Callable[[], list[CheckResult]], text: str) -> None:
+    assert bad(results()) == [text]
 
 
 def test_flights_that_are_missing_or_unknown_are_counted() -> None:
     there = Counter({(tp.partition, offset): 1 for tp, end in ENDS.items() for offset in range(1, end)} | {(0, 99): 1})
-    findings = check(Arrived(there, {}, DELAYS), [], ENDS, ENDS, killed="bob", expected=DELAYS)
-    assert bad(findings) == ["28 of 30 flights arrived, 2 are missing; 1 are not in the topic"]
+    results = check(Arrived(there, {}, DELAYS), [], ENDS, ENDS, killed="bob", expected=DELAYS)
+    assert bad(results) == ["28 of 30 flights arrived, 2 are missing; 1 are not in the topic"]
     more = {**DELAYS, "AA": Delays(2)}
-    findings = check(Arrived(there, {}, more), [], ENDS, ENDS, killed="bob", expected=more)
-    assert bad(findings)[0] == "the topic holds 30 flights, the data set 32"
+    results = check(Arrived(there, {}, more), [], ENDS, ENDS, killed="bob", expected=more)
+    assert bad(results)[0] == "the topic contains 30 flights, the data set 32"
 
 
 def test_output_is_read_by_member_and_each_flight_counts_once(tmp_path: Path) -> None:
@@ -130,16 +130,16 @@ def test_output_is_read_by_member_and_each_flight_counts_once(tmp_path: Path) ->
 def test_the_report_shows_what_was_found_in_the_terminal_and_on_the_page() -> None:
     arrived = Arrived(Counter(), {"alice": 25, "<bob>": 12}, DELAYS)
     names = {"UA": "United <Air> Lines Inc.", "HA": "Hawaiian Airlines Inc."}
-    findings = [Finding(True, "all is well"), Finding(False, "p0 < p1 [sic]")]
+    results = [CheckResult(True, "all is well"), CheckResult(False, "p0 < p1 [sic]")]
     marks = [Mark(4, MarkKind.KILL, "kill -9 bob", "bob")]
     said = Console(file=io.StringIO(), width=120)
-    report.show(said, findings, arrived, names)
+    report.show(said, results, arrived, names)
     assert isinstance(said.file, io.StringIO)
     text = said.file.getvalue()
     assert "✓ all is well" in text
     assert "✗ p0 < p1 [sic]" in text
     assert text.index("United <Air> Lines") < text.index("Hawaiian Airlines"), "the latest first"
-    page = report.html(Outcome(EVENTS, marks, ENDS, ENDS, "bob"), findings, arrived, names)
+    page = report.html(Outcome(EVENTS, marks, ENDS, ENDS, "bob"), results, arrived, names)
     for part in (
         '<li class="good">all is well</li>',
         '<li class="bad">p0 &lt; p1 [sic]</li>',
