@@ -92,10 +92,10 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
 def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Every batch may be written, whatever the ledger says."""
 
-    def commit_all(ranges: Any, positions: Any) -> Any:
+    def commit_all(ranges: Any, positions: Any, foreign: Any) -> Any:
         from streamgroups.ledgers.ledger import NothingRead
 
-        # What a ledger says that stands where each batch begins.
+        # The verdict of a ledger whose positions are at the start of each batch.
         return judge(ranges, {r.topic_partition: r.next_offset for r in ranges}) if ranges else NothingRead()
 
     return commit_all
@@ -104,11 +104,11 @@ def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
 def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
     """A batch is known that is written already; one that others have overtaken is not."""
 
-    def not_fenced(ranges: Any, positions: Any) -> Any:
+    def not_fenced(ranges: Any, positions: Any, foreign: Any) -> Any:
         from streamgroups.ledgers.ledger import Fenced
 
-        verdict = judge(ranges, positions)
-        return _all_is_new(judge)(ranges, positions) if isinstance(verdict, Fenced) else verdict
+        verdict = judge(ranges, positions, foreign)
+        return _all_is_new(judge)(ranges, positions, foreign) if isinstance(verdict, Fenced) else verdict
 
     return not_fenced
 

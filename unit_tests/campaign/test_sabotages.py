@@ -1,0 +1,61 @@
+"""The sabotages of the campaign fit the code that they replace. A campaign that cannot start proves nothing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from streamgroups.ledgers import commit
+from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P0 = TopicPartition("flights", 0)
+BATCH = [OffsetRange(P0, 10, 20)]
+
+
+def _sabotages() -> ModuleType:
+    path = Path(__file__).parents[2] / "integration_tests" / "dying" / "sitecustomize.py"
+    spec = importlib.util.spec_from_file_location("sabotages", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SABOTAGES = _sabotages()
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "position", "expected"),
+    [
+        ("ledger", 10, Commit),
+        ("ledger", 20, Commit),
+        ("ledger", 30, Commit),
+        ("fence", 10, Commit),
+        ("fence", 20, AlreadyDone),
+        ("fence", 30, Commit),
+        ("batch-id", 20, Commit),
+    ],
+)
+def test_a_sabotaged_ledger_commits_what_it_should_reject(sabotage: str, position: int, expected: type[Any]) -> None:
+    [(_, wrap)] = SABOTAGES._SABOTAGES[sabotage]["streamgroups.ledgers.commit"]
+    judge = commit.judge
+    assert isinstance(wrap(judge)(BATCH, {P0: position}, {}), expected)
+    if position == 30:
+        assert isinstance(judge(BATCH, {P0: position}, {}), Fenced)
+
+
+@pytest.mark.parametrize("points", [SABOTAGES._WRAPPED, *SABOTAGES._SABOTAGES.values()])
+def test_every_point_is_in_the_code(points: dict[str, list[tuple[str, Any]]]) -> None:
+    for module, attributes in points.items():
+        for attribute, _ in attributes:
+            owner: Any = importlib.import_module(module)
+            for part in attribute.split("."):
+                owner = getattr(owner, part)
+            assert callable(owner)
