@@ -26,7 +26,7 @@ from integration_tests.spark_kafka import SparkKafkaJars, spark_kafka_jars
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent
-#: Tasks that run at once. More would only make it harder to say what limits: the broker runs on the same machine.
+#: Concurrent tasks. With more of them the limiting resource is unclear, because the broker runs on the same machine.
 TASKS = 2
 
 _ROUNDS = Rounds(3)
@@ -104,7 +104,7 @@ class Bench:
         directory: for checkpoints and the like.
         scale: how much to measure.
         quix_python: the Python of an environment with Quix Streams, if there is one.
-        tell: is told what is being done.
+        report_step: called with a description of each step.
     """
 
     def __init__(
@@ -115,16 +115,16 @@ class Bench:
         scale: Scale,
         *,
         quix_python: Path | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        report_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.spark, self.bootstrap, self.directory, self.scale = spark, bootstrap, directory, scale
-        self.quix_python, self._tell = quix_python, tell
+        self.quix_python, self._report_step = quix_python, report_step
         self._topics: dict[TopicSpec, str] = {}
 
     def topic(self, spec: TopicSpec) -> str:
-        """A topic with these records; it is written when it is first asked for."""
+        """A topic with these records. The first call writes it."""
         if spec not in self._topics:
-            self._tell(
+            self._report_step(
                 f"writing {spec.records:,} records of {spec.value_bytes:,} bytes to {spec.partitions} partitions"
             )
             self._topics[spec] = write(self.spark, self.bootstrap, spec)
@@ -133,8 +133,8 @@ class Bench:
     def race(
         self, what: str, contestants: Mapping[str, Callable[[], T]], rounds: Rounds
     ) -> dict[str, list[T] | Missing]:
-        """Lets contestants take turns, and says so."""
-        return interleave(contestants, rounds, time.monotonic, lambda text: self._tell(f"{what}: {text}"))
+        """Runs the contestants in turn, and reports each turn."""
+        return interleave(contestants, rounds, time.monotonic, lambda text: self._report_step(f"{what}: {text}"))
 
 
 @contextmanager

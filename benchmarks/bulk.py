@@ -61,14 +61,14 @@ def catch_up(bench: Bench) -> Iterator[Row]:
 
 def _quix(bench: Bench) -> Path:
     if bench.quix_python is None:
-        raise NotHere("not asked for; --quix-python names the Python of an environment that has it")
+        raise NotHere("not requested; --quix-python names the Python of an environment with it")
     if not bench.quix_python.exists():
         raise NotHere("not installed")
     return bench.quix_python
 
 
 def _program(bench: Bench, python: Path, module: str, topic: str, records: int) -> float:
-    """Runs a peer's program; records per second, as it says.
+    """Runs the program of a peer; returns the records per second that it reports.
 
     Raises:
         RuntimeError: it failed.

@@ -1,4 +1,4 @@
-"""The command: measures what is asked for, prints the table, writes it for the documents. Run by ``python -m benchmarks``."""
+"""The command: runs the selected measurements, prints the table, writes it for the documents. Run by ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAMILIES: Mapping[str, Family] = {
     "groups-command": groups_command,
 }
 
-_NOTES = (
+_FOOTNOTES = (
     "Figures are medians over the rounds, percentiles are over all triggers of all rounds; the spread is from the lowest to the "
     "highest round.",
     f"{SPARK} is Spark's own source with its defaults, {SPARK_20} the same with kafka.fetch.max.wait.ms=20, which is our reader's "
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(width=max(console.width, _LEAST_WIDTH))
     began_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report_step(text: str) -> None:
         progress.print(f"[dim]{time.monotonic() - began_s:5.0f} s  {text}[/]", highlight=False)
 
     with (
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     Path(directory),
                     QUICK if asked.quick else Scale(),
                     quix_python=asked.quix_python,
-                    tell=tell,
+                    report_step=report_step,
                 )
                 rows = measure(bench, asked.only or FAMILIES)
                 facts = machine(spark, kafka.version)
@@ -95,17 +95,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     took_s = time.monotonic() - began_s
     facts |= {"When": f"{datetime.now(timezone.utc):%Y-%m-%d}, in {took_s / 60:.0f} minutes"}
-    notes = ("A quick run, to see that it works: its figures mean nothing.", *_NOTES) if asked.quick else _NOTES
-    _print(console, rows, facts, notes)
+    footnotes = (
+        ("A quick run, to see that it works: its figures mean nothing.", *_FOOTNOTES) if asked.quick else _FOOTNOTES
+    )
+    _print(console, rows, facts, footnotes)
     if asked.phases:
         console.print(_SMALL_BATCHES.phases_table())
     if asked.out:
-        asked.out.write_text(rst(rows, facts, notes), encoding="utf-8")
+        asked.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
     return 1 if any(row.failures for row in rows) else 0
 
 
 def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
-    """Runs families one after the other. One that fails gives a row that says why; the rest goes on."""
+    """Runs families one after the other. A failed one gives a row with the reason; the others continue."""
     rows: list[Row] = []
     for name in names:
         try:
@@ -117,9 +119,9 @@ def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
     return rows
 
 
-def _print(console: Console, rows: Sequence[Row], facts: Mapping[str, str], notes: Sequence[str]) -> None:
+def _print(console: Console, rows: Sequence[Row], facts: Mapping[str, str], footnotes: Sequence[str]) -> None:
     console.print(terminal_table(rows))
-    for line in (*notes, *remarks(rows)):
+    for line in (*footnotes, *remarks(rows)):
         console.print(f"· {line}", markup=False, highlight=False)
     for name, value in facts.items():
         console.print(f"{name}: {value}", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""What a measurement says: figures with a spread, and rows that compare two of them. Pure; no clock, no Spark.
+"""Results of measurements: figures with a spread, and rows that compare two of them. Pure; no clock, no Spark.
 
 Made by the families of measurements (``bulk``, ``small_batches`` ...), printed by ``tables``. A ratio is always turned so that more
 than 1 means that streamgroups is faster, whether more (records per second) or less (milliseconds) is better.
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a figure counts.
+    """The unit of a figure.
 
     Args:
         name: as printed.
@@ -109,7 +109,7 @@ def percentile_of(rounds: Sequence[Sequence[float]], percent: int) -> Figure:
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
-    """The value that so many percent of the samples do not exceed, interpolated between neighbours.
+    """A percentile of the samples, interpolated between neighbours.
 
     Args:
         samples: at least one.

@@ -1,7 +1,7 @@
 """How long a partition is without a reader when it changes hands: a member joins, is killed, or stops.
 
 A family of ``command``. Two members of one group in processes of their own share eight partitions into which records flow. Times run
-from when the second asks to join, from the ``kill -9``, or from when the member that stops begins to leave, to the first record that
+from when the second sends its request to join, from the ``kill -9``, or from when the member that stops begins to leave, to the first record that
 its successor has read of a partition that changed hands. The peer is two plain confluent-kafka consumers with the same
 session, heartbeat and assignment settings; Spark's own source has no groups. Source: KIP-429, cooperative rebalancing.
 """
@@ -121,13 +121,13 @@ class _Member:
         return at_s
 
     def ask_to_stop(self) -> None:
-        """As a user would; it notes when it begins to leave."""
+        """Stops it with SIGTERM; it records when it begins to leave."""
         self._process.terminate()
 
     def noted_s(self, what: str) -> float | None:
         """When this first happened to it."""
         if what in _BY_THE_MEMBER and self._kind == "query":
-            # The member inside the source says so itself, in its own process.
+            # The member in the source records it in its own process.
             kind = _BY_THE_MEMBER[what]
             events = read_history(self._history) if self._history.exists() else []
             own = (e for e in events if e.member == self.name and e.kind is kind)
@@ -192,7 +192,7 @@ def _settled(admin: AdminClient, group: str, members: list[_Member]) -> dict[str
         try:
             described = admin.describe_consumer_groups([group])[group].result(10)
         except KafkaException:
-            # A new cluster is still choosing who looks after the group.
+            # A new cluster may not have elected the coordinator of the group.
             return None
         held = {
             member.client_id: {tp.partition for tp in member.assignment.topic_partitions}
@@ -212,7 +212,7 @@ def _soon(found: Callable[[], Any], what: str, *members: _Member) -> Any:
     """Waits until there is an answer.
 
     Raises:
-        TimeoutError: there is none in time.
+        TimeoutError: if none arrives in time.
         RuntimeError: a member that must live has ended.
     """
     deadline_s = time.monotonic() + _PATIENCE_S

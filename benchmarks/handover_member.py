@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-# Asked for from outside. A flag, not an exception: one inside a call to Java breaks the connection to it.
+# Set by a signal. A flag instead of an exception, because an exception during a call to Java breaks the connection.
 _STOP = threading.Event()
 _LOOK_S = 0.05
 
@@ -37,7 +37,7 @@ class Diary:
 
 
 def query(config: dict[str, Any], diary: Diary) -> None:
-    """A streaming query, until it is told to stop."""
+    """A streaming query, until it is stopped."""
     from pyspark.sql import DataFrame, SparkSession
 
     import streamgroups as sg
@@ -66,7 +66,7 @@ def query(config: dict[str, Any], diary: Diary) -> None:
 
 
 def consumer(config: dict[str, Any], diary: Diary) -> None:
-    """A plain consumer that commits what it has read, until it is told to stop."""
+    """A plain consumer that commits its records, until it is stopped."""
     from confluent_kafka import Consumer, TopicPartition
 
     member = Consumer({**config["settings"], "log_level": 0})

@@ -19,7 +19,7 @@ from streamgroups_kafka.probes.client import probe_reader
 
 
 def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
-    """What the figures were taken on, by name, in the order to print.
+    """The machine and the versions of a measurement, by name, in the order to print.
 
     Args:
         spark: the session that took them.
@@ -45,7 +45,7 @@ def reader() -> str:
     """Which reader our figures are of."""
     asked = os.environ.get("STREAMGROUPS_READER", "")
     if asked:
-        return f"the {asked} reader, as STREAMGROUPS_READER says"
+        return f"the {asked} reader, selected by STREAMGROUPS_READER"
     found = probe_reader()
     return "the native reader" if found.works else f"the plain reader. {found.reason}"
 

@@ -1,6 +1,6 @@
-"""Whether processes grow: what samples of their memory say. Pure; ``soak`` takes the samples.
+"""Whether processes grow, from samples of their memory. Pure; ``soak`` takes the samples.
 
-A straight line is laid through each process's samples after the warm-up (least squares), so that a single peak says little.
+A straight line is laid through each process's samples after the warm-up (least squares), so that a single peak has little weight.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading with some work behind it: JSON parsed and filtered, and a count by window. Streaming, in one micro-batch.
 
-A family of ``command``. The figure is the speed of the trigger, without starting and stopping the query. What comes out is checked
+A family of ``command``. The figure is the speed of the trigger, without starting and stopping the query. The result is checked
 against arithmetic: how many records pass the filter, and that the windows' counts add up.
 """
 

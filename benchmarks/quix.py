@@ -15,7 +15,7 @@ from quixstreams import Application
 
 
 def main(bootstrap: str, topic: str, wanted: int) -> None:
-    """Reads at least so many records from the beginning."""
+    """Reads at least this number of records from the beginning."""
     started_s = time.perf_counter()
     app = Application(
         broker_address=bootstrap,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class NotHere(Exception):
-    """A peer cannot be had on this machine; no failure of the benchmark. Its text says why."""
+    """A peer is not available on this machine, which is not a failure. The text has the reason."""
 
 
 class WrongCount(Exception):
@@ -29,7 +29,7 @@ class Rounds:
     Args:
         counted: rounds that count.
         warm_up: rounds before them that do not: they start processes and compile code.
-        budget_s: no further round begins after so many seconds, once one has counted.
+        budget_s: seconds after which no further round begins, once one has counted.
         slow_s: a contestant whose first run takes longer than this has no second one, and the first counts.
     """
 
@@ -43,15 +43,15 @@ def interleave(
     contestants: Mapping[str, Callable[[], T]],
     rounds: Rounds,
     now_s: Callable[[], float],
-    tell: Callable[[str], None] = lambda _: None,
+    report_step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, list[T] | Missing]:
-    """Lets contestants take turns. One that fails takes part no longer; the others go on.
+    """Runs the contestants in turn. A failed one is left out; the others continue.
 
     Args:
         contestants: what each does in a round.
         rounds: how often.
         now_s: the clock.
-        tell: is told what comes next.
+        report_step: called with a description of the next turn.
 
     Returns:
         what each found in the rounds that count, or why there is nothing.
@@ -70,7 +70,7 @@ def interleave(
         for name, run in contestants.items():
             if name in missing or name in finished:
                 continue
-            tell(f"{name}, {'warming up' if turn < rounds.warm_up else f'round {turn - rounds.warm_up + 1}'}")
+            report_step(f"{name}, {'warming up' if turn < rounds.warm_up else f'round {turn - rounds.warm_up + 1}'}")
             started_s = now_s()
             try:
                 result = run()

@@ -1,4 +1,4 @@
-"""What the shape of a topic costs: partitions, the size of records, compression. Streaming, in one micro-batch into ``noop``.
+"""The cost of the shape of a topic: partitions, the size of records, compression. Streaming, in one micro-batch into ``noop``.
 
 Three families of ``command``. The figure is the speed of the trigger, without starting and stopping the query. All topics of a family
 hold about as many records, or as many bytes.

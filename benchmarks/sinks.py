@@ -101,7 +101,7 @@ class _Postgres:
             "url": f"jdbc:postgresql://{given['host']}:{given.get('port', 5432)}/{given['dbname']}",
             "user": str(given.get("user", "postgres")),
             "password": str(given.get("password", "")),
-            # What the driver's own documents recommend for inserts.
+            # Recommended for inserts by the documentation of the driver.
             "reWriteBatchedInserts": "true",
             "batchsize": "10000",
         }

@@ -33,7 +33,7 @@ Found: TypeAlias = Mapping[str, "list[list[Durations]] | Missing"]
 class SmallBatches:
     """The family, and what it found in detail.
 
-    It keeps every trigger's phases for the table that ``--phases`` asks for.
+    It keeps every trigger's phases for the table of ``--phases``.
     """
 
     def __init__(self) -> None:

@@ -3,9 +3,9 @@
 A streaming query reads what is written at a steady rate, several triggers a second, while the resident memory of Spark's processes is
 sampled: the stream runner (which holds the group's member), the Python workers (which read), and the JVM. After the warm-up, the first
 third, Python processes may grow by 0.25 MiB a minute; more is an error and the exit code is 1. Why this much: allocators take memory
-in steps of up to a MiB, and one step in the last two thirds of ten minutes looks like 0.22 MiB a minute at most; at four triggers a
+in steps of up to a MiB, and one step in the last two thirds of ten minutes appears as 0.22 MiB a minute at most; at four triggers a
 second the limit is one KiB a trigger, less than any batch, connection or consumer that is kept by mistake. The JVM is shown and not judged: its heap
-grows until it collects. Not judged either is a run of less than five minutes, in which steps look like growth: it only shows that the
+grows until it collects. Not judged either is a run of less than five minutes, in which steps appear as growth: it only shows that the
 soak works.
 """
 

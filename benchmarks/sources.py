@@ -133,12 +133,12 @@ def stream_read(
 
 
 def _records(progress: Any) -> int:
-    """What a batch has read, but for the punctuations of ``sg.with_event_time``."""
+    """The records of a batch, without the punctuations of ``sg.with_event_time``."""
     return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in str(source.endOffset))
 
 
 def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
-    """Reads a topic in micro-batches of so many records; the progress reports of Spark, in order."""
+    """Reads a topic in micro-batches of this number of records; returns the progress reports of Spark, in order."""
     query = (
         stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
         .writeStream.format("noop")
@@ -186,7 +186,7 @@ def _usual(bench: Bench, topic: str) -> dict[str, str]:
 
 
 def _executions(bench: Bench) -> int:
-    """How many queries Spark has run so far. Spark has no public way to ask what one of them wrote; its status page does it so."""
+    """How many queries Spark has run so far. Spark has no public API for the output of one of them; its status page uses this."""
     _settle(bench)
     return int(_status(bench).executionsCount())
 
@@ -204,7 +204,7 @@ def _written(bench: Bench, seen: int) -> int:
                 metric = nodes.apply(j).metrics().apply(0)
                 found = values.get(metric.accumulatorId())
                 return int(found.get().replace(",", "")) if found.isDefined() else 0
-    raise WrongCount("Spark does not say how many records arrived")
+    raise WrongCount("Spark does not report how many records arrived")
 
 
 def _status(bench: Bench) -> Any:

@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def value_text(cell: Cell) -> str:
-    """A figure's number; a dash where there is none.
+    """The number of a figure; a dash without a figure.
 
     >>> value_text(Missing("it cannot", is_failure=False)), value_text(Missing("it broke"))
     ('—', 'failed')
@@ -66,7 +66,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Why figures are missing; each reason once, in the order of the table. A failure says of what."""
+    """The reasons of missing figures, each once, in the order of the table. A failure has the name of its measurement."""
     missing = [(r.what, c) for r in rows for c in (r.ours, r.theirs) if isinstance(c, Missing) and c.why]
     return list(dict.fromkeys(f"{what}: {c.why}" if c.is_failure else c.why for what, c in missing))
 
@@ -82,7 +82,7 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         if row.ratio is not None:
             shown = f"[{'green' if row.ratio >= 1 else 'red'}]{shown}[/]"
         if what == before:
-            # The same measurement beside another peer: ours is not said again.
+            # The same measurement with another peer: our figure is not repeated.
             others[:3] = "", "", ""
             what = ""
         elif before:
@@ -92,13 +92,13 @@ def terminal_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def rst(rows: Sequence[Row], machine: Mapping[str, str], notes: Sequence[str]) -> str:
+def rst(rows: Sequence[Row], machine: Mapping[str, str], footnotes: Sequence[str]) -> str:
     """For the documents.
 
     Args:
         rows: the table.
         machine: what it ran on, by name.
-        notes: sentences below the table.
+        footnotes: the sentences below the table.
 
     Returns:
         a fragment that other documents can include: no headings.
@@ -116,8 +116,8 @@ def rst(rows: Sequence[Row], machine: Mapping[str, str], notes: Sequence[str]) -
             marker = "   * - " if i == 0 else "     - "
             lines.append(f"{marker}{_escaped(text)}".rstrip())
     lines.append("")
-    for note in (*notes, *remarks(rows)):
-        lines += [f"* {_escaped(note)}"]
+    for footnote in (*footnotes, *remarks(rows)):
+        lines += [f"* {_escaped(footnote)}"]
     lines += ["", "It ran on:", ""]
     lines += [f"* {_escaped(name)}: {_escaped(value)}" for name, value in machine.items()]
     return "\n".join(lines) + "\n"

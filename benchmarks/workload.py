@@ -107,7 +107,7 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
         "kafka.batch.size": "65536",
         "kafka.buffer.memory": str(128 * 2**20),
         "kafka.compression.type": spec.compression,
-        # The count is checked below. An idempotent producer now and then stands still when many partitions are new.
+        # The count is checked below. An idempotent producer sometimes stops when many partitions are new.
         "kafka.enable.idempotence": "false",
         "kafka.acks": "1",
         # The first write to hundreds of partitions has the broker make and sync files for each, in one request.

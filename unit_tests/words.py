@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 #: Files and directories whose texts are checked.
 CHECKED = (
     "README.rst",
+    "benchmarks",
     "changelog.d",
     "demo",
     "docs",
@@ -86,7 +87,7 @@ WORDS = (
     Word("(rejected|refused) by name", "rejected; the error names it"),
     # Nouns
     Word(r"(?<!-)boards?", "metadata groups"),
-    Word("notes?|noted", "metadata entry; store, record", unless="release notes?|note that"),
+    Word("notes?|noted", "metadata entry; store, record", unless='release notes?|note that|"notes?"'),
     Word("strangers?", "members of other clients"),
     Word("tenures?", "ownership epoch"),
     Word("heirs?", "the next owner"),
