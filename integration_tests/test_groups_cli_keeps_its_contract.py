@@ -16,7 +16,8 @@ from component_tests.waits import wait_until
 from streamgroups.groups.lag import NothingUnread, Unread
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
+from streamgroups.ports import Committed, GroupAdmin, Log, TopicAdmin
+from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
@@ -41,6 +42,10 @@ class RealCluster:
     @property
     def topics(self) -> TopicAdmin:
         return self._topics
+
+    @property
+    def log(self) -> Log:
+        return KafkaCluster(command_config(self._bootstrap))
 
     def create_topic(self, partitions: int) -> str:
         # Records of the tests are from 1970: no retention.

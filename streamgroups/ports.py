@@ -189,6 +189,10 @@ class TopicAdmin(Protocol):
         """These topics, or all; those that do not exist (or may not be seen) are left out."""
         ...
 
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """The ids of these topics, as :meth:`Log.identities`; those that do not exist are left out."""
+        ...
+
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
         """Where each partition begins and ends, or why nobody knows."""
         ...

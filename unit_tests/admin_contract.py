@@ -11,7 +11,7 @@ from typing import Protocol
 from streamgroups.errors import GroupRefused, UnknownTopic
 from streamgroups.groups.lag import NothingUnread, Trouble, Unread, UnreadRecords
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
-from streamgroups.ports import Committed, GroupAdmin, StampedOffset, TopicAdmin
+from streamgroups.ports import Committed, GroupAdmin, Log, StampedOffset, TopicAdmin
 
 
 class Outside(Protocol):
@@ -21,6 +21,8 @@ class Outside(Protocol):
     def groups(self) -> GroupAdmin: ...
     @property
     def topics(self) -> TopicAdmin: ...
+    @property
+    def log(self) -> Log: ...
     def create_topic(self, partitions: int) -> str: ...
     def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None: ...
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
@@ -93,6 +95,13 @@ class AdminContract:
         committed = outside.groups.committed_offsets(list(groups))
         assert {group: offsets[tp].next_offset for group, offsets in committed.items()} == groups
         assert {d.state for d in outside.groups.describe_groups(list(groups)).values()} == {"Empty"}
+
+    def test_S11_ids_of_topics(self, outside: Outside) -> None:
+        topic = outside.create_topic(1)
+        found = outside.topics.identities([topic, "no-such-topic"])
+        assert found == outside.log.identities([topic])
+        assert None not in (found[topic].cluster_id, found[topic].topic_id)
+        assert outside.topics.identities([]) == {}
 
     def test_topics_are_described_by_name_and_missing_ones_left_out(self, outside: Outside) -> None:
         topic = outside.create_topic(3)

@@ -37,6 +37,7 @@ from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
+from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.no_data_batch import QuietBatch
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -114,7 +115,10 @@ PARSERS = (
     Parser("history", (history.to_line(_EVENT),), history.parse, (ValueError,)),
     Parser(
         "file of offsets",
-        (offset_files.to_json(_FILED, made_at="now", why="test"), offset_files.to_csv(_FILED)),
+        (
+            offset_files.to_json(_FILED, {"flights": TopicIdentity("c1", "t1")}, made_at="now", why="test"),
+            offset_files.to_csv(_FILED),
+        ),
         lambda text: offset_files.parse(text, source="f", group_id="billing"),
         (InvalidOption,),
     ),

@@ -12,6 +12,7 @@ from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, U
 from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread, UnreadRecords
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import Committed, StampedOffset, StoredRecord
 
@@ -119,6 +120,10 @@ class FakeAdmin:
             for name, count in sorted(self.cluster.topics().items())
             if names is None or name in names
         }
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """See :meth:`streamgroups.ports.TopicAdmin.identities`."""
+        return self.cluster.identities(topics)
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
         """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.errors import InvalidOption
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import read_json
 from streamgroups.partitions import TopicPartition
 
@@ -29,27 +30,36 @@ _MAX_DIGITS = 19
 
 @dataclass(frozen=True, slots=True)
 class FiledOffset:
-    """A committed offset in a file; ``next_offset`` is ``None`` if there was none."""
+    """A committed offset in a file.
+
+    Args:
+        next_offset: ``None`` if there was none.
+        metadata: what was committed beside it.
+        identity: the topic that the offset belongs to. CSV has no ids.
+    """
 
     next_offset: int | None
     metadata: str = ""
+    identity: TopicIdentity = UNKNOWN
 
 
 #: For each group its partitions.
 FiledOffsets = Mapping[str, Mapping[TopicPartition, FiledOffset]]
 
 
-def to_json(offsets: FiledOffsets, *, made_at: str, why: str) -> str:
+def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, made_at: str, why: str) -> str:
     """A file with everything.
 
     Args:
         offsets: what is filed.
+        identities: the ids of the topics. They are written once for each topic.
         made_at: when, for people.
         why: what it was made for, for people.
 
     >>> filed = {"board": {TopicPartition("flights", 0): FiledOffset(7)}}
-    >>> parse(to_json(filed, made_at="2013-01-01T05:00:00Z", why="before a reset"), source="f", group_id=None) == filed
-    True
+    >>> text = to_json(filed, {"flights": TopicIdentity("c1", "t1")}, made_at="2013-01-01T05:00:00Z", why="before a reset")
+    >>> parse(text, source="f", group_id=None)["board"][TopicPartition("flights", 0)].identity
+    TopicIdentity(cluster_id='c1', topic_id='t1')
     """
     groups = [
         {
@@ -61,7 +71,15 @@ def to_json(offsets: FiledOffsets, *, made_at: str, why: str) -> str:
         }
         for group_id, partitions in sorted(offsets.items())
     ]
-    whole = {"kind": _KIND, "schema_version": _VERSION, "made_at": made_at, "why": why, "groups": groups}
+    whole = {
+        "kind": _KIND,
+        "schema_version": _VERSION,
+        "made_at": made_at,
+        "why": why,
+        "cluster_id": next((it.cluster_id for it in identities.values()), None),
+        "topic_ids": {topic: it.topic_id for topic, it in sorted(identities.items())},
+        "groups": groups,
+    }
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -98,8 +116,8 @@ def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:
     Raises:
         InvalidOption: naming file and line, if it is neither, or lists a partition twice.
 
-    >>> parse("flights,0,7\\n", source="f.csv", group_id="board")
-    {'board': {TopicPartition(topic='flights', partition=0): FiledOffset(next_offset=7, metadata='')}}
+    >>> parse("flights,0,7\\n", source="f.csv", group_id="board")["board"][TopicPartition("flights", 0)].next_offset
+    7
     >>> parse("flights,0\\n", source="f.csv", group_id="board")
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: f.csv, line 1: it must be topic,partition,offset or group,topic,partition,offset. \
@@ -141,6 +159,7 @@ def _parse_json(text: str, source: str) -> FiledOffsets:
         raise _malformed(source, f"it is not whole JSON ({e})") from None
     if not isinstance(whole, dict) or whole.get("kind") != _KIND or whole.get("schema_version") != _VERSION:
         raise _malformed(source, "it is not a file of offsets, or of a newer version")
+    identities, other = _identities(whole, source)
     found: dict[str, dict[TopicPartition, FiledOffset]] = {}
     for group in _listed(whole, "groups", source):
         for p in _listed(group, "partitions", source):
@@ -149,8 +168,17 @@ def _parse_json(text: str, source: str) -> FiledOffsets:
             types = ((name, str), (topic, str), (partition, int), (offset, int | None), (metadata, str))
             if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in types):
                 raise _malformed(source, f"{json.dumps(p)[:100]} is not a partition's offset")
-            _add(found, source, name, topic, partition, FiledOffset(offset, metadata))
+            filed = FiledOffset(offset, metadata, identities.get(topic, other))
+            _add(found, source, name, topic, partition, filed)
     return found
+
+
+def _identities(whole: dict[str, Any], source: str) -> tuple[dict[str, TopicIdentity], TopicIdentity]:
+    """The ids of the topics that the file names, and those of any other topic."""
+    cluster_id, topic_ids = whole.get("cluster_id"), whole.get("topic_ids", {})
+    if not isinstance(topic_ids, dict) or any(not isinstance(i, str | None) for i in (cluster_id, *topic_ids.values())):
+        raise _malformed(source, "'cluster_id' and 'topic_ids' are not ids")
+    return {topic: TopicIdentity(cluster_id, id_) for topic, id_ in topic_ids.items()}, TopicIdentity(cluster_id)
 
 
 def _listed(owner: dict[str, Any], name: str, source: str) -> list[dict[str, Any]]:

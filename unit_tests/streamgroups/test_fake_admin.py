@@ -10,7 +10,7 @@ import pytest
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import GroupAdmin, TopicAdmin
+from streamgroups.ports import GroupAdmin, Log, TopicAdmin
 from unit_tests.admin_contract import AdminContract
 
 
@@ -29,6 +29,10 @@ class InMemory:
     @property
     def topics(self) -> TopicAdmin:
         return self._admin
+
+    @property
+    def log(self) -> Log:
+        return self._cluster
 
     def create_topic(self, partitions: int) -> str:
         self._cluster.create_topic("flights", partitions)

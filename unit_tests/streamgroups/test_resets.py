@@ -87,7 +87,7 @@ def test_planning_again_what_was_done_changes_nothing(known: dict[TopicPartition
 @given(facts())
 def test_an_undo_restores_what_was_inside(known: dict[TopicPartition, Facts]) -> None:
     before = {tp: FiledOffset(f.committed_offset) for tp, f in known.items()}
-    text = to_json({"g": before}, made_at="now", why="a test")
+    text = to_json({"g": before}, {}, made_at="now", why="a test")
     filed = parse(text, source="undo", group_id=None)["g"]
     assert filed == before
     listed = {tp: o.next_offset for tp, o in filed.items() if o.next_offset is not None}
@@ -166,7 +166,7 @@ FILED = st.dictionaries(
 
 @given(FILED)
 def test_json_files_keep_everything(filed: dict[str, dict[TopicPartition, FiledOffset]]) -> None:
-    assert parse(to_json(filed, made_at="", why=""), source="f", group_id=None) == filed
+    assert parse(to_json(filed, {}, made_at="", why=""), source="f", group_id=None) == filed
 
 
 @given(FILED)

@@ -12,8 +12,10 @@ import pytest
 from streamgroups.coordination.reset_protocol import board_of, resets_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
 from streamgroups.fakes import FakeBoard, FakeExecutor
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.reset_participation import Moving
@@ -271,6 +273,38 @@ def test_a_group_can_be_copied(board: CommandLine, tmp_path: Path) -> None:
     board("groups", "export", "--all-groups", "--file", both)
     result = board("groups", "import", both, "--group", "third", "--execute")
     assert (result.code, "lists 2 groups, and 'third' is none of them" in result.err) == (2, True)
+
+
+def test_S11_an_export_of_a_topic_that_was_recreated_is_rejected(board: CommandLine, tmp_path: Path) -> None:
+    file = str(tmp_path / "offsets.json")
+    mark = CommitMark(False, identity=TopicIdentity("fake-cluster", "id-of-flights"))
+    board.cluster.commit("board", {P0: 4}, mark.encode())
+    board("groups", "export", "board", "--file", file)
+    written = json.loads(Path(file).read_text())
+    assert (written["cluster_id"], written["topic_ids"]) == ("fake-cluster", {"flights": "id-of-flights"})
+    board.cluster.create_topic("flights", 3)
+    for tp in (P0, P1, P2):
+        board.cluster.produce(tp, 10)
+    board.cluster.commit("board", {P0: 1, P1: 1})
+    for command in (["import", file], ["reset", "board", "--from-file", file]):
+        result = board("groups", *command, "--execute")
+        assert (result.code, committed(board)) == (2, {P0: 1, P1: 1})
+        assert "'flights' (topic id id-of-flights, cluster id fake-cluster; now topic id id-1-of-flights" in result.err
+        assert "--allow-other-ids" in result.err
+        accepted = board("groups", *command, "--allow-other-ids", "--execute")
+        assert (accepted.code, committed(board)) == (0, {P0: 4, P1: 6})
+        metadata = board.admin.committed_offsets(["board"])["board"][P0].metadata
+        assert metadata == CommitMark(False).encode(), "members reject the ids of the earlier topic"
+        board.cluster.commit("board", {P0: 1, P1: 1})
+
+
+def test_S11_an_undo_file_of_another_cluster_is_rejected(board: CommandLine) -> None:
+    undo = undo_command(board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute").err)
+    board.cluster.cluster_id = "other-cluster"
+    result = board(*undo)
+    assert (result.code, committed(board)) == (2, {P0: 10, P1: 10})
+    assert "cluster id fake-cluster; now topic id id-of-flights, cluster id other-cluster" in result.err
+    assert board(*undo, "--allow-other-ids").code == 0
 
 
 def test_reset_from_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import typer
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.groups.offset_files import FiledOffset, to_json
 from streamgroups.groups.reset_plan import names
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.times import utc
@@ -49,6 +50,11 @@ UndoOption = Annotated[
     ),
 ]
 
+
+AllowOtherIdsOption = Annotated[
+    bool,
+    typer.Option("--allow-other-ids", help="Accept a file from another cluster, or from before a topic was recreated."),
+]
 
 WaitOption = Annotated[
     str,
@@ -91,11 +97,16 @@ class _Account:
     failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
 
 
-def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str) -> Path:
-    """Writes down what groups have committed of the partitions that are about to change, and says where.
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The file that undoes a change, and the ids of the topics that change."""
 
-    Returns:
-        The file's path.
+    path: Path
+    identities: Mapping[str, TopicIdentity]
+
+
+def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str) -> Undo:
+    """Writes down what groups have committed of the partitions that are about to change, and says where.
 
     Raises:
         InvalidOption: if it cannot be written, or is there already; nothing was changed.
@@ -107,15 +118,16 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     }
     now_ms = cluster.now_ms()
     path = file if file is not None else state_file("undo", list(changes), now_ms)
-    write_new(path, to_json(filed, made_at=utc(now_ms) or "", why=why))
+    identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
+    write_new(path, to_json(filed, identities, made_at=utc(now_ms) or "", why=why))
     say(f"What undoes this is in {path}")
-    return path
+    return Undo(path, identities)
 
 
 def apply(
     cluster: Cluster,
     changes: Changes,
-    undo: Path,
+    undo: Undo,
     *,
     verb: str,
     live: Collection[str] = (),
@@ -150,7 +162,7 @@ def apply(
                 account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
-    say(f"{total} partition{'' if total == 1 else 's'} {verb}. {_how_to_undo(undo)}")
+    say(f"{total} partition{'' if total == 1 else 's'} {verb}. {_how_to_undo(undo.path)}")
 
 
 def _how_to_undo(undo: Path) -> str:
@@ -194,12 +206,12 @@ def _apply_to_group(
             advance(len(portion))
 
 
-def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Path, verb: str) -> StreamGroupsError:
+def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str) -> StreamGroupsError:
     done = sum(map(len, account.done.values()))
     first = next(error for failures in account.failures.values() for error in failures.values())
     # An order that was given is obeyed some time.
     if not done and not isinstance(first, PartlyDone):
-        undo.unlink(missing_ok=True)
+        undo.path.unlink(missing_ok=True)
         return first
     rest = {
         group_id: {tp: changes[group_id][tp] for tp in failed}
@@ -208,13 +220,14 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Path, v
     }
     filed = {g: {tp: _filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
     now_ms = cluster.now_ms()
-    path = write_new(state_file("rest", list(rest), now_ms), to_json(filed, made_at=utc(now_ms) or "", why="the rest"))
+    text = to_json(filed, undo.identities, made_at=utc(now_ms) or "", why="the rest")
+    path = write_new(state_file("rest", list(rest), now_ms), text)
     not_done = "; ".join(f"{names(partitions)} of group '{g}'" for g, partitions in rest.items())
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
         f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
         remedy=f"Do the rest with: streamgroups groups import {path} --execute. "
-        f"Undo what was done with: streamgroups groups import {undo} --execute.",
+        f"Undo what was done with: streamgroups groups import {undo.path} --execute.",
     )
 
 

@@ -64,7 +64,7 @@ def delete(
             say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
             return
         if failures.keys() >= set(ids):
-            undo.unlink()
+            undo.path.unlink()
             raise next(iter(failures.values()))
         raise PartlyDone(
             f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",

@@ -6,13 +6,16 @@ partitions that do not exist, files that say nothing of a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.lag import Trouble
-from streamgroups.groups.offset_files import FiledOffsets, parse
+from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
 from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, names, plan, require_bounds
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
@@ -21,6 +24,9 @@ from streamgroups_cli.groups.live import require_movable
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import say
+
+#: How many topics an error names.
+_MAX_SHOWN = 5
 
 
 def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
@@ -41,16 +47,21 @@ def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
     return filed
 
 
-def plan_from_file(cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: Path) -> list[GroupPlan]:
+def plan_from_file(
+    cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: Path, allow_other_ids: bool
+) -> list[GroupPlan]:
     """The plan that a file of offsets is.
 
     Raises:
-        InvalidOption: if it lists nothing for a group.
+        InvalidOption: if it lists nothing for a group; or offsets of another topic or cluster, unless ``allow_other_ids``.
     """
     missing = [g for g in ids if g not in filed]
     if missing:
         listed = ", ".join(f"'{g}'" for g in missing)
         raise InvalidOption(f"{source} lists nothing for {listed}.", remedy="Name groups that it lists.")
+    others = _of_others(cluster, [filed[g] for g in ids])
+    if others and not allow_other_ids:
+        raise _other_ids(others, source)
     live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
     wanted = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
@@ -61,11 +72,35 @@ def plan_from_file(cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *,
         facts = {tp: Facts(_offset(committed[g].get(tp)), bounds[tp]) for tp in offsets}
         moves = plan(ToListed(offsets), facts, group_id=g)
         forgotten = [tp for tp, o in filed[g].items() if o.next_offset is None and tp in committed[g]]
-        metadata = {tp: o.metadata for tp, o in filed[g].items()}
+        metadata = {tp: _without_ids(o.metadata) if tp.topic in others else o.metadata for tp, o in filed[g].items()}
         forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
         plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g)))
     _require_owned(plans)
     return plans
+
+
+def _of_others(
+    cluster: Cluster, filed: Sequence[Mapping[TopicPartition, FiledOffset]]
+) -> dict[str, tuple[TopicIdentity, TopicIdentity]]:
+    """The topics whose offsets in a file are of another topic or cluster: the ids in the file, and those now."""
+    known = {tp.topic: o.identity for of_group in filed for tp, o in of_group.items() if o.identity != UNKNOWN}
+    now = cluster.topics.identities(known)
+    return {t: (it, now[t]) for t, it in known.items() if t in now and it.differs_from(now[t])}
+
+
+def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source: Path) -> InvalidOption:
+    shown = "; ".join(f"'{topic}' ({filed}; now {now})" for topic, (filed, now) in sorted(others.items())[:_MAX_SHOWN])
+    more = f"; and {len(others) - _MAX_SHOWN} more" if len(others) > _MAX_SHOWN else ""
+    return InvalidOption(
+        f"{source} lists offsets of another topic or cluster: {shown}{more}. Nothing was changed.",
+        remedy="If the offsets are right for the topic that is there, accept them with --allow-other-ids.",
+    )
+
+
+def _without_ids(metadata: str) -> str:
+    """The metadata of an offset that is accepted for another topic: members would reject the ids in it."""
+    mark = CommitMark.parse(metadata)
+    return metadata if mark is None else replace(mark, identity=UNKNOWN).encode()
 
 
 def plan_scenario(

@@ -17,7 +17,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.groups.reset_plan import Scenario, ShiftBy, ToCurrent, parse_scope
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
 from streamgroups_cli.connection import Connect, with_cluster
-from streamgroups_cli.groups.changes import ExecuteOption, UndoOption, WaitOption, carry_out
+from streamgroups_cli.groups.changes import AllowOtherIdsOption, ExecuteOption, UndoOption, WaitOption, carry_out
 from streamgroups_cli.groups.plan_tables import warn_of_clamping
 from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
@@ -76,6 +76,7 @@ def reset(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
+    allow_other_ids: AllowOtherIdsOption = False,
     execute: ExecuteOption = False,
     wait: WaitOption = "1m",
     undo_file: UndoOption = None,
@@ -107,7 +108,7 @@ def reset(
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         if isinstance(where_to, Path):
-            plans = plan_from_file(cluster, filed, ids, source=where_to)
+            plans = plan_from_file(cluster, filed, ids, source=where_to, allow_other_ids=allow_other_ids)
         else:
             scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
             plans = plan_scenario(cluster, ids, scope, scenario)

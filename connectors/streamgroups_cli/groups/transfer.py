@@ -15,7 +15,14 @@ from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.printable import printable
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect, with_cluster
-from streamgroups_cli.groups.changes import ExecuteOption, UndoOption, WaitOption, carry_out, write_new
+from streamgroups_cli.groups.changes import (
+    AllowOtherIdsOption,
+    ExecuteOption,
+    UndoOption,
+    WaitOption,
+    carry_out,
+    write_new,
+)
 from streamgroups_cli.groups.plan_tables import warn_of_clamping
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
@@ -49,6 +56,7 @@ def export(
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         committed = cluster.groups.committed_offsets(ids)
+        identities = cluster.topics.identities({tp.topic for offsets in committed.values() for tp in offsets})
         now = utc(cluster.now_ms()) or ""
     unknown = [g for g in ids if not committed[g]]
     if unknown and chosen is not None:
@@ -67,7 +75,7 @@ def export(
     }
     by_name = Output.json if file is not None and file.suffix == ".json" else Output.csv
     as_json = (output or by_name) is Output.json
-    text = to_json(filed, made_at=now, why="an export") if as_json else to_csv(filed)
+    text = to_json(filed, identities, made_at=now, why="an export") if as_json else to_csv(filed)
     if file is None:
         print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:
@@ -91,6 +99,7 @@ def import_(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
     ] = False,
+    allow_other_ids: AllowOtherIdsOption = False,
     execute: ExecuteOption = False,
     wait: WaitOption = "1m",
     undo_file: UndoOption = None,
@@ -109,7 +118,7 @@ def import_(
     elif group is not None:
         filed = {group: filed[group]}
     with connect() as cluster:
-        plans = plan_from_file(cluster, filed, sorted(filed), source=file)
+        plans = plan_from_file(cluster, filed, sorted(filed), source=file, allow_other_ids=allow_other_ids)
         warn_of_clamping(plans, strict=strict)
         carry_out(
             cluster,

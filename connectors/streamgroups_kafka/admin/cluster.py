@@ -123,7 +123,7 @@ class KafkaCluster:
         found = {}
         for name, future in described.items():
             try:
-                topic_id = str(future.result().topic_id)
+                topic_id = _printed(future.result().topic_id)
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -306,6 +306,15 @@ def parse_subscription(metadata: bytes) -> frozenset[str]:
         topics.add(metadata[at + 2 : at + 2 + length].decode())
         at += 2 + length
     return frozenset(topics)
+
+
+def _printed(topic_id: object) -> str:
+    """An id as Kafka's tools print it. librdkafka prints another alphabet of base64.
+
+    >>> _printed("//7+w")
+    '__7-w'
+    """
+    return str(topic_id).replace("+", "-").replace("/", "_")
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:

@@ -7,6 +7,8 @@ is an answer here and no error: an operator looks at a cluster above all when it
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,6 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
 from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset, StoredRecord
 from streamgroups_kafka.admin.session import AdminSession
@@ -49,8 +52,7 @@ class KafkaTopicAdmin:
         return self._session.run("The topics could not be described", self._topics, names)
 
     async def _topics(self, names: Collection[str] | None) -> dict[str, TopicDescription]:
-        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
-        answer = await self._session.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        answer = await self._metadata(names)
         found = {}
         for t in answer.topics:
             if t.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
@@ -68,6 +70,22 @@ class KafkaTopicAdmin:
             ordered = tuple(sorted(partitions, key=lambda p: p.partition))
             found[t.name] = TopicDescription(t.name, str(t.topic_id), t.is_internal, ordered)
         return dict(sorted(found.items()))
+
+    async def _metadata(self, names: Collection[str] | None) -> Any:
+        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+        return await self._session.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """See :meth:`streamgroups.ports.TopicAdmin.identities`."""
+        return self._session.run("The ids of topics could not be read", self._identities, topics) if topics else {}
+
+    async def _identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        answer = await self._metadata(topics)
+        return {
+            t.name: TopicIdentity(answer.cluster_id or None, _encoded(t.topic_id))
+            for t in answer.topics
+            if t.error_code not in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED)
+        }
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
         """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
@@ -168,6 +186,15 @@ class KafkaTopicAdmin:
         what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
         self._session.check(answer.error_code, what, topic=topic)
         return StampedOffset(answer.offset, answer.timestamp)
+
+
+def _encoded(topic_id: uuid.UUID | None) -> str | None:
+    """An id as Kafka's tools print it; ``None`` for that of brokers without topic ids.
+
+    >>> _encoded(uuid.UUID("e7dab7a4-f208-4b64-a4d5-30134aecaaf2")), _encoded(uuid.UUID(int=0))
+    ('59q3pPIIS2Sk1TATSuyq8g', None)
+    """
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else None
 
 
 def _split(
