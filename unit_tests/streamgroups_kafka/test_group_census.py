@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamgroups.coordination.reset_protocol import Note, board_of
 from streamgroups.errors import UnknownTopic
-from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import retention as group_census
@@ -58,3 +59,43 @@ def test_other_refusals_are_told(census: group_census.GroupCensus) -> None:
     census._admin = Refusing(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
     with pytest.raises(UnknownTopic):
         census.sweep("flights", "billing")
+
+
+class Keeping:
+    """An admin client of a topic that keeps messages for an hour."""
+
+    def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
+        answer: Future[Any] = Future()
+        values = {"retention.ms": "3600000", "cleanup.policy": "delete"}
+        answer.set_result({name: SimpleNamespace(value=value) for name, value in values.items()})
+        return {resources[0]: answer}
+
+
+@pytest.mark.parametrize("joins", ["before the list of groups", "before the deletion"])
+def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses are noted by the clocks of instances. Whether a group has members, the broker decides."""
+    clock, tp = FakeClock(1_000_000), TopicPartition("flights", 0)
+    cluster = FakeCluster(clock)
+    cluster.create_topic("flights", 1)
+    admin = FakeAdmin(cluster)
+    monkeypatch.setattr(group_census, "AdminSession", Session)
+    monkeypatch.setattr(group_census, "KafkaGroupAdmin", lambda _session: admin)
+    ahead = FakeClock(clock() + 365 * 86_400_000)
+    census = group_census.GroupCensus(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), ahead, most=50)
+    census._admin = Keeping()  # type: ignore[assignment]
+    cluster.commit("billing", {tp: 3})
+    cluster.commit(board_of("billing"), {tp: 3}, Note("w", 999_000, 1_000_000).encode())
+
+    def join() -> None:
+        admin.before_change = lambda: None
+        group = FakeGroup(cluster, "billing")
+        FakeMember(group, "w", topics=lambda: ["flights"], first_positions=lambda _: {}).join(0)
+        group.settle()
+
+    if joins == "before the list of groups":
+        join()
+    else:
+        admin.before_change = join
+    assert census.sweep("flights") == []
+    assert set(cluster.group_ids()) >= {"billing", board_of("billing")}
+    assert cluster.committed("billing", [tp])[tp].next_offset == 3
