@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from integration_tests.secured_broker import FAR_AWAY, PLAIN, Listeners, secured_broker
 from streamgroups_broker import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._ports import free_ports
-from streamgroups_cli import app
+from streamgroups_cli.command_line import app
 
 
 @pytest.fixture(scope="module")

@@ -87,8 +87,10 @@ def __getattr__(name: str) -> Any:
         return import_module("streamgroups.errors")
     if name not in _PLACES:
         raise AttributeError(f"module 'streamgroups' has no attribute '{name}'")
+    from streamgroups.extras import load
+
     module, _, holder = _PLACES[name].partition(":")
-    found = import_module(module)
+    found = load(module, needed_by=f"sg.{name}")
     return getattr(getattr(found, holder) if holder else found, name)
 
 

@@ -5,6 +5,7 @@ cause of a failed query)::
 
     StreamGroupsError
     ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
+    ├── MissingExtra            a package of an extra is not installed, or too old
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
@@ -119,6 +120,12 @@ class InvalidOption(StreamGroupsError):
     """An option or argument is unknown, malformed, or contradicts another one."""
 
     code = "invalid_option"
+
+
+class MissingExtra(StreamGroupsError, ImportError):
+    """A package that belongs to an extra of the distribution is not installed, or too old."""
+
+    code = "missing_extra"
 
 
 class BrokerUnreachable(StreamGroupsError):

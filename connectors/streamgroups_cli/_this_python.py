@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 
 from streamgroups.doctor.installation import Distribution, Package
 from streamgroups.doctor.machine import Machine
+from streamgroups.extras import EXTRAS
 
 _NAME = "streamgroups"
 _RELEASE_CLASSIFIER = re.compile(r"Programming Language :: Python :: (\d+\.\d+)")
@@ -35,17 +36,27 @@ def distribution() -> Distribution | None:
 
 
 def packages() -> list[Package]:
-    """What streamgroups requires, without its extras, and what is installed."""
+    """What streamgroups requires, and what is installed: of the extras PySpark, and other packages that are installed."""
     try:
         lines = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    requirements = [Requirement(line) for line in lines]
-    return [
-        Package(needed.name, str(needed.specifier), _installed(needed.name), tuple(sorted(needed.extras)))
-        for needed in requirements
-        if needed.marker is None or needed.marker.evaluate({"extra": ""})
-    ]
+    found: dict[str, Package] = {}
+    for needed in map(Requirement, lines):
+        extra = _extra_of(needed)
+        installed = _installed(needed.name)
+        if extra is not None and needed.name not in found and (not extra or installed or needed.name == "pyspark"):
+            extras = tuple(sorted(needed.extras))
+            found[needed.name] = Package(needed.name, str(needed.specifier), installed, extras, extra)
+    return list(found.values())
+
+
+def _extra_of(needed: Requirement) -> str | None:
+    """The extra of users that installs a package; empty if it is always installed, ``None`` if it is for developers."""
+    for extra in ("", *sorted(set(EXTRAS.values()))):
+        if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+            return extra
+    return None
 
 
 def _installed(name: str) -> str | None:

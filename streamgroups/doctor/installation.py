@@ -24,12 +24,14 @@ class Package:
         required: the versions that will do, as in ``>=4.2,<5``; empty if any.
         installed: the version that is there, or None.
         extras: extras that are required too.
+        extra: the extra of streamgroups that installs it; empty if it is always installed.
     """
 
     name: str
     required: str
     installed: str | None
     extras: tuple[str, ...] = ()
+    extra: str = ""
 
     @property
     def requirement(self) -> str:
@@ -164,7 +166,11 @@ def judge_packages(packages: Iterable[Package]) -> list[Finding]:
     findings, good = [], []
     for package in packages:
         about = "spark" if package.name == "pyspark" else "packages"
-        if package.installed is None:
+        if package.installed is None and package.extra == "spark":
+            what = "PySpark is not installed: there are no queries here, only sg.GroupCursors and the command line."
+            remedy = "Use the Python of your Spark distribution, or run: pip install 'streamgroups[spark]'."
+            findings.append(warning(about, what, remedy))
+        elif package.installed is None:
             what = f"{package.name} is not installed."
             findings.append(problem(about, what, f"Run: pip install '{package.requirement}'."))
         elif not _fits(package.installed, package.required):

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.groups.lag import total
+from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
 from streamgroups.monitoring.queries import QueryGroup, QueryPartition, WatchedQuery
@@ -300,25 +301,6 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
     for (name, cause), count in failures.items():
         failed.add_metric([name, cause], count)
     yield failed
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFlight:
-    """The batch in flight of one member.
-
-    Args:
-        group_id: its group.
-        member: its ``client.id``.
-        batch_ms: for how long the batch has been in flight; ``None`` between two batches.
-        handover_ms: for how long a rebalance waits for it.
-        lease_timeout_ms: the option ``leaseTimeout``; ``None`` if it is off.
-    """
-
-    group_id: str
-    member: str
-    batch_ms: int | None
-    handover_ms: int
-    lease_timeout_ms: int | None
 
 
 _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {

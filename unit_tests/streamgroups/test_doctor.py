@@ -235,6 +235,15 @@ def test_packages_that_will_not_do_have_a_line_each(package: Package, about: str
     assert remedy in finding.remedy
 
 
+def test_spark_is_an_extra_that_may_be_missing_but_not_too_old() -> None:
+    pyspark = Package("pyspark", "<5,>=4.2", None, ("sql",), "spark")
+    (missing,) = installation.judge_packages([pyspark])
+    assert (missing.about, missing.state) == ("spark", State.WARNING)
+    assert "pip install 'streamgroups[spark]'" in missing.remedy
+    (old,) = installation.judge_packages([replace(pyspark, installed="4.1.0")])
+    assert (old.about, old.state) == ("spark", State.PROBLEM)
+
+
 def test_a_development_version_of_a_package_counts() -> None:
     (finding,) = installation.judge_packages([Package("pyspark", ">=4.2,<5", "4.3.0.dev1")])
     assert finding.state is State.OK

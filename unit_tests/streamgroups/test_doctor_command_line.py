@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streamgroups.errors import InvalidOption
-from streamgroups_cli import app
+from streamgroups_cli.command_line import app
 
 MODULES = "java.base@17.0.15\njdk.incubator.vector@17.0.15"
 

@@ -12,7 +12,7 @@ import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import DataLoss, StreamGroupsError
-from streamgroups_cli import app
+from streamgroups_cli.command_line import app
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.output import wants_json
 from unit_tests.cli_runner import CommandLine

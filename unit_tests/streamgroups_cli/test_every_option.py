@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from streamgroups_cli import app
+from streamgroups_cli.command_line import app
 
 _TESTS = Path(__file__).parent.parent.parent
 _TEXTS = [

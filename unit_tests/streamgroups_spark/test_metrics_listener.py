@@ -26,7 +26,7 @@ from streamgroups.coordination.reset_protocol import gaps_of
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
-from streamgroups.monitoring.metrics import BatchFlight
+from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups.partitions import TopicPartition

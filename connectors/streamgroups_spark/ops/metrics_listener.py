@@ -27,10 +27,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.metrics import (
     GROUP_LABELS,
     QUERY_LABELS,
-    BatchFlight,
     flight_metrics,
     gap_metrics,
     group_metrics,

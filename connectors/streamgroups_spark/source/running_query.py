@@ -22,7 +22,7 @@ from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
-from streamgroups.monitoring.metrics import BatchFlight
+from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups.query.continuity import REFRESH_MS

@@ -1,0 +1,92 @@
+"""The command ``streamgroups``: the composition of its command groups, one file each.
+
+Called by ``streamgroups_cli.main``. A command's file is imported when the command is called, and imports what it drives
+inside the command, so that ``--help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from streamgroups._version import __version__
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.extras import explained
+from streamgroups_cli.exits import ExitCode, exit_code
+from streamgroups_cli.lazy_commands import lazy_app
+from streamgroups_cli.output import SCHEMA_VERSION, json_text, wants_json
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"streamgroups {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+app = lazy_app(
+    "Kafka consumer groups for Spark Structured Streaming.",
+    {
+        "groups": "streamgroups_cli.groups:app",
+        "topics": "streamgroups_cli.topics:app",
+        "gaps": "streamgroups_cli.gaps:gaps",
+        "cursors": "streamgroups_cli.cursors:app",
+        "broker": "streamgroups_cli.broker:app",
+        "metrics": "streamgroups_cli.metrics:metrics",
+        "doctor": "streamgroups_cli.doctor:doctor",
+    },
+    name="streamgroups",
+    callback=_options,
+    # Commands inherit it.
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def run() -> None:
+    """Run the command line. The exit code of an error is decided in :mod:`streamgroups_cli.exits`.
+
+    With ``-o json`` the last line of standard error is the error as a JSON object, errors in the command line included.
+    """
+    if not wants_json(sys.argv[1:]):
+        try:
+            with _naming_extras():
+                app()
+        except StreamGroupsError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            sys.exit(exit_code(error))
+    try:
+        with _naming_extras():
+            sys.exit(app(standalone_mode=False))
+    except StreamGroupsError as error:
+        _end_with_json(error, exit_code(error))
+    except typer.Abort:
+        _end_with_json(StreamGroupsError("The command was interrupted."), ExitCode.ERROR)
+    except Exception as error:
+        # Releases of Typer with a copy of Click and those without one share no name of this class.
+        if not hasattr(error, "format_message"):
+            raise
+        _end_with_json(InvalidOption(error.format_message(), remedy="See --help."), ExitCode.USAGE)
+
+
+@contextmanager
+def _naming_extras() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as e:
+        raise explained(e, "This command") from e
+
+
+def _end_with_json(error: StreamGroupsError, code: int) -> None:
+    print(json_text({"schema_version": SCHEMA_VERSION, "error": error.document}), file=sys.stderr)
+    sys.exit(code)

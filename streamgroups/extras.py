@@ -1,0 +1,70 @@
+"""The extras of the distribution: which extra installs a missing package, and the error that names it.
+
+Called by the facade (``sg.``) and by the command line. Everything that workers need is installed without an extra. PySpark is an extra because a
+vendor's Spark brings its own, which ``pip`` must not replace. Source: PEP 508.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from streamgroups.errors import MissingExtra
+
+#: The extra that installs a package, by the package's module.
+EXTRAS = {
+    "pyspark": "spark",
+    "pandas": "spark",
+    "typer": "cli",
+    "rich": "cli",
+    "yaml": "cli",
+    "javaproperties": "cli",
+    "packaging": "cli",
+    "prometheus_client": "metrics",
+    "psycopg": "postgres",
+    "deltalake": "delta",
+}
+#: The first release of PySpark with all interfaces of the source and the sinks.
+MIN_PYSPARK = (4, 2)
+
+
+def load(module: str, *, needed_by: str) -> ModuleType:
+    """Imports a module of this library.
+
+    Args:
+        module: its full name.
+        needed_by: what the user called, for the error.
+
+    Raises:
+        MissingExtra: if a package of an extra is not installed, or PySpark is too old.
+    """
+    try:
+        return import_module(module)
+    except ImportError as e:
+        raise explained(e, needed_by) from e
+
+
+def explained(error: ImportError, needed_by: str) -> ImportError:
+    """The error that names the extra; the same error if no extra would help.
+
+    >>> print(explained(ImportError(name="psycopg.sql"), "sg.PostgresSink"))
+    sg.PostgresSink needs psycopg, which is not installed. Run: pip install 'streamgroups[postgres]'
+    """
+    if isinstance(error, MissingExtra):
+        return error
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    remedy = f"Run: pip install 'streamgroups[{EXTRAS[package]}]'"
+    if package == "pyspark" and (installed := getattr(sys.modules.get("pyspark"), "__version__", "")):
+        needed = ".".join(map(str, MIN_PYSPARK))
+        if tuple(int(part) for part in installed.split(".")[:2]) >= MIN_PYSPARK:
+            return error
+        return MissingExtra(
+            f"{needed_by} needs PySpark {needed} or newer, and {installed} is installed.",
+            remedy=f"Use a Spark distribution with Spark {needed}, or without one run: pip install 'streamgroups[spark]'",
+        )
+    if package == "pyspark":
+        remedy = f"Use the Python of your Spark distribution, or run: pip install 'streamgroups[{EXTRAS[package]}]'"
+    return MissingExtra(f"{needed_by} needs {package}, which is not installed.", remedy=remedy)
