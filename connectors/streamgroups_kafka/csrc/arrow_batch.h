@@ -46,7 +46,7 @@ typedef struct {
 
 typedef struct {
     Field field;
-    Buffer fixed;         /* PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE: the values */
+    Buffer fixed;          /* PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE: the values */
     Buffer fixed_validity; /* TIMESTAMP only, like `fixed_null_count` */
     int64_t fixed_null_count;
     Bytes variable;       /* KEY, VALUE, TOPIC: the values; HEADERS: the names */

@@ -104,8 +104,9 @@ static int headers_from(const struct ArrowSchema *schema, const struct ArrowArra
 static const void *numbers_from(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t offset,
                                 int64_t rows, const char *format, size_t width, Refusal *refusal) {
     static const int64_t nothing[1] = {0};
-    if (schema->format == NULL || strcmp(schema->format, format) != 0 || !well_formed(schema, array, offset, rows, 2, 0) ||
-        (array->null_count != 0 && array->buffers[0] != NULL) || (array->buffers[1] == NULL && rows > 0)) {
+    if (schema->format == NULL || strcmp(schema->format, format) != 0 ||
+        !well_formed(schema, array, offset, rows, 2, 0) || (array->null_count != 0 && array->buffers[0] != NULL) ||
+        (array->buffers[1] == NULL && rows > 0)) {
         refuse(refusal, -1, "partitions must be int32 and timestamps int64, none of them null");
         return NULL;
     }

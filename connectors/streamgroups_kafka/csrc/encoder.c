@@ -163,7 +163,8 @@ PyObject *encoder_with_compressed(PyObject *module, PyObject *arguments) {
     int codec;
     char *header, *records;
     Py_ssize_t header_size, size;
-    if (!PyArg_ParseTuple(arguments, "O!iO!:with_compressed", &PyBytes_Type, &batch, &codec, &PyBytes_Type, &compressed) ||
+    if (!PyArg_ParseTuple(arguments, "O!iO!:with_compressed", &PyBytes_Type, &batch, &codec, &PyBytes_Type,
+                          &compressed) ||
         PyBytes_AsStringAndSize(batch, &header, &header_size) || PyBytes_AsStringAndSize(compressed, &records, &size))
         return NULL;
     if (header_size < BATCH_HEADER_SIZE || codec < 0 || codec >= MOST_CODECS || size > INT32_MAX - BATCH_HEADER_SIZE) {

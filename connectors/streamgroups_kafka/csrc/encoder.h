@@ -12,11 +12,13 @@
 /* The entries of the module's table of functions. */
 #define ENCODER_METHODS                                                                                                \
     {"encode", encoder_encode, METH_VARARGS, "The record batches of an Arrow batch, as a list."},                      \
-    {"with_compressed", encoder_with_compressed, METH_VARARGS, "A batch with its records compressed."},                \
-    {"murmur2_of_keys", encoder_murmur2_of_keys, METH_VARARGS, "The hashes of an Arrow array of keys, int32 each."},    \
-    {"crc32c", encoder_crc32c, METH_O, "The CRC-32C of bytes."},                                                       \
-    {"crc32c_by_table", encoder_crc32c_by_table, METH_O, "The same without the processor's instruction."},             \
-    {"crc32c_in_hardware", encoder_crc32c_in_hardware, METH_NOARGS, "Whether the processor's instruction is used."}
+        {"with_compressed", encoder_with_compressed, METH_VARARGS, "A batch with its records compressed."},            \
+        {"murmur2_of_keys", encoder_murmur2_of_keys, METH_VARARGS,                                                     \
+         "The hashes of an Arrow array of keys, int32 each."},                                                         \
+        {"crc32c", encoder_crc32c, METH_O, "The CRC-32C of bytes."},                                                   \
+        {"crc32c_by_table", encoder_crc32c_by_table, METH_O, "The same without the processor's instruction."},         \
+        {"crc32c_in_hardware", encoder_crc32c_in_hardware, METH_NOARGS,                                                \
+         "Whether the processor's instruction is used."}
 
 /* To be called once, before any of them. */
 void encoder_init(void);

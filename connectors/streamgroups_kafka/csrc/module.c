@@ -13,8 +13,7 @@
 #include "encoder.h"
 
 typedef struct {
-    PyObject_HEAD
-    Client *client;
+    PyObject_HEAD Client *client;
     int busy; /* a call without the GIL is under way in some thread */
 } ClientObject;
 
@@ -132,8 +131,10 @@ static int has_range(ClientObject *self, int index) {
 #define WITHOUT_GIL(self, call)                                                                                        \
     do {                                                                                                               \
         (self)->busy = 1;                                                                                              \
-        Py_BEGIN_ALLOW_THREADS call;                                                                                   \
-        Py_END_ALLOW_THREADS(self)->busy = 0;                                                                          \
+        Py_BEGIN_ALLOW_THREADS                                                                                         \
+        call;                                                                                                          \
+        Py_END_ALLOW_THREADS(self)                                                                                     \
+        ->busy = 0;                                                                                                    \
     } while (0)
 
 /* ---- the class ---------------------------------------------------------------------------------------------------- */
@@ -192,8 +193,8 @@ static PyObject *method_start(ClientObject *self, PyObject *arguments) {
         PyErr_NoMemory();
     } else if (!ranges_from(range_list, topics, ranges)) {
         int n_fields = (int)PyList_Size(field_list);
-        WITHOUT_GIL(self, failed = client_start(self->client, topics, ranges, (int)n_ranges, fields, n_fields, most_rows,
-                                                (size_t)most_bytes));
+        WITHOUT_GIL(self, failed = client_start(self->client, topics, ranges, (int)n_ranges, fields, n_fields,
+                                                most_rows, (size_t)most_bytes));
         if (failed == -1)
             PyErr_NoMemory();
         else if (failed)
@@ -250,8 +251,8 @@ static PyObject *method_fill(ClientObject *self, PyObject *argument) {
         Py_XDECREF(events);
         return NULL;
     }
-    return Py_BuildValue("LOiNN", (long long)client->batch.rows, client_full(client) ? Py_True : Py_False, client->n_open,
-                         events, flawed);
+    return Py_BuildValue("LOiNN", (long long)client->batch.rows, client_full(client) ? Py_True : Py_False,
+                         client->n_open, events, flawed);
 }
 
 static void array_free(PyObject *capsule) {
@@ -342,13 +343,16 @@ static PyObject *method_close(ClientObject *self, PyObject *unused) {
         return NULL;
     Client *client = self->client;
     self->client = NULL;
-    Py_BEGIN_ALLOW_THREADS client_free(client);
-    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    client_free(client);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef client_methods[] = {
     {"start", (PyCFunction)method_start, METH_VARARGS, "Begins to read ranges into the columns asked for."},
-    {"fill", (PyCFunction)method_fill, METH_O, "Reads; returns rows, whether they are to be taken, open ranges, events, flawed records."},
+    {"fill", (PyCFunction)method_fill, METH_O,
+     "Reads; returns rows, whether they are to be taken, open ranges, events, flawed records."},
     {"export", (PyCFunction)method_export, METH_NOARGS, "The rows, as the capsule of an Arrow array."},
     {"ranges", (PyCFunction)method_ranges, METH_NOARGS, "Next offset and whether it is done, of each range."},
     {"go_on_at", (PyCFunction)method_go_on_at, METH_VARARGS, "Goes on with a range at another offset."},
@@ -383,7 +387,10 @@ static PyMethodDef module_methods[] = {
 };
 
 static struct PyModuleDef module_definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "The native reader and encoder; see client.h, encoder.h.", .m_size = -1,
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_native",
+    .m_doc = "The native reader and encoder; see client.h, encoder.h.",
+    .m_size = -1,
     .m_methods = module_methods,
 };
 

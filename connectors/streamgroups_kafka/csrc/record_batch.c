@@ -172,7 +172,10 @@ static Planned plan_record(Plan *plan, int64_t i, size_t most_bytes, Refusal *re
         batch = batch_new(plan);
         if (batch == NULL)
             return PLAN_OUT_OF_MEMORY;
-        *batch = (PlannedBatch){.partition = partition, .first = i, .first_time_ms = time_ms, .max_time_ms = time_ms,
+        *batch = (PlannedBatch){.partition = partition,
+                                .first = i,
+                                .first_time_ms = time_ms,
+                                .max_time_ms = time_ms,
                                 .size = BATCH_HEADER_SIZE};
         body = body_size(payload, 0, 0);
     }
