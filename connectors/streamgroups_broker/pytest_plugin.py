@@ -1,7 +1,7 @@
 """The pytest fixture ``embedded_kafka``: one broker for the whole session, started by the first test that asks for it.
 
-Loaded by pytest through the entry point ``pytest11`` of this distribution; a session that does not use the fixture pays for
-the import of this file only. A project that wants other settings overrides the fixture in its ``conftest.py``.
+A project loads it in its top ``conftest.py``: ``pytest_plugins = ["streamgroups_broker.pytest_plugin"]``. A project that wants other
+settings overrides the fixture there.
 """
 
 from __future__ import annotations
