@@ -127,7 +127,7 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
         assert did("alice", Kind.LEASE_EXPIRED)
         assert alice.isActive, "it hangs still"
         gate.unlink()
-        with pytest.raises(StreamingQueryException, match=f"Group '{group}' has taken .* from 'alice'.*leaseTimeout"):
+        with pytest.raises(StreamingQueryException, match=f"Group '{group}' revoked .* from 'alice'.*leaseTimeout"):
             alice.awaitTermination(60)
         assert bob.isActive
     finally:

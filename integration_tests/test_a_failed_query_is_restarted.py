@@ -89,7 +89,7 @@ def test_it_goes_on_where_it_failed(
     assert signal.getsignal(signal.SIGTERM) is before
     # Py4J logs what foreachBatch raises, too.
     told = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
-    again = "Query departures failed, and is started again in _ s"
+    again = "Query departures failed and restarts in _ s"
     first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
     later = f"{again} (it had finished batches): RuntimeError: the sink is down"
     assert [re.sub(r"\d+\.\d s", "_ s", line) for line in told] == [first, later, first]

@@ -45,8 +45,8 @@ def _run(spark: SparkSession, options: dict[str, str]) -> None:
         ({"startingtme": "1"}, "Option 'startingtme' is unknown", "Did you mean 'startingTime'?"),
         ({"subscribePattern": "a.*"}, "exclude each other", "exactly one of"),
         ({"assign": '{"t":[0]}'}, "exclude each other", "exactly one of"),
-        ({"subscribe": None}, "Nothing says what to read", "exactly one of"),
-        ({"group.id": None}, "Option 'group.id' is missing", "Name the group"),
+        ({"subscribe": None}, "No topics to read are set", "exactly one of"),
+        ({"group.id": None}, "Option 'group.id' is missing", "name of the group"),
         ({"subscribe": "nowhere"}, "Topic 'nowhere' does not exist", "correct its name"),
         (
             {"startingPosition": "AT_TIME", "startingTime": "yesterday"},

@@ -296,7 +296,7 @@ def test_messages_that_are_gone_are_told(shell: Shell, stream: str, admin: Admin
     admin.delete_records([tp])[tp].result(30)
     result = shell("get", cursor)
     assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
-    assert f"{stream}-0 has no offset 0 any more: it holds [5, 20)." in result.stderr
+    assert f"{stream}-0 no longer has offset 0: it contains [5, 20)." in result.stderr
 
 
 def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:

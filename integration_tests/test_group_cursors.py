@@ -238,7 +238,7 @@ def test_G5_a_cursor_that_is_not_ours_is_refused(open_cursors: Open, new_topic: 
     cursor = other.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
     with pytest.raises(InvalidCursor, match="signed with another key"):
         one.get_messages(cursor)
-    with pytest.raises(InvalidCursor, match=r"'worker-1'.*is not in this process"):
+    with pytest.raises(InvalidCursor, match=r"'worker-1'.*does not run in this process"):
         partner.get_messages(cursor)
     assert other.get_messages(cursor)[0] == []
 

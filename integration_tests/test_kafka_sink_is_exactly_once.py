@@ -301,12 +301,12 @@ class TestRefusals:
 
     def test_sources_of_others(self, query: Query, spark: SparkSession) -> None:
         rate = spark.readStream.format("rate").load().select(F.col("value").cast("string"))
-        with pytest.raises(InvalidOption, match=r"reads a stream from '.*rate.*'.*Read it with format"):
+        with pytest.raises(InvalidOption, match=r"reads a stream of format '.*rate.*'.*Read it with format"):
             query.exactly_once(rate, "out")
 
     def test_state_in_a_shared_group(self, query: Query) -> None:
         counted = query.source().groupBy("value").count().select("value")
-        with pytest.raises(InvalidOption, match=r"keeps state \(Aggregate\).*membership=exclusive"):
+        with pytest.raises(InvalidOption, match=r"is stateful \(Aggregate\).*membership=exclusive"):
             query.exactly_once(counted, "out")
 
     def test_output_of_a_batch_that_reads_nothing_and_is_noted_nowhere(
@@ -318,7 +318,7 @@ class TestRefusals:
         counted = numbers.withWatermark("at", "0 seconds").groupBy(F.window("at", "1 second")).count()
         counted = counted.select(F.lit("n").alias("value"))
         board = new_topic(1)
-        with pytest.raises(StreamingQueryException, match=r"has read nothing.*option 'group\.id'"):
+        with pytest.raises(StreamingQueryException, match=r"has read no records.*option 'group\.id'"):
             run(query.plain(counted.coalesce(1), board))
         assert not values(query.bootstrap, board)
         run(query.plain(counted.coalesce(1), board, **{"group.id": query.group}))
@@ -329,7 +329,9 @@ class TestRefusals:
         (broker,) = other.list_topics(timeout=30).brokers.values()
         there = {"bootstrap_servers": f"{broker.host}:{broker.port}"}
         values = query.source().select("value")
-        with pytest.raises(InvalidOption, match=rf"'{query.group}' is on another cluster.*delivery=at-least-once"):
+        with pytest.raises(
+            InvalidOption, match=rf"'{query.group}' and the sink use different clusters.*delivery=at-least-once"
+        ):
             query.exactly_once(values, "out", **there)
         query.exactly_once(values, "out", **there, delivery="at-least-once")
 
@@ -338,7 +340,7 @@ class TestRefusals:
             query.exactly_once(query.source().select("key", "value"), "nowhere")
 
     def test_a_batch(self, query: Query, spark: SparkSession) -> None:
-        with pytest.raises(InvalidOption, match="not a streaming one"):
+        with pytest.raises(InvalidOption, match="not a streaming DataFrame"):
             query.exactly_once(spark.range(1).select(F.col("id").cast("string").alias("value")), "out")
 
     def test_tasks_that_share_a_partition(self, query: Query, new_topic: Callable[..., str]) -> None:
@@ -354,5 +356,5 @@ class TestRefusals:
                 "group.id": f"{query.group}-{uuid.uuid4().hex[:4]}",
             }
         )
-        with pytest.raises(StreamingQueryException, match=r"uses 'assign' and so is no member"):
+        with pytest.raises(StreamingQueryException, match=r"uses 'assign' and is not a member"):
             run(query.plain(assigned.load().select("value"), new_topic(2)))

@@ -276,7 +276,7 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
     writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
     query = writer.trigger(processingTime="1 second").start()
     try:
-        with pytest.raises(InvalidOption, match=rf"Group '{board.group}' has a ledger in .* already"):
+        with pytest.raises(InvalidOption, match=rf"Group '{board.group}' already has a ledger in "):
             sg.exactly_once(board.numbers(), sink=other, checkpoint=str(tmp_path / "c"))
     finally:
         query.stop()

@@ -91,7 +91,7 @@ def test_what_keeps_state_is_rejected(
     kept = keep_state(departures(spark, sharing(NOWHERE, group, "flights", "classic")))
     writer = STARTED[name](kept.writeStream.outputMode(mode), tmp_path / "output")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    says = rf"keeps state \({name.split()[0]}\) of a stream that it shares.*'{group}'.*membership=exclusive"
+    says = rf"is stateful \({name.split()[0]}\), but shares its stream.*'{group}'.*membership=exclusive"
     with pytest.raises(StreamingQueryException, match=says):
         query.awaitTermination(60)
     assert not list((tmp_path / "checkpoint" / "offsets").glob("*")), "it is rejected before its first batch"
@@ -99,9 +99,9 @@ def test_what_keeps_state_is_rejected(
 
 def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, group: str) -> None:
     flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
-    with pytest.raises(InvalidOption, match=r"keeps state \(sg\.with_event_time\).*membership=exclusive"):
+    with pytest.raises(InvalidOption, match=r"is stateful \(sg\.with_event_time\).*membership=exclusive"):
         sg.with_event_time(flights, "timestamp")
-    with pytest.raises(InvalidOption, match=r"keeps state \(sg\.windows\).*membership=exclusive"):
+    with pytest.raises(InvalidOption, match=r"is stateful \(sg\.windows\).*membership=exclusive"):
         sg.windows(
             flights.withWatermark("timestamp", "1 second"),
             on="timestamp",
@@ -127,7 +127,7 @@ def test_each_stream_and_each_query_counts_for_itself(
             writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / str(i)))
             queries.append(writer.start())
             running.callback(queries[-1].stop)
-        with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
+        with pytest.raises(StreamingQueryException, match=r"is stateful \(Deduplicate\)"):
             queries[1].awaitTermination(60)
         ends = end_offsets(bootstrap, topic, 2)
         groups = (group, f"{group}-own")
@@ -144,9 +144,9 @@ def test_what_cannot_be_known_is_not_taken_for_stateless(
     flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
     monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries._process_ids", lambda *_: [])
     query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match=r"keeps state \(Deduplicate\)"):
+    with pytest.raises(StreamingQueryException, match=r"is stateful \(Deduplicate\)"):
         query.awaitTermination(60)
     monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries.answer", lambda *_: None)
     query = flights.writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException, match=r"does not say whether the query keeps state.*sg\.register"):
+    with pytest.raises(StreamingQueryException, match=r"does not report whether the query is stateful.*sg\.register"):
         query.awaitTermination(60)

@@ -24,8 +24,8 @@ READER_VARIABLE = "STREAMGROUPS_READER"
 #: The same for what writes.
 ENCODER_VARIABLE = "STREAMGROUPS_ENCODER"
 
-_BUILD = "Install streamgroups again where there is a C compiler with Python's headers, or from a wheel."
-_WHEEL = "Install confluent-kafka again, from its wheel: that carries a librdkafka."
+_BUILD = "Install streamgroups again from a wheel, or on a machine with a C compiler and Python's headers."
+_WHEEL = "Install confluent-kafka again from its wheel, which contains librdkafka."
 
 _ENTRY_OF_MAPS = 5
 #: What ``Client`` takes and returns; in a checkout the extension may be older than this file.
@@ -62,9 +62,9 @@ def status() -> NativeStatus:
     try:
         native = _module()
     except ImportError as e:
-        return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
+        return NativeStatus(False, f"The extension cannot be imported ({e}).", _BUILD)
     if getattr(native, "INTERFACE", 1) != _INTERFACE:
-        return NativeStatus(False, "The extension is of another version.", _BUILD)
+        return NativeStatus(False, "The extension belongs to another version of streamgroups.", _BUILD)
     wanted = confluent_kafka.libversion()[0]
     reasons = []
     for path in _candidates():
@@ -77,7 +77,7 @@ def status() -> NativeStatus:
             differ = f"{path} is librdkafka {version}, but confluent-kafka uses {wanted}."
             return NativeStatus(False, differ, _WHEEL, version, path)
         return NativeStatus(True, "", "", version, path)
-    return NativeStatus(False, " ".join(["No librdkafka can be loaded.", *reasons]), _WHEEL)
+    return NativeStatus(False, " ".join(["librdkafka cannot be loaded.", *reasons]), _WHEEL)
 
 
 @cache
@@ -91,9 +91,9 @@ def encoder_status() -> NativeStatus:
     try:
         native = _module()
     except ImportError as e:
-        return NativeStatus(False, f"The extension is not there ({e}).", _BUILD)
+        return NativeStatus(False, f"The extension cannot be imported ({e}).", _BUILD)
     if not hasattr(native, "murmur2_of_keys"):
-        return NativeStatus(False, "The extension is of an older version.", _BUILD)
+        return NativeStatus(False, "The extension belongs to an older version of streamgroups.", _BUILD)
     return NativeStatus(True)
 
 

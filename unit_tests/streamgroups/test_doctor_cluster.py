@@ -52,17 +52,17 @@ def test_nobody_there() -> None:
 
 
 def test_a_broker_that_advertises_an_address_nobody_can_reach() -> None:
-    brokers = (Broker(1, "kafka-1:9092", "", V4_1), Broker(2, "inside:9092", "no such host is known"))
+    brokers = (Broker(1, "kafka-1:9092", "", V4_1), Broker(2, "inside:9092", "unknown host"))
     answering, away = about("cluster", cluster(brokers=brokers))
     assert (answering.state, answering.in_use) == (State.OK, "2 brokers")
     assert "inside" not in answering.what
     assert away.state is State.PROBLEM
-    assert "Broker 2 tells clients to use inside:9092, which cannot be reached: no such host is known." in away.what
+    assert "Broker 2 tells clients to use inside:9092, which cannot be reached: unknown host." in away.what
     assert "advertised.listeners" in away.remedy
 
 
 def test_when_no_advertised_address_can_be_reached_nothing_else_is_said() -> None:
-    findings = judge_cluster(cluster(brokers=(Broker(1, "inside:9092", "no such host is known"),)))
+    findings = judge_cluster(cluster(brokers=(Broker(1, "inside:9092", "unknown host"),)))
     assert [(finding.about, finding.state) for finding in findings] == [("cluster", State.PROBLEM)]
 
 

@@ -172,7 +172,7 @@ def test_usage_errors_are_exit_code_2(wrong: tuple[str, str]) -> None:
     ("server", "text", "says"),
     [
         (("--bootstrap-server", "localhost"), "", "'localhost' is not host:port"),
-        ((), "sasl.mechanism=PLAIN\n", "No broker is named"),
+        ((), "sasl.mechanism=PLAIN\n", "The broker address is missing"),
         (("--bootstrap-server", "h:1"), "sasl.pasword=hunter2\n", "Did you mean 'sasl.password'?"),
     ],
 )

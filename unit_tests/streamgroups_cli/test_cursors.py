@@ -166,7 +166,7 @@ def test_G7_an_instance_that_was_evicted_is_told(stream: CommandLine, instances:
     for command in ("get", "heartbeat", "commit"):
         result = stream("cursors", command, cursor)
         assert (result.code, result.out) == (3, "")
-        assert "It left. Its partitions go to the others" in result.err
+        assert "It left. Other instances continue its partitions" in result.err
         assert "Join again with streamgroups cursors create." in result.err
 
 

@@ -55,10 +55,10 @@ def test_no_bytes_do_harm(data: bytes) -> None:
     [
         (struct.pack(">i", len(GOLDEN)) + GOLDEN, None),
         (b"", "closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "none of Kafka's"),
-        (b"\x15\x03\x03\x00\x02\x02\x0a", "none of Kafka's"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not in Kafka's protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", "not in Kafka's protocol"),
         (struct.pack(">i", 100) + b"short", "closed the connection"),
-        (struct.pack(">iih", 6, 2, 0), "belongs to no request"),
+        (struct.pack(">iih", 6, 2, 0), "unexpected correlation id"),
         (struct.pack(">iih", 6, 1, 41), "error 41"),
     ],
 )

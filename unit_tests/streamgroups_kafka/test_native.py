@@ -45,7 +45,7 @@ def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplo
             assert range_reader.reader("") is PlainFetcher
         assert len(caplog.records) == 1
         assert "a C compiler" in caplog.text
-        with pytest.raises(InvalidOption, match="STREAMGROUPS_READER demands the native reader"):
+        with pytest.raises(InvalidOption, match="STREAMGROUPS_READER requires the native reader"):
             range_reader.reader("native")
     finally:
         native.status.cache_clear()
@@ -55,7 +55,7 @@ def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplo
 def test_an_extension_of_another_version_is_not_used(extension: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(extension, "INTERFACE")
     found = native.status.__wrapped__()
-    assert (found.available, found.reason) == (False, "The extension is of another version.")
+    assert (found.available, found.reason) == (False, "The extension belongs to another version of streamgroups.")
 
 
 def test_another_reader_is_refused() -> None:

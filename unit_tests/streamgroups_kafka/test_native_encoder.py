@@ -198,7 +198,7 @@ def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplo
             assert isinstance(encoder(""), PlainEncoder)
         assert len(caplog.records) == 1
         assert "a C compiler" in caplog.text
-        with pytest.raises(InvalidOption, match="STREAMGROUPS_ENCODER demands the native encoder"):
+        with pytest.raises(InvalidOption, match="STREAMGROUPS_ENCODER requires the native encoder"):
             encoder("native")
     finally:
         native.encoder_status.cache_clear()

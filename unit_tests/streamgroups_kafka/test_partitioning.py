@@ -144,9 +144,9 @@ def test_a_topic_has_at_least_one_partition(wrong: Any) -> None:
 
 def test_other_keys_are_refused() -> None:
     for keys in (pa.array([1]), pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.string_view())):
-        with pytest.raises(InvalidOption, match=r"Make them binary or string\."):
+        with pytest.raises(InvalidOption, match=r"Cast them to binary or string\."):
             partitions_of_keys(keys, 3)
-    with pytest.raises(ValueError, match="1 numbers of partitions for 2 keys"):
+    with pytest.raises(ValueError, match="1 partition counts for 2 keys"):
         partitions_of_keys(pa.array(["a", "b"]), pa.array([3]))
 
 

@@ -80,7 +80,7 @@ def test_the_newest_batch_and_one_by_its_number(session: str, checkpoint: Callab
     with source(session, FACTS):
         for seen in (batch_seen(location, session), batch_seen(location, session, 1)):
             assert (seen.sources, seen.batch_id, seen.ranges, seen.is_written) == ((FACTS,), 1, RANGES, False)
-        with pytest.raises(FencedMember, match=r"Nobody in this session runs batch 0"):
+        with pytest.raises(FencedMember, match=r"No source in this session runs batch 0"):
             batch_seen(location, session, 0)
 
 
@@ -108,18 +108,18 @@ def test_X2_what_is_written_already(session: str, checkpoint: Callable[..., str]
         assert batch_seen(checkpoint([END]), session).is_written
     with source(session, replace(FACTS, written=RANGES[:1])):
         seen = batch_seen(checkpoint([END]), session)
-    with pytest.raises(FencedBatch, match=r"written in part: flights-0\[10,20\), but not flights-1\[10,20\)"):
+    with pytest.raises(FencedBatch, match=r"partly written: flights-0\[10,20\), but not flights-1\[10,20\)"):
         _ = seen.is_written
 
 
 @pytest.mark.parametrize(
     ("facts", "error", "says"),
     [
-        (replace(FACTS, claim=None), FencedMember, r"has not confirmed 'one'.*not written"),
+        (replace(FACTS, claim=None), FencedMember, r"has not confirmed member 'one'.*not written"),
         (replace(FACTS, joins=False, claim=None), InvalidOption, r"uses 'assign'.*Use 'subscribe'"),
         # It has left its group: that says more than that the group does not confirm it.
-        (replace(FACTS, held=(), claim=None), FencedBatch, r"has taken flights-0.* from 'one'.*leaseTimeout"),
-        (replace(FACTS, held=RANGES[:1]), FencedBatch, r"has taken flights-1\[10,20\) from 'one'"),
+        (replace(FACTS, held=(), claim=None), FencedBatch, r"revoked flights-0.* from 'one'.*leaseTimeout"),
+        (replace(FACTS, held=RANGES[:1]), FencedBatch, r"revoked flights-1\[10,20\) from 'one'"),
     ],
 )
 def test_X1_what_cannot_be_exactly_once(
@@ -130,7 +130,7 @@ def test_X1_what_cannot_be_exactly_once(
 
 
 def test_X1_a_source_that_is_not_ours_is_named(session: str, checkpoint: Callable[..., str]) -> None:
-    with source(session, FACTS), pytest.raises(InvalidOption, match=r"not streamgroups \(it ends at \{'flights'"):
+    with source(session, FACTS), pytest.raises(InvalidOption, match=r"another format \(it ends at \{'flights'"):
         batch_seen(checkpoint([END, {"flights": {"0": 5}}]), session)
 
 

@@ -31,15 +31,15 @@ class TestSettings:
         )
 
     def test_W11_they_have_no_meaning_in_batch_reads(self) -> None:
-        with pytest.raises(InvalidOption, match=r"Option 'emitEvery' has no meaning in batch reads"):
+        with pytest.raises(InvalidOption, match=r"Option 'emitEvery' is not supported in batch reads"):
             parse({**SOURCE, "emitEvery": "10 records"}, streaming=False)
 
     @pytest.mark.parametrize(
         ("options", "refusal"),
         [
             ({}, "Nothing says how event time moves on"),
-            ({"watermarkDelay": "0s", "flush": "true"}, "Spark keeps its watermark in the checkpoint"),
-            ({"watermarkDelay": "0s", "onViolation": "drop"}, "Spark's own operators judge late records"),
+            ({"watermarkDelay": "0s", "flush": "true"}, "the checkpoint stores Spark's watermark"),
+            ({"watermarkDelay": "0s", "onViolation": "drop"}, "Spark's own operators always drop late records"),
             ({"watermarkDelay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
             ({"emitEvery": "5"}, "could be records or a duration"),
         ],
@@ -52,10 +52,12 @@ class TestSettings:
         schema = StructType().add("ts", TimestampType()).add("day", DateType()).add("local", TimestampNTZType())
         check_column(schema, "ts")
         for wrong in ("day", "local"):
-            with pytest.raises(InvalidOption, match=f"Column '{wrong}' is .*; an event time is a timestamp. Cast it"):
+            with pytest.raises(
+                InvalidOption, match=f"Column '{wrong}' is .*, but an event time must be a timestamp. Cast it"
+            ):
                 check_column(schema, wrong)
         with pytest.raises(
-            InvalidOption, match=r"There is no column 'tz' for the event time. There are ts, day, local"
+            InvalidOption, match=r"The event time column 'tz' does not exist. The columns are ts, day, local"
         ):
             check_column(schema, "tz")
 

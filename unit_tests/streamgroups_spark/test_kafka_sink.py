@@ -139,7 +139,7 @@ def test_X1_a_second_attempt_of_a_task_does_not_write_into_the_same_transaction(
     writer = world.sent()
     writer.write(rows())
     world.attempt = 1
-    with pytest.raises(TransactionFailed, match="Task 0 was tried again"):
+    with pytest.raises(TransactionFailed, match="Spark retried task 0"):
         writer.write(rows())
     assert len(world.output) == 1
 
@@ -263,7 +263,7 @@ def test_X2_a_no_data_batch_without_output_leaves_nothing(world: World) -> None:
 def test_X2_a_no_data_batch_with_output_needs_a_place_for_its_note(world: World) -> None:
     world.seen = replace(NO_DATA, partitions=())
     told = world.sent().write(rows())
-    with pytest.raises(FencedBatch, match="2 records of output and has read nothing"):
+    with pytest.raises(FencedBatch, match="2 records of output and has read no records"):
         world.writer().commit([told], 4)
 
 

@@ -55,4 +55,4 @@ def test_where_it_does_not_know_the_checkpoint_says_it(session: str, checkpoint:
 def test_where_nothing_says_it_the_batch_counts_as_not_done(session: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert not LastBatch(session, IDS, None).has_finished(END)
-    assert "its checkpoint is not known" in caplog.text
+    assert "The checkpoint is not available" in caplog.text

@@ -157,9 +157,7 @@ class TestWhileItRuns:
         run = Run(world, "alice", time=AS_READ)
         assert run.time is not None
         assert run.time.told(TimeQuestion("another", NOT_YET)) is None
-        with pytest.raises(
-            InvalidOption, match="Group 'airline' is read by two queries of this session whose event time"
-        ):
+        with pytest.raises(InvalidOption, match="Two queries of this session read for group 'airline'"):
             run.time.told(TimeQuestion("airline", NOT_YET, IDLE))
 
 
@@ -223,5 +221,5 @@ class TestThatItTravels:
         happen(world, 0, 300)
         happen(world, 1, 700)
         assert watermark(read_all(run)) == At(300)
-        assert "The event time of group 'airline' cannot be noted on its board" in caplog.text
+        assert "The watermark of group 'airline' cannot be stored" in caplog.text
         assert not world.cluster.committed(times_of("airline"), [tp(0), tp(1)])

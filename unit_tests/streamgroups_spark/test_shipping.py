@@ -95,7 +95,7 @@ def test_without_the_library(tmp_path: Path) -> None:
     for name, line in zip(shipped, told, strict=True):
         assert line.startswith("ImportError Spark's Python process cannot import streamgroups, "), (name, line)
         assert f"interpreter is {sys.executable}, Python {sys.version.split()[0]}, on host " in line, (name, line)
-        assert "Set PYSPARK_PYTHON (or the configuration spark.pyspark.python)" in line, (name, line)
+        assert "set PYSPARK_PYTHON (or spark.pyspark.python)" in line, (name, line)
         assert line.endswith(" None True"), "no chained traceback"
 
 
@@ -109,7 +109,7 @@ def test_without_a_package_that_the_library_needs(tmp_path: Path) -> None:
 def test_with_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipping, "__version__", "9.9.9")
     told = _told(list(_shipped().values()), packages_without_us(tmp_path), ROOT, ROOT / "connectors")
-    ours = f"has streamgroups {streamgroups.__version__}, and the driver has streamgroups 9.9.9. The interpreter is"
+    ours = f"has streamgroups {streamgroups.__version__}, but the driver has streamgroups 9.9.9. The interpreter is"
     assert len(told) == len(_shipped())
     assert all(ours in line for line in told), told
 

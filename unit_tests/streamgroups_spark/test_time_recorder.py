@@ -79,12 +79,12 @@ def test_batches_are_noted_once_and_partitions_with_each_look(tmp_path: Path, ca
     seen = [m for m in recorded.moments if m.event_times_ms]
     assert len(seen) >= 2
     assert (seen[-1].event_times_ms, seen[-1].idle, seen[-1].watermark_ms) == ({P0: 600}, {P0}, 1_357_012_800_000)
-    assert "The event time of query 5f2c could not be looked at: Spark is busy" in caplog.text
+    assert "The event time of query 5f2c could not be sampled: Spark is busy" in caplog.text
     recorded.write_html(tmp_path / "time.html")
     assert "Event time of board" in (tmp_path / "time.html").read_text()
 
 
 def test_never_is_not_often_enough() -> None:
     query: Any = Query()
-    with pytest.raises(InvalidOption, match="interval_s must be above 0"):
+    with pytest.raises(InvalidOption, match="interval_s must be greater than 0"):
         TimeRecorder(query, interval_s=0)

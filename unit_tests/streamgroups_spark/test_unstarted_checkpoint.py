@@ -57,4 +57,4 @@ def test_a_new_checkpoint_and_one_that_cannot_be_read(tmp_path: Path, caplog: py
         assert clear_unstarted(str(tmp_path / "new")) == ()
     assert not caplog.text
     assert clear_unstarted("nowhere://checkpoint") == ()
-    assert "is not known" in caplog.text
+    assert "could not be checked" in caplog.text

@@ -20,7 +20,7 @@ _WORDS = {
     "consumer_heartbeat": "streamgroups cursors heartbeat",
     "consumer_commit": "streamgroups cursors commit",
     "leave_group": "streamgroups cursors leave",
-    "update_group (to TRIM_HORIZON, say)": "streamgroups groups reset",
+    "update_group (for example to TRIM_HORIZON)": "streamgroups groups reset",
     "update_group": "streamgroups groups reset",
     "timeout_ms": "--lease in milliseconds",
     "group_name": "--group",

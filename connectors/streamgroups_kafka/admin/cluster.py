@@ -178,16 +178,16 @@ class KafkaCluster:
                     n_missed += bool(missing)
                     if n_missed >= _LOOKS_WITHOUT_PARTITION:
                         raise UnknownTopic(
-                            f"The cluster has no {', '.join(map(str, sorted(missing)[:5]))}.",
-                            remedy="Check the name. If the topic was deleted, start again without it.",
+                            f"The cluster has no partition {', '.join(map(str, sorted(missing)[:5]))}.",
+                            remedy="Check the names. If the topic was deleted, restart without it.",
                         ) from None
                 raise
             # What librdkafka leaves in the answer, without an error, when the connection breaks while it is under way.
             unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
             if unanswered:
                 raise BrokerUnreachable(
-                    f"The brokers leading {_names(unanswered)} went away before they said their offsets.",
-                    remedy="Check that they are up; the request is repeated fetchOffset.numRetries times.",
+                    f"The leaders of {_names(unanswered)} disconnected before they returned the offsets.",
+                    remedy="Check that they are up. The request is repeated fetchOffset.numRetries times.",
                 )
             return found
 
@@ -259,7 +259,7 @@ class KafkaCluster:
             return {m.id: parse_subscription(m.metadata) for m in members if m.metadata}
         except (struct.error, ValueError) as e:
             raise GroupRefused(
-                f"Group '{group_id}' has live members that are no consumers (Kafka Connect, perhaps).",
+                f"Group '{group_id}' has live members that are not consumers, such as Kafka Connect workers.",
                 remedy="Use another group.id.",
             ) from e
 

@@ -66,7 +66,7 @@ class GapRecords:
                         break
         except StreamGroupsError as e:
             logger.warning(
-                "Group '%s': the gaps %s are not recorded (%s). Allow Read on group '%s', or Read on the prefix '%s'.",
+                "Group '%s': the gaps %s are not recorded (%s). Grant Read on group '%s', or Read on the prefix '%s'.",
                 self._group_id,
                 "; ".join(map(str, gaps)),
                 e,

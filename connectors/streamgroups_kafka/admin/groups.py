@@ -278,7 +278,8 @@ class KafkaGroupAdmin:
         def failure(topic: str, error_code: int) -> StreamGroupsError:
             if error_code in _HAS_MEMBERS:
                 return GroupRefused(
-                    f"{what}: somebody has joined it.", remedy="Stop its members first (streamgroups groups describe)."
+                    f"{what}: a member has joined the group.",
+                    remedy="Stop its members first (streamgroups groups describe).",
                 )
             return self._session.error(error_code, what, group=group_id, topic=topic)
 

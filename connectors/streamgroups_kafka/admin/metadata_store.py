@@ -89,7 +89,7 @@ class KafkaBoard:
             self._run(f"Committing to group '{group_id}'", group_id, ask)
         except FencedMember as e:
             raise GroupRefused(
-                f"Group '{group_id}' has live members, so nobody else can commit to it.",
+                f"Group '{group_id}' has live members, so other clients cannot commit to it.",
                 remedy="Stop them first, or make sure that no other program uses this group.",
             ) from e
 

@@ -36,15 +36,15 @@ def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -
     try:
         session = AdminSession(config, timeout_s=_TIMEOUT_S)
         try:
-            return session.run("The sizes of partitions could not be asked for", _sizes, session, partitions)
+            return session.run("The sizes of partitions could not be requested", _sizes, session, partitions)
         finally:
             session.close()
     except StreamGroupsError as e:
-        logger.info("Tasks are packed by numbers of records. %s", e)
+        logger.info("Tasks are sized by numbers of records. %s", e)
     except Exception as e:
         # A nicety never ends a query.
         logger.warning(
-            "Tasks are packed by numbers of records: asking for sizes failed (%s)",
+            "Tasks are sized by numbers of records: the request for partition sizes failed (%s)",
             config.redact(f"{type(e).__name__}: {e}"),
         )
     return {}
@@ -61,9 +61,9 @@ async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) 
     answers = await session.send_all({node: DescribeLogDirsRequest(topics=topics) for node in session.broker_ids})
     found: dict[TopicPartition, int] = {}
     for answer in answers.values():
-        session.check(getattr(answer, "error_code", 0), "The sizes of partitions could not be asked for")
+        session.check(getattr(answer, "error_code", 0), "The sizes of partitions could not be requested")
         for directory in answer.results:
-            session.check(directory.error_code, "The sizes of partitions could not be asked for")
+            session.check(directory.error_code, "The sizes of partitions could not be requested")
             for topic in directory.topics:
                 for partition in topic.partitions:
                     tp = TopicPartition(topic.name, partition.partition_index)

@@ -169,8 +169,10 @@ class AdminSession:
             return self.error(code, what)
         said = self._config.redact(str(error)).strip().rstrip(".")
         return BrokerUnreachable(
-            f"{what}: no broker answered ({said}).",
-            remedy="Check the address, 'security.protocol' and that the brokers' advertised listeners can be reached.",
+            f"{what}: no broker responded ({said}).",
+            remedy=(
+                "Check the address and 'security.protocol', and that the brokers' advertised listeners are reachable."
+            ),
         )
 
 

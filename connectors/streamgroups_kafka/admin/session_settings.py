@@ -72,7 +72,7 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
 def _tls(config: ClientConfig) -> ssl.SSLContext | None:
     if config.get("ssl.keystore.location"):
         raise InvalidOption(
-            "Option 'kafka.ssl.keystore.location': a PKCS12 key store cannot be read by this command.",
+            "Option 'kafka.ssl.keystore.location': this command cannot read PKCS12 key stores.",
             remedy="Convert it: openssl pkcs12 -in client.p12 -nodes -out client.pem; and set 'kafka.ssl.keystore.type' to PEM.",
         )
     try:
@@ -84,8 +84,8 @@ def _tls(config: ClientConfig) -> ssl.SSLContext | None:
         said = getattr(e, "strerror", None) or "not valid PEM"
     # Not the cause itself, nor raised from it: it could hold a line of a key.
     raise InvalidOption(
-        f"The 'kafka.ssl.' options cannot be used: {said}.",
-        remedy="Check that the files exist, are PEM, and that the password fits.",
+        f"The 'kafka.ssl.' options are invalid: {said}.",
+        remedy="Check that the files exist and are PEM, and that the password is correct.",
     )
 
 
@@ -93,7 +93,7 @@ def _login(properties: Mapping[str, str]) -> dict[str, Any]:
     mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _MECHANISMS:
         raise InvalidOption(
-            f"Option 'kafka.sasl.mechanism' is '{mechanism}', which this command cannot use.",
+            f"Option 'kafka.sasl.mechanism' is '{mechanism}', which this command does not support.",
             remedy=f"Use {', '.join(_MECHANISMS)}.",
         )
     settings: dict[str, Any] = {
@@ -114,20 +114,21 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         super().__init__()
         if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() != "client_credentials":
             raise InvalidOption(
-                "Option 'kafka.sasl.oauthbearer.grant.type': this command can only use client credentials.",
-                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.secret', or log in another way.",
+                "Option 'kafka.sasl.oauthbearer.grant.type': this command supports only client credentials.",
+                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.secret', or use another mechanism.",
             )
         if "sasl.oauthbearer.token.endpoint.url" not in properties:
             raise InvalidOption(
-                "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command gets its token from a token endpoint.",
+                "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command requires a token endpoint.",
                 remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
             )
         missing = [name for name in ("client.id", "client.secret") if not properties.get(f"sasl.oauthbearer.{name}")]
         if missing:
             # A metadata service (KIP-1139) vouches for the machine instead; only librdkafka speaks to it.
             raise InvalidOption(
-                f"Option 'kafka.sasl.oauthbearer.{missing[0]}' is missing: admin requests can only log in with client credentials.",
-                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or log in another way.",
+                f"Option 'kafka.sasl.oauthbearer.{missing[0]}' is missing: admin requests support only "
+                "client credentials.",
+                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or use another mechanism.",
             )
         import urllib.parse
 
@@ -156,7 +157,7 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
                 self._token, expires_in_s = str(granted["access_token"]), float(granted.get("expires_in", 60))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
                 raise NotAuthorized(
-                    f"The token endpoint gave no token: {type(e).__name__}.",
+                    f"The token endpoint returned no token: {type(e).__name__}.",
                     remedy="Check 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
                 ) from None
             self._valid_until_s = time.monotonic() + expires_in_s - _TOKEN_MARGIN_S

@@ -106,13 +106,13 @@ class KafkaTopicAdmin:
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
-        what = "The offsets at a time could not be listed"
+        what = "The offsets for a time could not be listed"
         return self._session.run(what, self._stamped, times_ms) if times_ms else {}
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
         specs = dict.fromkeys(partitions, int(OffsetSpec.MAX_TIMESTAMP))
-        return self._session.run("The newest records could not be listed", self._stamped, specs) if specs else {}
+        return self._session.run("The latest records could not be listed", self._stamped, specs) if specs else {}
 
     async def _stamped(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         leaders = await self._leaders({tp.topic for tp in specs})
@@ -131,7 +131,7 @@ class KafkaTopicAdmin:
 
     def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
         """See :meth:`streamgroups.ports.TopicAdmin.count_unread`."""
-        what = "The unread records could not be counted"
+        what = "The lag could not be counted"
         return self._session.run(what, self._count_unread, ranges, limit_bytes) if ranges else {}
 
     async def _count_unread(

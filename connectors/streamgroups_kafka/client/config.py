@@ -117,26 +117,28 @@ class ClientConfig:
         """What lets others read or change what is sent, as sentences for the log.
 
         >>> ClientConfig((("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"))).risks
-        ('The password goes over the network in plain text: set kafka.security.protocol=SASL_SSL.',)
+        ('The password is sent in plain text: set kafka.security.protocol=SASL_SSL.',)
         """
         protocol, found = (self.get("security.protocol") or "plaintext").lower(), []
         mechanism = (self.get("sasl.mechanism") or "GSSAPI").upper()
         if protocol == "sasl_plaintext" and mechanism in ("PLAIN", "OAUTHBEARER"):
             what = "password" if mechanism == "PLAIN" else "token"
-            found.append(f"The {what} goes over the network in plain text: set kafka.security.protocol=SASL_SSL.")
+            found.append(f"The {what} is sent in plain text: set kafka.security.protocol=SASL_SSL.")
         is_checked = (self.get("enable.ssl.certificate.verification") or "true").lower() == "true"
         if protocol.endswith("ssl") and not is_checked:
-            found.append("The brokers' certificates are not checked (kafka.enable.ssl.certificate.verification=false).")
+            found.append(
+                "The brokers' certificates are not verified (kafka.enable.ssl.certificate.verification=false)."
+            )
         elif (
             protocol.endswith("ssl")
             and (self.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none"
         ):
             found.append(
-                "Any certificate counts as the broker's (kafka.ssl.endpoint.identification.algorithm is empty)."
+                "The host names of brokers are not verified (kafka.ssl.endpoint.identification.algorithm is empty)."
             )
         endpoint = (self.get("sasl.oauthbearer.token.endpoint.url") or "").lower()
         if endpoint.startswith("http:"):
-            found.append("The client's secret goes to the token endpoint in plain text: give it an https:// URL.")
+            found.append("The client secret is sent to the token endpoint in plain text: use an https:// URL.")
         return tuple(found)
 
     def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, str]:
@@ -271,13 +273,14 @@ def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
         return
     if said.startswith("No provider for SASL mechanism"):
         raise InvalidOption(
-            "Option 'kafka.sasl.mechanism' names, or leaves out and so means, one that this librdkafka lacks.",
-            remedy="Set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; GSSAPI (Kerberos, the default) needs "
+            "The SASL mechanism that option 'kafka.sasl.mechanism' sets (default: GSSAPI) is not supported "
+            "by this librdkafka.",
+            remedy="Set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; GSSAPI (Kerberos) needs "
             "confluent-kafka built from source with libsasl2.",
         )
     for name, origin in origins.items():
         said = re.sub(rf"([\"`]?)(?<![\w.]){re.escape(name)}(?![\w.])\1", f"'kafka.{origin}'", said)
-    raise InvalidOption(f"librdkafka refuses the 'kafka.' options: {said.rstrip('.')}.", remedy="Correct it.")
+    raise InvalidOption(f"librdkafka rejects the 'kafka.' options: {said.rstrip('.')}.", remedy="Correct it.")
 
 
 def _without_network(trial: Mapping[str, str]) -> dict[str, str]:
@@ -300,6 +303,6 @@ def _check_protocol(protocol: str, properties: Iterable[tuple[str, str]]) -> Non
     for name, _ in properties:
         if protocol == "consumer" and name in CLASSIC_ONLY:
             raise InvalidOption(
-                f"Option 'kafka.{name}' does not go with 'kafka.group.protocol=consumer': the broker decides it.",
-                remedy=f"Set the group's 'consumer.{name}' on the broker (kafka-configs.sh --entity-type groups).",
+                f"Option 'kafka.{name}' is not supported with 'kafka.group.protocol=consumer': the broker sets it.",
+                remedy=f"Set 'consumer.{name}' of the group on the broker (kafka-configs.sh --entity-type groups).",
             )

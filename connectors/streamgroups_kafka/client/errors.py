@@ -39,43 +39,46 @@ class _Meaning:
 
 _UNREACHABLE = _Meaning(
     BrokerUnreachable,
-    "no broker answered",
-    "Check 'kafka.bootstrap.servers', 'kafka.security.protocol' and that the brokers' advertised listeners can be reached.",
+    "no broker responded",
+    "Check 'kafka.bootstrap.servers' and 'kafka.security.protocol', and that the brokers' advertised "
+    "listeners are reachable.",
 )
 _BUSY = _Meaning(
     BrokerUnreachable,
-    "the broker that is responsible is not ready",
+    "the responsible broker is not ready",
     "It is usually ready within seconds: try again.",
 )
 _NO_TOPIC = _Meaning(
     UnknownTopic,
-    "{topic} does not exist, or this user may not see it",
+    "{topic} does not exist, or this user is not authorized to describe it",
     "Create the topic, or grant Describe on {topic_acl}.",
 )
 _LOGIN = _Meaning(
     NotAuthorized,
-    "the login was refused",
-    "Check 'kafka.sasl.mechanism' and the user name and password, secret or ticket that go with it.",
+    "authentication failed",
+    "Check 'kafka.sasl.mechanism' and its credentials: user name and password, secret or ticket.",
 )
 _FENCED = _Meaning(
     FencedMember,
-    "the group went on without this member",
-    "Nothing is lost: whoever owns the partitions now continues at the committed offsets. Restart this query to rejoin.",
+    "the group has fenced this member",
+    "No record is lost: the new owners of its partitions continue at the committed offsets. Restart "
+    "this query to join again.",
 )
 _DUPLICATE_INSTANCE = _Meaning(
     FencedMember,
     "another live member uses the same 'kafka.group.instance.id'",
-    "Give every member its own, or none.",
+    "Set a different value for each member, or leave the option out.",
 )
 _MIXED_GROUP = _Meaning(
     GroupRefused,
-    "the group's other members use another protocol or assignment strategy",
-    "Use another 'group.id', or give all members one 'kafka.group.protocol' (classic members: cooperative-sticky).",
+    "the other members of the group use another protocol or assignment strategy",
+    "Use another 'group.id', or set the same 'kafka.group.protocol' for all members (classic members: "
+    "cooperative-sticky).",
 )
 _GONE = _Meaning(
     DataLoss,
-    "the offsets to read are not in the topic any more",
-    "They were deleted by retention, or the topic was recreated; the option onDataLoss says what to do about it.",
+    "the offsets to read no longer exist in the topic",
+    "They were deleted by retention, or the topic was recreated. The option onDataLoss defines how to continue.",
 )
 _OLD_BROKER = _Meaning(
     GroupRefused,
@@ -84,18 +87,19 @@ _OLD_BROKER = _Meaning(
 )
 _OPEN_TRANSACTION = _Meaning(
     BrokerUnreachable,
-    "a transaction that holds these offsets is not finished yet",
-    "It ends within its transaction.timeout.ms: try again.",
+    "a transaction with these offsets is still open",
+    "It ends within its transaction.timeout.ms. Try again.",
 )
 _REFUSED_RECORD = _Meaning(
     RecordRefused,
-    "{topic} does not take a record, or a batch of them",
-    "Compare what is written with the topic's settings: max.message.bytes, compression.type, message.timestamp.*.",
+    "{topic} rejects a record or a batch of records",
+    "Compare the records with the settings of the topic: max.message.bytes, compression.type, message.timestamp.*.",
 )
 _ZOMBIE = _Meaning(
     FencedMember,
-    "a newer run has taken over this transactional id, or its transaction timed out",
-    "Nothing it wrote counts. If there is no newer run, raise 'kafka.transaction.timeout.ms' above the longest batch, and restart this one.",
+    "a newer run has fenced this transactional id, or its transaction timed out",
+    "The output of this transaction is aborted. If no newer run exists, raise "
+    "'kafka.transaction.timeout.ms' above the duration of the longest batch, and restart this query.",
 )
 
 #: What each code means, by its name in confluent_kafka.KafkaError.
@@ -114,38 +118,46 @@ _MEANINGS: dict[str, _Meaning] = {
     **dict.fromkeys(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"), _NO_TOPIC),
     **dict.fromkeys(("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"), _NO_TOPIC),
     "TOPIC_EXCEPTION": _Meaning(
-        UnknownTopic, "{topic} has a name that no topic can have", "Use letters, digits, '.', '_' and '-', at most 249."
+        UnknownTopic, "{topic} has an invalid name", "Use letters, digits, '.', '_' and '-', at most 249 characters."
     ),
     "TOPIC_AUTHORIZATION_FAILED": _Meaning(
         NotAuthorized,
-        "this user may not use {topic}",
+        "this user is not authorized to access {topic}",
         "Grant Read and Describe on {topic_acl} (and Write, to write to it).",
     ),
     "GROUP_AUTHORIZATION_FAILED": _Meaning(
-        NotAuthorized, "this user may not use {group}", "Grant Read on {group_acl} (and Delete, to delete it)."
+        NotAuthorized,
+        "this user is not authorized to access {group}",
+        "Grant Read on {group_acl} (and Delete, to delete it).",
     ),
     "CLUSTER_AUTHORIZATION_FAILED": _Meaning(
-        NotAuthorized, "this user may not do this to the cluster", "Grant Describe on Cluster 'kafka-cluster'."
+        NotAuthorized,
+        "this user is not authorized for this operation on the cluster",
+        "Grant Describe on Cluster 'kafka-cluster'.",
     ),
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _Meaning(
-        NotAuthorized, "this user may not use the transactional id", "Grant Write and Describe on the TransactionalId."
+        NotAuthorized,
+        "this user is not authorized to use the transactional id",
+        "Grant Write and Describe on the TransactionalId.",
     ),
     **dict.fromkeys(("SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "ILLEGAL_SASL_STATE"), _LOGIN),
     "UNSUPPORTED_SASL_MECHANISM": _Meaning(
-        NotAuthorized, "the broker does not offer this SASL mechanism", "Set 'kafka.sasl.mechanism' to one it offers."
+        NotAuthorized,
+        "the broker does not enable this SASL mechanism",
+        "Set 'kafka.sasl.mechanism' to a mechanism that the broker enables.",
     ),
     "_SSL": _Meaning(
         NotAuthorized,
         "the TLS handshake failed",
-        "Check that the broker's certificate is signed by 'kafka.ssl.truststore.location' and names its host, and that "
-        "the broker accepts this client's certificate.",
+        "Check that the CA in 'kafka.ssl.truststore.location' signed the broker's certificate and that it "
+        "contains its host name. Check that the broker accepts this client's certificate.",
     ),
     **dict.fromkeys(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"), _FENCED),
     **dict.fromkeys(("_ASSIGNMENT_LOST", "_FENCED"), _FENCED),
     "_MAX_POLL_EXCEEDED": _Meaning(
         FencedMember,
-        "this member was silent for longer than the group waits",
-        "Its process was stopped or starved; if batches take that long, raise 'kafka.max.poll.interval.ms'.",
+        "this member exceeded the maximum poll interval",
+        "Its process was paused or overloaded. If batches take this long, raise 'kafka.max.poll.interval.ms'.",
     ),
     **dict.fromkeys(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"), _DUPLICATE_INSTANCE),
     **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"), _ZOMBIE),
@@ -153,28 +165,26 @@ _MEANINGS: dict[str, _Meaning] = {
     **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REFUSED_RECORD),
     "INVALID_TRANSACTION_TIMEOUT": _Meaning(
         InvalidOption,
-        "the broker does not allow a transaction to stay open so long",
-        "Lower the transaction's time-out, or raise the broker's transaction.max.timeout.ms.",
+        "the transaction timeout is longer than the broker allows",
+        "Reduce the transaction timeout, or raise the broker's transaction.max.timeout.ms.",
     ),
     "INCONSISTENT_GROUP_PROTOCOL": _MIXED_GROUP,
     "GROUP_ID_NOT_FOUND": _Meaning(
         GroupRefused,
-        "{group} does not exist, or is of another kind",
-        "Check 'group.id'; share and streams groups cannot be joined.",
+        "{group} does not exist, or is of another type",
+        "Check 'group.id'. Share groups and streams groups are not supported.",
     ),
-    "NON_EMPTY_GROUP": _Meaning(
-        GroupRefused, "{group} has members", "Stop them first, or leave the group to them and use another 'group.id'."
-    ),
+    "NON_EMPTY_GROUP": _Meaning(GroupRefused, "{group} has members", "Stop them first, or use another 'group.id'."),
     "GROUP_MAX_SIZE_REACHED": _Meaning(
         GroupRefused,
-        "{group} has as many members as the broker allows",
+        "{group} has reached the maximum size that the broker allows",
         "Stop a member, or raise the broker's group.max.size (consumer protocol: group.consumer.max.size).",
     ),
     "GROUP_SUBSCRIBED_TO_TOPIC": _Meaning(
-        GroupRefused, "{group} is reading {topic}", "Stop its members first, then change its offsets."
+        GroupRefused, "{group} is subscribed to {topic}", "Stop its members first, and then change its offsets."
     ),
     "INVALID_GROUP_ID": _Meaning(
-        InvalidOption, "the group's name is not valid", "Give a 'group.id' that is not empty."
+        InvalidOption, "the group id is invalid", "Set 'group.id' to a value that is not empty."
     ),
     "INVALID_SESSION_TIMEOUT": _Meaning(
         InvalidOption,
@@ -183,22 +193,24 @@ _MEANINGS: dict[str, _Meaning] = {
     ),
     "UNSUPPORTED_ASSIGNOR": _Meaning(
         InvalidOption,
-        "the broker does not have this assignor",
+        "the broker does not support this assignor",
         "Set 'kafka.group.remote.assignor' to 'uniform' or 'range', or leave it out.",
     ),
     "INVALID_REGULAR_EXPRESSION": _Meaning(
-        InvalidOption, "the broker does not take this pattern", "Write 'subscribePattern' in RE2 syntax."
+        InvalidOption, "the broker rejects this pattern", "Write 'subscribePattern' in RE2 syntax."
     ),
     "OFFSET_METADATA_TOO_LARGE": _Meaning(
         GroupRefused,
-        "the metadata that goes with a committed offset is too long for this broker",
-        "Raise the broker's offset.metadata.max.bytes to its default, 4096.",
+        "the metadata of a committed offset is longer than this broker allows",
+        "Set the broker's offset.metadata.max.bytes to at least its default, 4096.",
     ),
     **dict.fromkeys(("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"), _GONE),
     **dict.fromkeys(("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"), _OLD_BROKER),
-    "_INVALID_ARG": _Meaning(InvalidOption, "librdkafka does not take this", "Correct what the text names."),
+    "_INVALID_ARG": _Meaning(
+        InvalidOption, "librdkafka rejects a setting or an argument", "Correct the setting that the text names."
+    ),
 }
-_UNKNOWN = _Meaning(StreamGroupsError, "Kafka answered with an error", "Look up the code in Kafka's protocol guide.")
+_UNKNOWN = _Meaning(StreamGroupsError, "Kafka returned an error", "Look up the error code in Kafka's protocol guide.")
 
 
 def to_streamgroups_error(
@@ -226,7 +238,7 @@ def to_streamgroups_error(
     >>> type(error).__name__, error.remedy
     ('NotAuthorized', "Grant Read on Group 'orders' (and Delete, to delete it).")
     >>> error.what
-    "Joining: this user may not use the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
+    "Joining: this user is not authorized to access the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
     """
     name = kafka_error.name()
     meaning = _MEANINGS.get(name) or (_BUSY if kafka_error.retriable() else _UNKNOWN)

@@ -125,13 +125,13 @@ def login_properties(login: JaasLogin, mechanism: str | None) -> dict[str, str]:
     mechanisms, translation = _MODULES[login.module]
     if mechanism not in mechanisms:
         raise InvalidOption(
-            f"Option 'kafka.sasl.mechanism' does not go with the {login.module} in 'kafka.sasl.jaas.config'.",
+            f"Option 'kafka.sasl.mechanism' does not match the {login.module} in 'kafka.sasl.jaas.config'.",
             remedy=f"Set 'kafka.sasl.mechanism' to {' or '.join(mechanisms)}.",
         )
     missing = sorted((_REQUIRED & translation.keys()) - login.options.keys())
     if missing:
         raise InvalidOption(
-            f"Option 'kafka.sasl.jaas.config': the {login.module} lacks {' and '.join(missing)}.",
+            f"Option 'kafka.sasl.jaas.config': the {login.module} requires {' and '.join(missing)}.",
             remedy='Add it as name="value" before the semicolon.',
         )
     return _translated(login, translation)
@@ -148,7 +148,10 @@ def _translated(login: JaasLogin, translation: dict[str, str]) -> dict[str, str]
         else:
             raise InvalidOption(
                 f"Option 'kafka.sasl.jaas.config': a setting of the {login.module} has no equivalent in librdkafka.",
-                remedy=f"It may have {', '.join(translation)}; delegation tokens and unsecured tokens are not among them.",
+                remedy=(
+                    f"Supported settings: {', '.join(translation)}. Delegation tokens and unsecured tokens are "
+                    "not supported."
+                ),
             )
     if extensions:
         properties["sasl.oauthbearer.extensions"] = ",".join(extensions)
@@ -183,18 +186,20 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _malformed() -> InvalidOption:
     return InvalidOption(
-        "Option 'kafka.sasl.jaas.config' is malformed (its value is not shown: it may hold a password).",
-        remedy='Write one module: <class>LoginModule required username="..." password="...";',
+        "Option 'kafka.sasl.jaas.config' is malformed (its value is not shown, because it may contain a password).",
+        remedy='Use one module: <class>LoginModule required username="..." password="...";',
     )
 
 
 _TRUSTSTORE_REMEDY = (
-    "Convert it: keytool -importkeystore -srckeystore <it> -destkeystore trust.p12 -deststoretype PKCS12, then "
-    "openssl pkcs12 -in trust.p12 -nokeys -out trust.pem; and set 'kafka.ssl.truststore.type' to PEM."
+    "Convert it: keytool -importkeystore -srckeystore <store> -destkeystore trust.p12 -deststoretype "
+    "PKCS12, then openssl pkcs12 -in trust.p12 -nokeys -out trust.pem; and set "
+    "'kafka.ssl.truststore.type' to PEM."
 )
 _KEYSTORE_REMEDY = (
-    "Convert it: keytool -importkeystore -srckeystore <it> -destkeystore client.p12 -deststoretype PKCS12; and set "
-    "'kafka.ssl.keystore.type' to PKCS12. A PEM file with key and certificates is taken with type PEM."
+    "Convert it: keytool -importkeystore -srckeystore <store> -destkeystore client.p12 -deststoretype "
+    "PKCS12; and set 'kafka.ssl.keystore.type' to PKCS12. Or use a PEM file with key and certificates, "
+    "and set the type to PEM."
 )
 #: The properties that :func:`store_properties` reads.
 STORES = words(
@@ -233,14 +238,14 @@ def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
     if trusted:
         # Java's default is JKS, whatever the file is called.
         if given.get("ssl.truststore.type", "JKS").strip().upper() != "PEM":
-            raise _store("truststore", "only PEM can be", _TRUSTSTORE_REMEDY)
+            raise _store("truststore", "only PEM is supported", _TRUSTSTORE_REMEDY)
         found.append(("ssl.ca.location", "ssl.truststore.location", trusted.strip()))
     if own:
         # Java reads a PKCS12 file under its default type too, so its name may tell.
         default = "PKCS12" if own.strip().lower().endswith((".p12", ".pfx")) else "JKS"
         kind = given.get("ssl.keystore.type", default).strip().upper()
         if kind not in ("PKCS12", "PEM"):
-            raise _store("keystore", "only PKCS12 and PEM can be", _KEYSTORE_REMEDY)
+            raise _store("keystore", "only PKCS12 and PEM are supported", _KEYSTORE_REMEDY)
         names = ("ssl.keystore.location",) if kind == "PKCS12" else ("ssl.key.location", "ssl.certificate.location")
         found += [(name, "ssl.keystore.location", own.strip()) for name in names]
     return found
@@ -248,7 +253,8 @@ def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
 
 def _store(store: str, readable: str, remedy: str) -> InvalidOption:
     return InvalidOption(
-        f"Option 'kafka.ssl.{store}.location': a store of this type (Java's default is JKS) cannot be read; {readable}.",
+        f"Option 'kafka.ssl.{store}.location': a store of this type (Java's default is JKS) cannot be read; "
+        f"{readable}.",
         remedy=remedy,
     )
 
@@ -259,7 +265,7 @@ def _pem(option: str, text: str) -> str:
     blocks = [(label, body if ":" in body else "".join(body.split())) for label, body in _PEM.findall(text)]
     if not blocks:
         raise InvalidOption(
-            f"Option 'kafka.{option}' holds no PEM block (its value is not shown).",
+            f"Option 'kafka.{option}' contains no PEM block (its value is not shown).",
             remedy="It must contain -----BEGIN ...-----, the base64 text and -----END ...-----.",
         )
     return "".join(
@@ -301,8 +307,11 @@ def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
     missing = [f"'kafka.{name}'" for name in wanted if not properties.get(name)]
     if method != "oidc" or missing or not url.lower().startswith(("https://", "http://")):
         raise InvalidOption(
-            "Option 'kafka.sasl.mechanism=OAUTHBEARER' has no way to get a token.",
-            remedy=f"Set {' and '.join(missing) or repr('kafka.' + wanted[0])} (http or https; a token file is not read).",
+            "Option 'kafka.sasl.mechanism=OAUTHBEARER' requires a token endpoint or credentials for one.",
+            remedy=(
+                f"Set {' and '.join(missing) or repr('kafka.' + wanted[0])} (http or https; a token file is not "
+                "supported)."
+            ),
         )
     return {"sasl.oauthbearer.method": "oidc"}
 

@@ -101,21 +101,24 @@ _IGNORED = words(
 )
 _IGNORED_PREFIXES = ("metrics.", "internal.", "sasl.login.re", "sasl.oauthbearer.jwks.")
 
-_BYTES = "Keys and values arrive as bytes: convert them with DataFrame functions."
-_WE_COMMIT = "Leave it out: offsets are committed when a micro-batch is done."
-_OPENSSL = "Leave it out: TLS is OpenSSL's here; see 'kafka.ssl.providers'."
+_BYTES = "Keys and values are read as bytes: convert them with DataFrame functions."
+_WE_COMMIT = "Leave it out: the library commits offsets when a micro-batch is finished."
+_OPENSSL = "Leave it out: the client uses OpenSSL for TLS; see 'kafka.ssl.providers'."
 _OAUTH = "Leave it out, or set 'kafka.sasl.oauthbearer.token.endpoint.url' with a client id and secret."
-_JAVA_CLASS = "Leave it out: no Java class can run here. Use PLAIN, SCRAM, OAUTHBEARER or mTLS."
+_JAVA_CLASS = "Leave it out: the client cannot run Java classes. Use PLAIN, SCRAM, OAUTHBEARER or mTLS."
 #: Refused by name: why, and what to do.
 _REFUSED = {
     "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'onDataLoss' for lost data."),
-    **dict.fromkeys(("key.deserializer", "value.deserializer"), ("has no meaning for bytes", _BYTES)),
-    **dict.fromkeys(("key.serializer", "value.serializer"), ("has no meaning for bytes", _BYTES)),
+    **dict.fromkeys(("key.deserializer", "value.deserializer"), ("does not apply to bytes", _BYTES)),
+    **dict.fromkeys(("key.serializer", "value.serializer"), ("does not apply to bytes", _BYTES)),
     **dict.fromkeys(
         ("enable.auto.commit", "auto.commit.enable", "enable.auto.offset.store"),
-        ("would commit what is not processed yet", _WE_COMMIT),
+        ("would commit offsets of records that are not processed yet", _WE_COMMIT),
     ),
-    "enable.partition.eof": ("is how readers find the end of a range", "Leave it out: it is set where it is needed."),
+    "enable.partition.eof": (
+        "is reserved for the reader, which detects the end of a range with it",
+        "Leave it out: the reader sets it.",
+    ),
     **dict.fromkeys(
         ("interceptor.classes", "interceptors", "plugin.library.paths"),
         ("loads code into the client", "Leave it out; watch the query with a StreamingQueryListener."),
@@ -175,7 +178,9 @@ def translate(given: Mapping[str, str]) -> Translation:
     found = Translation()
     for name, value in given.items():
         if not _c_string(value):
-            raise InvalidOption(f"Option 'kafka.{name}' holds a NUL or half a character.", remedy="Remove it.")
+            raise InvalidOption(
+                f"Option 'kafka.{name}' contains a NUL character or an unpaired surrogate.", remedy="Remove it."
+            )
         if name not in STORES and name not in ("sasl.jaas.config", "group.id"):
             found.take(name, value if name in SECRET else value.strip())
     for name, origin, value in store_properties(given):
@@ -212,18 +217,21 @@ class Translation:
         """
         if name in _REFUSED:
             why, remedy = _REFUSED[name]
-            raise InvalidOption(f"Option 'kafka.{name}' is refused: it {why}.", remedy=remedy)
+            raise InvalidOption(f"Option 'kafka.{name}' is not supported: it {why}.", remedy=remedy)
         if name in _FIXED:
             allowed, remedy = _FIXED[name]
             if value.replace(" ", "") not in allowed:
                 raise InvalidOption(
-                    f"Option 'kafka.{name}' is refused with this value; it can only be {' or '.join(allowed)}.",
+                    f"Option 'kafka.{name}' has an unsupported value; it can only be {' or '.join(allowed)}.",
                     remedy=remedy,
                 )
         elif name == "sasl.kerberos.kinit.cmd" and not _is_java_kinit(name, value):
             raise InvalidOption(
-                f"Option 'kafka.{name}' is refused: it runs a command in a shell.",
-                remedy="Leave it out, and get the ticket with kinit before the start, or with a keytab of its own service (k5start).",
+                f"Option 'kafka.{name}' is not supported: it runs a command in a shell.",
+                remedy=(
+                    "Leave it out. Get the ticket with kinit before the start, or with a separate keytab "
+                    "service (k5start)."
+                ),
             )
         elif name in _IGNORED or name.startswith(_IGNORED_PREFIXES) or _is_java_kinit(name, value):
             self.ignored.append(name)
@@ -240,8 +248,8 @@ class Translation:
         """
         if self.properties.get(name, value) != value:
             raise InvalidOption(
-                f"Options 'kafka.{self.origin[name]}' and 'kafka.{origin}' mean the same thing and differ.",
-                remedy="Give one of them.",
+                f"Options 'kafka.{self.origin[name]}' and 'kafka.{origin}' set the same property to different values.",
+                remedy="Set only one of them.",
             )
         self.properties[name], self.origin[name] = value, origin
 
@@ -266,7 +274,7 @@ def _bootstrap(servers: str) -> str:
     """``host:port`` for each server. A protocol in front is dropped, as the Java client does."""
     entries = [entry.strip() for entry in servers.split(",") if entry.strip()]
     if not entries:
-        raise InvalidOption("Option 'kafka.bootstrap.servers' is missing.", remedy="Give host:port[,host:port].")
+        raise InvalidOption("Option 'kafka.bootstrap.servers' is missing.", remedy="Set it to host:port[,host:port].")
     addresses = []
     for entry in entries:
         match = _ADDRESS.fullmatch(entry)
@@ -274,7 +282,7 @@ def _bootstrap(servers: str) -> str:
             shown = "an entry" if "@" in entry else f"'{entry}'"
             raise InvalidOption(
                 f"Option 'kafka.bootstrap.servers' is malformed: {shown} is not host:port with a port of 1 to 65535.",
-                remedy="Give host:port[,host:port].",
+                remedy="Set it to host:port[,host:port].",
             )
         addresses.append(f"{match[1]}:{match[2]}")
     return ",".join(addresses)

@@ -48,14 +48,14 @@ def command_config(
     >>> command_config(None)
     Traceback (most recent call last):
     ...
-    streamgroups.errors.InvalidOption: No broker is named. Give --bootstrap-server HOST:PORT.
+    streamgroups.errors.InvalidOption: The broker address is missing. Pass --bootstrap-server HOST:PORT.
     """
     given = {} if file is None else _connecting(read_properties(file))
     given.update(settings or {})
     if bootstrap_server is not None:
         given["bootstrap.servers"] = bootstrap_server
     if not given.get("bootstrap.servers", "").strip():
-        raise InvalidOption("No broker is named.", remedy="Give --bootstrap-server HOST:PORT.")
+        raise InvalidOption("The broker address is missing.", remedy="Pass --bootstrap-server HOST:PORT.")
     try:
         return ClientConfig.from_options(given)
     except InvalidOption as e:
@@ -87,13 +87,15 @@ def read_properties(file: Path) -> dict[str, str]:
     try:
         return javaproperties.loads(file.read_text(encoding="utf-8"))
     except OSError as e:
-        raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Name a Java properties file.") from e
+        raise InvalidOption(
+            f"{file} cannot be read: {e.strerror}.", remedy="Pass the path of a Java properties file."
+        ) from e
     except UnicodeDecodeError:
-        what = f"{file} is not text in UTF-8."
+        what = f"{file} is not UTF-8 text."
     except javaproperties.InvalidUEscapeError:
-        what = f"{file} has a broken \\u escape."
+        what = f"{file} contains an invalid \\u escape."
     # The line at fault may hold a password: it is not repeated, and neither is the error that shows it.
-    raise InvalidOption(what, remedy="Name a Java properties file; a backslash in a value is written twice.")
+    raise InvalidOption(what, remedy="Pass the path of a Java properties file; double each backslash in a value.")
 
 
 def _connecting(properties: dict[str, str]) -> dict[str, str]:

@@ -85,13 +85,14 @@ class GroupCursors:
         given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
         if "group.id" in given or "client.id" in given:
             raise InvalidOption(
-                "Groups and instances are named when their cursors are made, not in the settings.",
+                "The settings contain 'group.id' or 'client.id'. The requests that create cursors define "
+                "groups and instances.",
                 remedy="Leave out 'group.id' and 'client.id'.",
             )
         if signing_key is not None and len(signing_key) < _SHORTEST_KEY:
             raise InvalidOption(
-                f"signing_key has {len(signing_key)} bytes; it needs {_SHORTEST_KEY} at least.",
-                remedy="Make one with secrets.token_bytes(32), and keep it where your other secrets are.",
+                f"signing_key has {len(signing_key)} bytes; at least {_SHORTEST_KEY} are required.",
+                remedy="Create one with secrets.token_bytes(32), and store it with your other secrets.",
             )
         self._config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
         self._key = signing_key or secrets.token_bytes(32)
@@ -425,7 +426,7 @@ class GroupCursors:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise StreamGroupsError("These GroupCursors are closed.", remedy="Make new ones.")
+            raise StreamGroupsError("These GroupCursors are closed.", remedy="Create new ones.")
 
     def _claims(self, cursor: str) -> Cursor:
         self._check_open()
@@ -436,8 +437,8 @@ class GroupCursors:
         if isinstance(claims, GroupCursor):
             return claims
         raise InvalidCursor(
-            f"This is a cursor of partition {claims.stream}-{claims.partition}, which belongs to no group.",
-            remedy="It needs no heartbeat and no commit; groups are joined with create_group_cursor.",
+            f"This cursor of partition {claims.stream}-{claims.partition} belongs to no group.",
+            remedy="It needs no heartbeat and no commit. To join a group, use create_group_cursor.",
         )
 
     def _token(self, cursor: Cursor) -> str:

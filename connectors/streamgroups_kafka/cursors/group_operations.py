@@ -55,7 +55,7 @@ class GroupDesk:
         count = self._cluster.topics().get(stream)
         if count is None:
             raise UnknownTopic(
-                f"Stream '{stream}' does not exist, or this user may not see it.",
+                f"Stream '{stream}' does not exist, or this user is not authorized to describe it.",
                 remedy=f"Create the topic, or grant Describe on Topic '{stream}'.",
                 topic=stream,
             )
@@ -71,7 +71,7 @@ class GroupDesk:
         if tp not in partitions:
             raise UnknownTopic(
                 f"Stream '{tp.topic}' has no partition {tp.partition!r}.",
-                remedy=f"It has {len(partitions)}, numbered from 0.",
+                remedy=f"It has {len(partitions)} partitions, numbered from 0.",
                 topic=tp.topic,
                 partition=tp.partition,
             )
@@ -105,8 +105,9 @@ class GroupDesk:
         tps = self.partitions(stream)
         if not self._cluster.describe(group).members and not self._board.read(group, tps):
             raise GroupRefused(
-                f"Group '{group}' has neither members nor committed offsets on '{stream}': there is nothing to move.",
-                remedy="Check the names; create_group_cursor makes a group.",
+                f"Group '{group}' has neither members nor committed offsets on '{stream}', so it has no "
+                "offsets to reset.",
+                remedy="Check the names. To create a group, call create_group_cursor.",
                 group=group,
                 topic=stream,
             )
@@ -118,7 +119,9 @@ class GroupDesk:
                 self._board.write(group, {tp: Committed(n) for tp, n in where.items()})
                 return
             except GroupRefused:
-                logger.info("Group '%s' was joined while it was moved; its members are told", group)
+                logger.info(
+                    "Group '%s' got a member while its offsets were reset; its members receive a reset request", group
+                )
         self._check_obedient(group)
         self._orders.give(group, where, {stream: len(tps)})
 
@@ -128,9 +131,9 @@ class GroupDesk:
         while strangers := self._orders.strangers(group, self._cluster.describe(group).members):
             if time.monotonic() > deadline_s:
                 raise GroupRefused(
-                    f"Group '{group}' has live members that cannot be moved while they run: "
+                    f"Group '{group}' has live members that cannot apply a reset request: "
                     f"{', '.join(map(str, strangers))}.",
-                    remedy="Stop them first; Spark queries and cursors of this library need not be stopped.",
+                    remedy="Stop them first. Spark queries and cursors of this library can continue to run.",
                     group=group,
                 )
             time.sleep(0.1)

@@ -137,8 +137,9 @@ class Instances:
         if ended is not None:
             raise FencedMember(ended[0].what, remedy=ended[0].remedy)
         raise InvalidCursor(
-            f"This cursor belongs to instance '{cursor.instance}' of group '{cursor.group}', which is not in this process.",
-            remedy="Use it where it was made, or make an instance here with create_group_cursor.",
+            f"This cursor belongs to instance '{cursor.instance}' of group '{cursor.group}', which does not "
+            "run in this process.",
+            remedy="Use it in the process that created it, or create an instance here with create_group_cursor.",
         )
 
     def close(self) -> None:
@@ -162,7 +163,9 @@ class Instances:
                 continue
             if not session.end_if_silent():
                 until = datetime.fromtimestamp(session.lease.until_ms / 1000, timezone.utc)
-                raise _taken(wish, f"is live in this process until {until:%H:%M:%S} UTC, or longer if it is heard of")
+                raise _taken(
+                    wish, f"is live in this process until {until:%H:%M:%S} UTC, and longer if it sends another request"
+                )
             session.wait_until_left(_LEAVE_TIMEOUT_S)
 
     def _join_alone(self, wish: Wish) -> InstanceSession:
@@ -175,7 +178,7 @@ class Instances:
             try:
                 check_name_is_free(self._cluster.describe(wish.group), wish.instance, own=1)
             except BaseException as e:
-                session.end(f"Instance '{wish.instance}' left group '{wish.group}': its name was taken.")
+                session.end(f"Instance '{wish.instance}' left group '{wish.group}': another member uses its name.")
                 session.wait_until_left(_LEAVE_TIMEOUT_S)
                 if not isinstance(e, GroupRefused) or not attempts_left:
                     raise
@@ -296,5 +299,5 @@ class Instances:
 def _taken(wish: Wish, why: str) -> GroupRefused:
     return GroupRefused(
         f"Instance '{wish.instance}' of group '{wish.group}' {why}.",
-        remedy="Give this instance a name of its own, or go on with the cursors of that one.",
+        remedy="Use another name for this instance, or continue with the cursors of the existing one.",
     )

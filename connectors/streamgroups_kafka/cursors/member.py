@@ -212,9 +212,12 @@ class CursorMember:
             _ = self._member.membership
             if time.monotonic() > deadline_s:
                 raise BrokerUnreachable(
-                    f"Committing {', '.join(map(str, sorted(self._asked)))} was not answered within "
-                    f"{self._commit_timeout_ms / 1000:.0f} s.",
-                    remedy="The cursor stays good: make the request again. A rebalance may be going on, or a broker be down.",
+                    f"The broker did not respond to a commit of {', '.join(map(str, sorted(self._asked)))} "
+                    f"within {self._commit_timeout_ms / 1000:.0f} s.",
+                    remedy=(
+                        "The cursor stays valid: send the request again. The group may be rebalancing, or a "
+                        "broker may be down."
+                    ),
                 )
 
     def _give_back(self) -> None:

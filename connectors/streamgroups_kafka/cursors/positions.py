@@ -20,7 +20,7 @@ from streamgroups.ports import Clock, Log
 
 #: How often ids are read, unless ``metadata.max.age.ms`` is given.
 REFRESH_MS = 5_000
-_WHY = "The topic was deleted and recreated, or another cluster answers."
+_WHY = "The topic was deleted and recreated, or the settings point to another cluster."
 
 
 class TopicIds:
@@ -91,10 +91,10 @@ def checked_cursor(ids: TopicIds, cursor: PartitionCursor) -> PartitionCursor:
         now = ids.of([cursor.stream], fresh=True)[cursor.stream]
     if cursor.identity.differs_from(now):
         raise DataLoss(
-            f"The cursor of {cursor.stream}-{cursor.partition} is at offset {cursor.next_offset} of {cursor.identity}; "
-            f"now {now}. {_WHY}",
-            remedy="Create a new cursor with create_cursor: TRIM_HORIZON starts at the earliest offset of the topic that is there, "
-            "AT_OFFSET accepts the same offset in it.",
+            f"The cursor of {cursor.stream}-{cursor.partition} is at offset {cursor.next_offset} of "
+            f"{cursor.identity}; now {now}. {_WHY}",
+            remedy="Create a new cursor with create_cursor: TRIM_HORIZON starts at the earliest offset of the "
+            "current topic, AT_OFFSET accepts the same offset in it.",
         )
     return replace(cursor, identity=cursor.identity.completed_by(now))
 
@@ -124,7 +124,7 @@ def checked(
         topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(tp.topic for tp in lost))
         raise DataLoss(
             f"Group '{group_id}' cannot continue at its positions: {told}. {_WHY}",
-            remedy="Move the group with update_group, or with "
-            f"streamgroups groups reset {group_id} {topics} --to-earliest --execute; then create the cursor again.",
+            remedy=f"Reset the offsets with update_group, or with streamgroups groups reset {group_id} {topics} "
+            "--to-earliest --execute; then create the cursor again.",
         )
     return {tp: replace(it, identity=it.identity.completed_by(now.get(tp.topic, UNKNOWN))) for tp, it in owned.items()}

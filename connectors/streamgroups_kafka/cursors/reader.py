@@ -140,8 +140,10 @@ class RecordReader:
         if waited_s > _PATIENCE_S:
             missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
             raise ReadTimedOut(
-                f"No record came within {_PATIENCE_S:.0f} s from {missing}. {self._trouble}".strip(),
-                remedy="The cursor stays good: make the request again. Check that the brokers leading these partitions are up.",
+                f"No record arrived within {_PATIENCE_S:.0f} s from {missing}. {self._trouble}".strip(),
+                remedy=(
+                    "The cursor stays valid: send the request again. Check that the leaders of these partitions are up."
+                ),
             )
         message = self._consumer.poll(_POLL_S)
         if message is not None:
@@ -183,8 +185,11 @@ class RecordReader:
         end = self._offsets.high_watermarks([tp])[tp]
         if not oldest <= next_offset <= end:
             raise DataLoss(
-                f"{tp} has no offset {next_offset} any more: it holds [{oldest}, {end}).",
-                remedy="Move the group with update_group (to TRIM_HORIZON, say), or make a new cursor where there is something.",
+                f"{tp} no longer has offset {next_offset}: it contains [{oldest}, {end}).",
+                remedy=(
+                    "Reset the offsets with update_group (for example to TRIM_HORIZON), or create a new cursor "
+                    "at an existing offset."
+                ),
                 topic=tp.topic,
                 partition=tp.partition,
             )

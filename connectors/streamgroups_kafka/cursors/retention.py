@@ -50,7 +50,9 @@ class GroupCensus:
         try:
             session = AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)
         except InvalidOption as e:
-            logger.warning("Whether '%s' is read by %d groups already cannot be counted: %s", stream, self._most, e)
+            logger.warning(
+                "The number of groups that read '%s' cannot be compared with the limit of %d: %s", stream, self._most, e
+            )
             return
         with closing(session):
             groups = KafkaGroupAdmin(session)
@@ -101,8 +103,8 @@ class GroupCensus:
             if not isinstance(error, NotAuthorized):
                 raise error from None
             logger.warning(
-                "Unused groups on '%s' are not deleted: this user may not read how long it keeps messages "
-                "(DescribeConfigs on the topic)",
+                "Unused groups on '%s' are not deleted: this user is not authorized to read the retention "
+                "of the topic (DescribeConfigs)",
                 stream,
             )
             return None

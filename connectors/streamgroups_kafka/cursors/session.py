@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _NOTE_EVERY_MS = 1_000
 #: How often a request looks whether all have stopped, when the group is moved.
 _LOOK_S, _SELDOM_S = 0.02, 0.2
-_JOIN_AGAIN = "Its partitions go to the others, at the committed offsets. Join again with create_group_cursor."
+_JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
 
 _T = TypeVar("_T")
 
@@ -212,8 +212,8 @@ class InstanceSession:
         now_ms = self._outside.clock()
         if self._lease.is_over(now_ms):
             self._end_now(
-                f"Instance '{self.identity.instance}' left group '{self.identity.group}': it was silent for "
-                f"{(now_ms - self._lease.renewed_ms) / 1000:.1f} s, longer than its timeout of "
+                f"Instance '{self.identity.instance}' left group '{self.identity.group}': it sent no "
+                f"request for {(now_ms - self._lease.renewed_ms) / 1000:.1f} s, longer than its timeout of "
                 f"{self._lease.timeout_ms / 1000:g} s."
             )
 
@@ -245,9 +245,13 @@ class InstanceSession:
         self._evicted(gone)
         if gone:
             raise FencedMember(
-                f"Instance '{self.identity.instance}' of group '{self.identity.group}' could not commit {_names(gone)}: "
-                "another instance owns it now, or the group was moved.",
-                remedy="What else the cursor covers is committed. Go on with get_messages: the cursor stays good.",
+                f"Instance '{self.identity.instance}' of group '{self.identity.group}' could not commit "
+                f"{_names(gone)}: another instance owns these partitions now, or the offsets of the group "
+                "were reset.",
+                remedy=(
+                    "The other partitions of the cursor are committed. Continue with get_messages: the cursor "
+                    "stays valid."
+                ),
             )
         self._note_lease()
         return replace(cursor, covers=cover(cursor.covers, self._member.holdings(), {}))
@@ -257,8 +261,8 @@ class InstanceSession:
         lost = [c for c in gone if self._member.was_lost(c)]
         if lost:
             what = (
-                f"Group '{self.identity.group}' went on without instance '{self.identity.instance}': its commit of "
-                f"{_names(lost)} was refused."
+                f"Group '{self.identity.group}' fenced instance '{self.identity.instance}': the broker "
+                f"rejected its commit of {_names(lost)}."
             )
             self.end(what)
             raise FencedMember(what, remedy=_JOIN_AGAIN)

@@ -55,13 +55,14 @@ class BatchWatch:
     def _warn(self, effect: Warn, lease: LeaseLimits) -> None:
         lease_ms = lease.lease_timeout_ms
         until = (
-            "the query keeps its other partitions until the batch ends (no leaseTimeout)"
+            "without leaseTimeout, the query keeps its other partitions until the batch ends"
             if lease_ms is None
-            else f"after {lease_ms / 1000:.0f} s (leaseTimeout) it loses all"
+            else f"after {lease_ms / 1000:.0f} s (leaseTimeout) the query loses all partitions"
         )
         logger.warning(
-            "%s: batch %d of group '%s' has been in flight for %.0f s. A rebalance waits %.0f s for a batch; then its partitions go to "
-            "other members, which read them again; %s. Read less at once (maxOffsetsPerTrigger), or raise kafka.max.poll.interval.ms.",
+            "%s: batch %d of group '%s' has been in flight for %.0f s. A rebalance waits %.0f s for a "
+            "batch. Then other members own its partitions and read them again; %s. Reduce "
+            "maxOffsetsPerTrigger, or raise kafka.max.poll.interval.ms.",
             self._settings.name,
             effect.number,
             self._settings.group_id,
@@ -73,16 +74,18 @@ class BatchWatch:
     def _tell_why(self, effect: Leave, lease: LeaseLimits) -> None:
         assert lease.lease_timeout_ms is not None, "without a lease no member leaves"
         what = (
-            f"Batch {effect.number} of group '{self._settings.group_id}' has been in flight for {effect.batch_ms / 1000:.0f} s, longer "
-            f"than leaseTimeout ({lease.lease_timeout_ms / 1000:.0f} s): '{self._settings.name}' leaves the group."
+            f"Batch {effect.number} of group '{self._settings.group_id}' has been in flight for "
+            f"{effect.batch_ms / 1000:.0f} s, longer than leaseTimeout ({lease.lease_timeout_ms / 1000:.0f} "
+            f"s): '{self._settings.name}' leaves the group."
         )
-        remedy = "If batches may take this long, raise 'leaseTimeout'; else read less at once (maxOffsetsPerTrigger)."
+        remedy = "If batches may take this long, raise 'leaseTimeout'; otherwise reduce maxOffsetsPerTrigger."
         if lease.is_exclusive:
             # State that counts the batch must not continue: another run may read it again.
             self._state.fail_unless_closing(FencedMember(what, remedy=f"Restart the query. {remedy}"))
             return
         logger.warning(
-            "%s: %s Other members read its offsets again. When the batch ends, its commit is rejected and the query joins again. %s",
+            "%s: %s Other members read its offsets again. When the batch ends, the broker rejects its "
+            "commit and the query joins again. %s",
             self._settings.name,
             what,
             remedy,

@@ -45,7 +45,7 @@ _REFRESHES_WITHOUT_TOPIC = 3
 #: How long a leaving member tries to commit what is done.
 _LAST_COMMIT_S = 5.0
 _COMMITTED_TIMEOUT_S = 10.0
-_A_BUG = "This is a bug in streamgroups; the log has the details. Restarting the query is safe."
+_A_BUG = "This is a bug in streamgroups; the log contains the details. You can restart the query safely."
 #: Of several refusals in one commit, the gravest decides.
 _GRAVITY = {CommitVerdict.RETRY_WHILE_OWNED: 0, CommitVerdict.FENCED: 1, CommitVerdict.FATAL: 2}
 #: What librdkafka mends by itself, though it does not say so.
@@ -243,9 +243,9 @@ class ConsumerOwner:
         if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
             self._state.fail_unless_closing(
                 GroupRefused(
-                    f"Another member joined group '{self._settings.group_id}', which this query needs alone "
-                    "(membership=exclusive).",
-                    remedy="Give the other member another group.id, or use membership=shared for stateless queries.",
+                    f"Another member joined group '{self._settings.group_id}', but membership=exclusive "
+                    "requires that this query is the only member.",
+                    remedy="Use another group.id for the other member, or membership=shared for stateless queries.",
                 )
             )
         self._state.ask_back(tps)
@@ -273,9 +273,9 @@ class ConsumerOwner:
         if self._settings.exclusive:
             self._state.fail_unless_closing(
                 FencedMember(
-                    f"Group '{self._settings.group_id}' went on without this query, which needs it alone "
-                    "(membership=exclusive).",
-                    remedy="Restart it: it goes on from its checkpoint, if no other query holds the group.",
+                    f"Group '{self._settings.group_id}' fenced this query, although membership=exclusive "
+                    "requires that it is the only member.",
+                    remedy=("Restart the query. It continues from its checkpoint, if no other query is in the group."),
                 )
             )
 
@@ -285,7 +285,7 @@ class ConsumerOwner:
             logger.warning(
                 "%s: %s while a batch was reading %s; another member will read these offsets again",
                 self._settings.name,
-                "partitions were lost" if kind is Kind.LOST else "partitions had to be given back",
+                "partitions were lost" if kind is Kind.LOST else "partitions were revoked",
                 ", ".join(map(str, abandoned)),
             )
         consumer.incremental_unassign(partitions)

@@ -57,6 +57,6 @@ class GroupClaim:
             return cls(group_id.decode(), None if generation < 0 else generation, member_id.decode(), instance_id)
         except (ValueError, IndexError, struct.error) as e:
             raise GroupRefused(
-                f"librdkafka tells of its group in a way that is not known here ({e}).",
-                remedy="Use a confluent-kafka of a version that this release was tested with.",
+                f"librdkafka returned consumer group metadata in an unknown format ({e}).",
+                remedy="Use a version of confluent-kafka that this release was tested with.",
             ) from None

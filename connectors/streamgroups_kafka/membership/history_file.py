@@ -46,8 +46,8 @@ class HistoryFile(EventRecorder):
             self._left_bytes = MAX_BYTES
         except OSError as e:
             raise InvalidOption(
-                f"Option 'historyDir' is '{directory}', which cannot be written to: {e.strerror}.",
-                remedy="Name a directory this user may write to on the driver's machine.",
+                f"Option 'historyDir' is '{directory}', which is not writable: {e.strerror}.",
+                remedy="Set it to a directory on the driver's machine that this user can write to.",
             ) from e
 
     def _append(self, event: Event) -> None:
@@ -59,12 +59,12 @@ class HistoryFile(EventRecorder):
             self._left_bytes -= len(line)
             if self._left_bytes < 0:
                 self._broken = True
-                logger.warning("%s: the history in historyDir ends here, at %d bytes", self._member, MAX_BYTES)
+                logger.warning("%s: the history in historyDir stops here, at %d bytes", self._member, MAX_BYTES)
                 return
             self._broken = os.write(self._fd, line) < len(line)
         except OSError as e:
             self._broken = True
-            logger.warning("%s: the history in historyDir ends here: %s", self._member, e.strerror)
+            logger.warning("%s: the history in historyDir stops here: %s", self._member, e.strerror)
 
 
 def _now_ms() -> int:

@@ -73,9 +73,9 @@ class KafkaMember:
             left_s = timeout_ms / 1000 - waited_s
             if left_s <= 0:
                 raise GroupRefused(
-                    f"Group '{self._settings.group_id}' gave '{self._settings.name}' no assignment within "
-                    f"{waited_s:.0f} s{self._trouble()}.",
-                    remedy="A rebalance waits for every live member: look at their state with "
+                    f"Group '{self._settings.group_id}' assigned no partitions to '{self._settings.name}' "
+                    f"within {waited_s:.0f} s{self._trouble()}.",
+                    remedy="A rebalance waits for every live member. Check their state with "
                     "kafka-consumer-groups.sh --describe --members, and try again.",
                 )
             if self._is_surplus():
@@ -89,13 +89,13 @@ class KafkaMember:
         try:
             return self._settings.is_surplus()
         except StreamGroupsError as e:
-            logger.debug("%s: the group could not be looked at: %s", self._settings.name, e)
+            logger.debug("%s: the group could not be described: %s", self._settings.name, e)
             return False
 
     def _tell_waiting(self) -> None:
         logger.warning(
-            "%s: still waiting for group '%s' to assign partitions%s: a rebalance waits for the batches of "
-            "other members, and for a member that was killed until its session times out",
+            "%s: still waiting for group '%s' to assign partitions%s. A rebalance waits for the batches of "
+            "other members, and for a killed member until its session times out",
             self._settings.name,
             self._settings.group_id,
             self._trouble(),
@@ -159,11 +159,12 @@ class KafkaMember:
             self._thread.join(_CLOSE_TIMEOUT_S)
             if self._thread.is_alive():
                 logger.error(
-                    "%s: could not leave group '%s' within %.0f s; the group will time the member out",
+                    "%s: could not leave group '%s' within %.0f s; the group will remove the member after "
+                    "its session timeout",
                     self._settings.name,
                     self._settings.group_id,
                     _CLOSE_TIMEOUT_S,
                 )
 
     def _trouble(self) -> str:
-        return f" (last trouble: {self._state.last_trouble})" if self._state.last_trouble else ""
+        return f" (last error: {self._state.last_trouble})" if self._state.last_trouble else ""

@@ -398,7 +398,7 @@ class MemberState:
         if now_s - self._last_seen_s > _SILENCE_S and self._membership.owned and self._settings.assign is None:
             self._doubtful = True
             logger.warning(
-                "%s: was silent for %.1f s; nothing is planned until the group accepts a commit again",
+                "%s: was unresponsive for %.1f s; it plans no batch until the group accepts a commit again",
                 self._settings.name,
                 now_s - self._last_seen_s,
             )

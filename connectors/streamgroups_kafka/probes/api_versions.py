@@ -54,19 +54,19 @@ def parse(response: bytes) -> Supported:
     fields = _Fields(response)
     try:
         if fields.int32() != _CORRELATION_ID:
-            raise NotKafka("the answer belongs to no request")
+            raise NotKafka("the response has an unexpected correlation id")
         error = fields.int16()
         if error == _UNSUPPORTED_VERSION:
             # Brokers before 2.4 do not know version 3: they answer in version 0, whose array is not compact.
             return Supported(_apis(fields, fields.int32(), tagged=False), {}, {})
         if error:
-            raise NotKafka(f"the answer is error {error}")
+            raise NotKafka(f"the response contains error {error}")
         apis = _apis(fields, fields.uvarint() - 1, tagged=True)
         fields.int32()  # throttled for that many ms
         tags = fields.tags()
         return Supported(apis, _features(tags.get(_SUPPORTED_FEATURES)), _finalized(tags.get(_FINALIZED_FEATURES)))
     except (struct.error, IndexError, UnicodeDecodeError) as e:
-        raise NotKafka("the answer breaks off") from e
+        raise NotKafka("the response is incomplete") from e
 
 
 def ask(connection: socket.socket) -> Supported:
@@ -82,7 +82,7 @@ def ask(connection: socket.socket) -> Supported:
     connection.sendall(request())
     (length,) = struct.unpack(">i", _exactly(connection, 4))
     if not 0 < length <= _MOST_BYTES:
-        raise NotKafka("the answer is none of Kafka's")
+        raise NotKafka("the response is not in Kafka's protocol")
     return parse(_exactly(connection, length))
 
 
@@ -91,7 +91,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     while len(received) < count:
         part = connection.recv(count - len(received))
         if not part:
-            raise NotKafka("it closed the connection")
+            raise NotKafka("the server closed the connection")
         received += part
     return received
 

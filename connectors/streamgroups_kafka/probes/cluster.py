@@ -34,8 +34,11 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 #: Errors that no waiting cures.
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
-_NOBODY = "Check that the broker runs, and that this is an address and port it listens on."
-_STRANGE = "If the broker wants TLS, set security.protocol to SSL or SASL_SSL in --command-config; else check the port."
+_NOBODY = "Check that the broker runs, and that it listens on this address and port."
+_STRANGE = (
+    "If the broker requires TLS, set security.protocol to SSL or SASL_SSL in --command-config; "
+    "otherwise check the port."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,9 @@ def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreacha
         return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
     if not uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable or found.strange}" for server, found in seen.items())
-        return ClusterUnreachable(f"Nobody speaks Kafka's protocol in plaintext. {told}.", _STRANGE, final=True)
+        return ClusterUnreachable(
+            f"No server at these addresses uses Kafka's protocol in plaintext. {told}.", _STRANGE, final=True
+        )
     return None
 
 
@@ -158,9 +163,9 @@ def _look_at_one(address: str, config: ClientConfig) -> _Seen:
     try:
         connection = socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S)
     except socket.gaierror:
-        return _Seen("no such host is known")
+        return _Seen("unknown host")
     except TimeoutError:
-        return _Seen(f"no answer within {_CONNECT_TIMEOUT_S:g} s")
+        return _Seen(f"no response within {_CONNECT_TIMEOUT_S:g} s")
     except OSError as e:
         return _Seen(os.strerror(e.errno).lower() if e.errno else str(e))
     with connection:

@@ -33,8 +33,8 @@ class Flaw(IntFlag):
 
 
 _WHY = {
-    Flaw.HEADERS: "a header name of it is not UTF-8, so its headers are null",
-    Flaw.TIMESTAMP: "its timestamp does not fit microseconds, so it is null",
+    Flaw.HEADERS: "a header name is not UTF-8, so its headers are null",
+    Flaw.TIMESTAMP: "its timestamp is outside the range of microseconds, so it is null",
 }
 #: For a name that is not UTF-8 confluent-kafka returns a list with a hole and sets an exception. A call in Python code that runs often is
 #: specialised and no longer looks for an exception beside a result: it goes on with the list, which ends the process. This call always looks.
@@ -76,7 +76,7 @@ def warn_of_flaw(tp: TopicPartition, offset: int, flaws: Flaw) -> None:
             if len(_next_warning_s) >= _MAX_PLACES:
                 _next_warning_s.clear()
             _next_warning_s[tp, flaw] = now_s + _AGAIN_S
-        logger.warning("%s@%d: %s. Further records of this partition may be alike.", tp, offset, _WHY[flaw])
+        logger.warning("%s@%d: %s. Other records of this partition may have the same defect.", tp, offset, _WHY[flaw])
 
 
 def size_of(message: Any, headers: list[tuple[str, Any]] | None) -> int:

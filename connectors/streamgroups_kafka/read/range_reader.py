@@ -89,11 +89,11 @@ def reader(wanted: str) -> NewFetcher:
         return NativeFetcher
     if wanted:
         raise InvalidOption(
-            f"{READER_VARIABLE} demands the native reader, which does not work here. {status.reason}",
-            remedy=f"{status.remedy} Or leave the variable out, to read with the plain reader.",
+            f"{READER_VARIABLE} requires the native reader, which cannot be used. {status.reason}",
+            remedy=f"{status.remedy} Or unset the variable, to read with the plain reader.",
         )
     why = f"{status.reason} {status.remedy}"
-    logger.warning("Reading with the plain reader, several times slower than the native one. %s", why)
+    logger.warning("Reading with the plain reader, which is several times slower than the native one. %s", why)
     return PlainFetcher
 
 
@@ -176,15 +176,15 @@ class _Reading:
             fetcher.go_on_at(topic_partition, wanted.next_offset)
             return
         group_id = self._settings.group_id
-        gone = f"Group '{group_id}': {wanted} was to be read, but {topic_partition} now holds [{oldest}, {end})."
+        gone = f"Group '{group_id}': {wanted} cannot be read, because {topic_partition} now contains [{oldest}, {end})."
         policy = self._settings.on_data_loss.of(topic_partition)
         if policy is OnDataLoss.FAIL:
             raise DataLoss(
                 gone,
-                remedy="Set onDataLoss=skip or onDataLoss=earliest to continue with what is there, "
-                "or move the group with streamgroups groups reset.",
+                remedy="Set onDataLoss=skip or onDataLoss=earliest to continue at an existing offset, or reset "
+                "the offsets with streamgroups groups reset.",
             )
-        logger.warning("%s What is missing is left out (onDataLoss=%s).", gone, policy.value)
+        logger.warning("%s The missing records are skipped (onDataLoss=%s).", gone, policy.value)
         is_expired = wanted.next_offset < oldest
         continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
         if self._settings.records_gaps:
@@ -205,8 +205,13 @@ class _Reading:
         if time.monotonic() > deadline_s:
             waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(
-                f"No record and no end within {self._settings.timeout_ms / 1000:.0f} s from {waiting}. {self._trouble}".strip(),
-                remedy="Check that the brokers leading these partitions are up; kafkaConsumer.pollTimeoutMs sets the limit.",
+                (
+                    f"No record and no end of partition within {self._settings.timeout_ms / 1000:.0f} s from "
+                    f"{waiting}. {self._trouble}"
+                ).strip(),
+                remedy=(
+                    "Check that the leaders of these partitions are up. kafkaConsumer.pollTimeoutMs sets the timeout."
+                ),
             )
 
 

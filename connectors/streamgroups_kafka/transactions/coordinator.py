@@ -52,7 +52,9 @@ class Transactions:
         self, config: ClientConfig, transactional_id: str, *, timeout_ms: int = 60_000, patience_s: float = 30.0
     ) -> None:
         if not transactional_id:
-            raise InvalidOption("The transactional id is empty.", remedy="Give each query that writes one of its own.")
+            raise InvalidOption(
+                "The transactional id is empty.", remedy="Set a different one for each query that writes."
+            )
         self._transactional_id, self._timeout_ms = transactional_id, timeout_ms
         self._session = TransactionSession(config, patience_s=patience_s)
         self._last: OpenTransaction | None = None
@@ -185,8 +187,8 @@ class Transactions:
             if n_attempts == 1 and not e.retriable:
                 raise
             raise SinkUnreachable(
-                f"It is not known whether the transaction of '{self._transactional_id}' has committed. {e.what}",
-                remedy="Ask for the group's stable offsets: they moved if it has.",
+                f"The transaction of '{self._transactional_id}' may or may not be committed. {e.what}",
+                remedy="Read the stable offsets of the group: a committed transaction has changed them.",
             ) from e
 
     def abort(self, transaction: OpenTransaction) -> None:

@@ -18,7 +18,7 @@ class Step(Enum):
     FIND_COORDINATOR = "Finding the coordinator"
     INIT_PRODUCER_ID = "Beginning a transaction"
     ADD_PARTITIONS = "Adding partitions to the transaction"
-    DESCRIBE = "Looking into the transaction"
+    DESCRIBE = "Describing the transaction"
     PRODUCE = "Writing in the transaction"
     ADD_OFFSETS = "Adding the group's offsets to the transaction"
     COMMIT_OFFSETS = "Committing the group's offsets in the transaction"

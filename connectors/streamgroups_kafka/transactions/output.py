@@ -171,8 +171,8 @@ class _Output:
             highest = pc.max(chosen).as_py()
             if highest is not None and highest >= count:
                 raise UnknownTopic(
-                    f"A record is for partition {highest} of topic '{topic}', which has {count}.",
-                    remedy="Mend the column 'partition', or add partitions to the topic.",
+                    f"A record has partition {highest}, but topic '{topic}' has {count} partitions.",
+                    remedy="Correct the column 'partition', or add partitions to the topic.",
                 )
         if chosen.null_count and "key" in rows.schema.names:
             chosen = pc.coalesce(chosen, partitions_of_keys(rows.column("key"), count))
@@ -189,9 +189,7 @@ def _by_topic(chunk: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
         yield topic, chunk
         return
     if "topic" not in chunk.schema.names:
-        raise InvalidOption(
-            "Nothing says which topic the records go to.", remedy="Set the option 'topic', or add a column 'topic'."
-        )
+        raise InvalidOption("The output topic is not set.", remedy="Set the option 'topic', or add a column 'topic'.")
     topics = chunk.column("topic")
     if topics.null_count:
         row = pc.index(pc.is_null(topics), True).as_py()

@@ -155,8 +155,8 @@ class TransactionSession:
                 if gravest is Verdict.ABORT and (error.retriable or type(error) is StreamGroupsError):
                     raise TransactionFailed(
                         error.what,
-                        remedy="Nothing of it is visible: write the batch again. "
-                        "If it takes longer than 'kafka.transaction.timeout.ms', raise that.",
+                        remedy="No output of it is visible: write the batch again. If it takes longer than "
+                        "'kafka.transaction.timeout.ms', raise that timeout.",
                     )
                 raise error
 

@@ -102,10 +102,11 @@ class TransactionWriter:
         there = self._session.again_while_it_may_pass(lambda: self._in_transaction(transaction))
         if shared := sorted(there & set(partitions)):
             raise TransactionFailed(
-                f"Another task, or an earlier attempt of this one, has written to {', '.join(map(str, shared))} "
-                f"in the transaction of '{transaction.transactional_id}'.",
-                remedy="Each output partition must be one task's: sg.exactly_once(df, ...) sees to it; else repartition by the column "
-                "'partition', or have fewer tasks. After a lost executor the batch must be written anew: restart the query.",
+                "Another task, or an earlier attempt of this task, has written to "
+                f"{', '.join(map(str, shared))} in the transaction of '{transaction.transactional_id}'.",
+                remedy="Only one task may write to each output partition. Use sg.exactly_once(df, ...), "
+                "repartition by the column 'partition', or reduce the number of tasks. After the loss of "
+                "an executor, restart the query: it writes the batch again.",
             )
 
     def _in_transaction(self, transaction: OpenTransaction) -> set[TopicPartition]:

@@ -53,7 +53,7 @@ class Compression:
         if self.name not in CODECS:
             raise InvalidOption(
                 f"Compression '{self.name}' is unknown.",
-                remedy=f"kafka.compression.type is one of {', '.join(CODECS)}.",
+                remedy=f"Set kafka.compression.type to one of {', '.join(CODECS)}.",
             )
         if self.level is None:
             return

@@ -47,7 +47,8 @@ class ProducerIdentity:
     def __post_init__(self) -> None:
         if not (0 <= self.producer_id < 1 << 63 and 0 <= self.epoch <= _MOST_EPOCH):
             raise InvalidOption(
-                f"Producer id {self.producer_id} with epoch {self.epoch} cannot be.", remedy="Use what the broker gave."
+                f"Producer id {self.producer_id} with epoch {self.epoch} is invalid.",
+                remedy="Use the values that the broker returned.",
             )
 
 

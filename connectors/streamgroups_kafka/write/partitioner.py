@@ -43,7 +43,9 @@ def partitions_of_keys(keys: pa.Array | pa.ChunkedArray, n_partitions: int | pa.
     [4, 1]
     """
     if keys.type not in _TYPES and not pa.types.is_null(keys.type):
-        raise InvalidOption(f"The keys are {keys.type}, which cannot be hashed.", remedy="Make them binary or string.")
+        raise InvalidOption(
+            f"The keys are of type {keys.type}, which cannot be hashed.", remedy="Cast them to binary or string."
+        )
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     has_key = keys.is_valid().to_numpy(zero_copy_only=False)
     hashes = np.concatenate([_hashes(chunk) for chunk in chunks] or [np.zeros(0, np.uint32)])
@@ -64,10 +66,12 @@ def _counts(has_key: npt.NDArray[np.bool_], n_partitions: int | pa.Array) -> Has
     if isinstance(n_partitions, int):
         counts = np.full(1, n_partitions)
     elif len(n_partitions) != len(has_key):
-        raise ValueError(f"{len(n_partitions):,} numbers of partitions for {len(has_key):,} keys")
+        raise ValueError(f"{len(n_partitions):,} partition counts for {len(has_key):,} keys")
     else:
         counts = np.where(has_key, n_partitions.fill_null(0).to_numpy(zero_copy_only=False), 1)
     wrong = counts[(counts < 1) | (counts > _MOST)]
     if len(wrong):
-        raise InvalidOption(f"A topic cannot have {wrong[0]} partitions.", remedy="Ask the broker how many it has.")
+        raise InvalidOption(
+            f"A topic cannot have {wrong[0]} partitions.", remedy="Use the number that the broker returns."
+        )
     return counts.astype(np.uint32)

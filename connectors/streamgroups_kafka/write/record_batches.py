@@ -93,7 +93,9 @@ def encode(
     except ValueError as e:
         if _BEYOND_THE_FORMAT not in str(e):
             raise
-        raise RecordRefused(f"Topic '{topic}', {e}.", remedy="Make the record smaller: lengths have 31 bits.") from None
+        raise RecordRefused(
+            f"Topic '{topic}', {e}.", remedy="Make the record smaller: the format stores lengths in 31 bits."
+        ) from None
     for batch in plain:
         made = _compressed(batch, settings.compression, using)
         if len(made.data) > settings.max_message_bytes:
@@ -118,17 +120,17 @@ def encoder(wanted: str) -> Encoder:
     if wanted == "plain":
         return PlainEncoder()
     if wanted not in ("", "native"):
-        raise InvalidOption(f"{ENCODER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or leave it out.")
+        raise InvalidOption(f"{ENCODER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or unset it.")
     status = encoder_status()
     if status.available:
         return NativeEncoder()
     if wanted:
         raise InvalidOption(
-            f"{ENCODER_VARIABLE} demands the native encoder, which does not work here. {status.reason}",
-            remedy=f"{status.remedy} Or leave the variable out, to write with the plain encoder.",
+            f"{ENCODER_VARIABLE} requires the native encoder, which cannot be used. {status.reason}",
+            remedy=f"{status.remedy} Or unset the variable, to write with the plain encoder.",
         )
     why = f"{status.reason} {status.remedy}"
-    logger.warning("Writing with the plain encoder, many times slower than the native one. %s", why)
+    logger.warning("Writing with the plain encoder, which is many times slower than the native one. %s", why)
     return PlainEncoder()
 
 
@@ -148,7 +150,10 @@ def _too_large(batch: EncodedBatch, topic: str, settings: BatchSettings) -> Reco
     place = TopicPartition(topic, batch.partition)
     by = "" if settings.compression.number == 0 else f", compressed with {settings.compression.name}"
     return RecordRefused(
-        f"Row {batch.first_row}, for {place}, makes a record batch of {len(batch.data):,} bytes{by}; "
-        f"{settings.max_message_bytes:,} are allowed.",
-        remedy="Raise the topic's max.message.bytes (and what limits it here to the same), compress, or make the record smaller.",
+        f"Row {batch.first_row}, for {place}, makes a record batch of {len(batch.data):,} bytes{by}; the "
+        f"maximum is {settings.max_message_bytes:,} bytes.",
+        remedy=(
+            "Raise the topic's max.message.bytes and the sink's limit (kafka.max.request.size) to the same "
+            "value, compress, or make the record smaller."
+        ),
     )

@@ -64,7 +64,8 @@ def _columns(records: pa.RecordBatch, *names: str) -> list[tuple[str, pa.Array]]
 def _check_type(name: str, column: pa.Array, good: bool, wanted: str) -> None:
     if not good:
         raise InvalidOption(
-            f"Column '{name}' is {column.type}, which cannot be written to Kafka.", remedy=f"Make it {wanted}."
+            f"Column '{name}' is of type {column.type}, which cannot be written to Kafka.",
+            remedy=f"Change its type to {wanted}.",
         )
 
 
@@ -77,20 +78,22 @@ def _is_headers(of: pa.DataType) -> bool:
 
 def _partitions(records: pa.RecordBatch, topic: str) -> pa.Array:
     if "partition" not in records.schema.names:
-        raise InvalidOption("There is no column 'partition'.", remedy="Say which partition each record goes to.")
+        raise InvalidOption("The column 'partition' is missing.", remedy="Set the partition of each record.")
     partitions = records.column("partition")
     _check_type("partition", partitions, pa.types.is_integer(partitions.type), "integer")
     if partitions.null_count:
         row = partitions.is_null().index(True).as_py()
-        raise RecordRefused(f"Row {row} for topic '{topic}' has no partition.", remedy="Give every record one.")
+        raise RecordRefused(
+            f"Row {row} for topic '{topic}' has no partition.", remedy="Set a partition for every record."
+        )
     if len(partitions):
         most = pc.min_max(partitions).as_py()
         for wrong in (most["min"], most["max"]):
             if not 0 <= wrong < 1 << 31:
                 row = partitions.index(wrong).as_py()
                 raise RecordRefused(
-                    f"Row {row} for topic '{topic}' has partition {wrong}, which no topic has.",
-                    remedy="Partitions are numbered from 0.",
+                    f"Row {row} for topic '{topic}' has partition {wrong}, which is invalid.",
+                    remedy="Partition numbers start at 0.",
                 )
     return partitions.cast(pa.int32())
 
@@ -99,7 +102,9 @@ def _times_ms(times: pa.Array, partitions: pa.Array, topic: str, now_ms: int) ->
     first = pc.min(times)
     if first.is_valid and first.value < 0:
         row = times.index(first).as_py()
-        raise _refused(row, partitions, topic, "has a timestamp before 1970", "Kafka's records cannot have one.")
+        raise _refused(
+            row, partitions, topic, "has a timestamp before 1970", "Kafka records cannot have a timestamp before 1970."
+        )
     # What is finer than a millisecond is cut off; Kafka has no room for it.
     times_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
     return times_ms.fill_null(now_ms) if times_ms.null_count else times_ms
@@ -111,7 +116,7 @@ def _check_headers(headers: pa.Array, partitions: pa.Array, topic: str) -> None:
     for row in range(len(headers)):
         fault = _fault_of_headers(headers.slice(row, 1))
         if fault is not None:
-            raise _refused(row, partitions, topic, fault, "Every header needs a name, in UTF-8; its value may be null.")
+            raise _refused(row, partitions, topic, fault, "Every header needs a name in UTF-8; its value may be null.")
 
 
 def _fault_of_headers(headers: pa.Array) -> str | None:

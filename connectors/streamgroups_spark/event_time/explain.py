@@ -40,8 +40,10 @@ def explain_time(query: StreamingQuery) -> str:
     groups = [] if progress is None else sorted(groups_of(progress))
     if not groups:
         raise InvalidOption(
-            "The query has no event time of streamgroups, or has not ended its first batch.",
-            remedy="Make its DataFrame with sg.with_event_time; if it has just been started, wait.",
+            "The query does not use sg.with_event_time, or has not finished its first batch.",
+            remedy=(
+                "Create its DataFrame with sg.with_event_time. If the query has just started, wait for its first batch."
+            ),
         )
     told = [(group_id, it) for group_id in groups for it in ask(SESSION, TimeQuestion(group_id, NOT_YET))]
     return "\n\n".join(as_text(group_id, it.member, it.state, explain(it.state, it.settings)) for group_id, it in told)

@@ -130,8 +130,8 @@ class QueryTime:
             return None
         if question.settings not in (None, self._settings):
             raise InvalidOption(
-                f"Group '{self._group_id}' is read by two queries of this session whose event time is made by different rules.",
-                remedy="Call with_event_time with the same rules for both, or use another group.id.",
+                f"Two queries of this session read for group '{self._group_id}' with different watermark strategies.",
+                remedy="Call with_event_time with the same arguments for both, or use another group.id.",
             )
         with self._lock:
             # What this query has asserted before it was restarted, or by an import, it does not take back.
@@ -169,4 +169,4 @@ class QueryTime:
             use(self._board)
         except StreamGroupsError as e:
             self._board_off_until_ms = now_ms + _BACK_OFF_MS
-            logger.warning("The event time of group '%s' cannot be noted on its board: %s", self._group_id, e)
+            logger.warning("The watermark of group '%s' cannot be stored in its metadata group: %s", self._group_id, e)

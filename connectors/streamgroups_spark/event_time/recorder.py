@@ -48,7 +48,7 @@ class TimeRecorder:
         ask_source: Callable[[TimeQuestion], list[TimeTold]] = lambda question: ask(SESSION, question),
     ) -> None:
         if interval_s <= 0:
-            raise InvalidOption("interval_s must be above 0.", remedy="Leave it out: 0.5.")
+            raise InvalidOption("interval_s must be greater than 0.", remedy="Leave it out: the default is 0.5.")
         self._query, self._interval_s, self._ask = query, interval_s, ask_source
         self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
         self._next_batch_id = 0
@@ -101,7 +101,7 @@ class TimeRecorder:
                 self._look()
             except Exception as e:
                 # Not to be seen must never harm the query.
-                logger.warning("The event time of query %s could not be looked at: %s", self._query.id, e)
+                logger.warning("The event time of query %s could not be sampled: %s", self._query.id, e)
 
     def _look(self) -> None:
         for progress in self._query.recentProgress:

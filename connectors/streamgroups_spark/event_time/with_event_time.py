@@ -137,8 +137,9 @@ def _told(df: DataFrame, column: str, told_by: str, subscription: Subscription) 
     missing = [name for name in _PLACE if name not in df.columns]
     if missing:
         raise InvalidOption(
-            f"The DataFrame has no column {', '.join(map(repr, missing))}, so nobody can tell which partition's time '{column}' is.",
-            remedy="Call with_event_time before you select them away.",
+            f"The DataFrame has no column {', '.join(map(repr, missing))}. Per-partition watermarks of "
+            f"column '{column}' need it.",
+            remedy="Call with_event_time before a select that drops them.",
         )
     only = subscription.names if isinstance(subscription, Topics) else ()
     topic = only[0] if len(only) == 1 else None
@@ -158,13 +159,15 @@ def checked_settings(options: Mapping[str, str]) -> TimeSettings:
     settings = time_settings({}, options)
     if settings.generation is not None and settings.generation.flush:
         raise InvalidOption(
-            "Option 'flush' is 'true', but Spark keeps its watermark in the checkpoint: a query that is started again would take all for late.",
+            "Option 'flush' is 'true', but the checkpoint stores Spark's watermark: after a restart, all "
+            "records would be late.",
             remedy="Leave it out.",
         )
     if settings.on_violation is not OnViolation.KEEP:
         raise InvalidOption(
-            f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators judge late records by themselves.",
-            remedy="Leave it out here, and give it to sg.windows.",
+            f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators always "
+            "drop late records.",
+            remedy="Leave it out here, and set it on sg.windows.",
         )
     return settings
 
@@ -173,14 +176,16 @@ def _source(df: DataFrame) -> dict[str, str]:
     """The options of the one source that the DataFrame reads."""
     if not df.isStreaming:
         raise InvalidOption(
-            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+            "The DataFrame is not a streaming DataFrame.",
+            remedy='Read it with spark.readStream.format("streamgroups").',
         )
     found = list(leaves(analyzed(df)))
     names = [source_name(leaf) for leaf in found]
     if names != ["streamgroups"]:
         raise InvalidOption(
-            f"The DataFrame reads from {', '.join(sorted(names))}: it must read one stream, from streamgroups.",
-            remedy="Call with_event_time on each stream, before you join or union it.",
+            f"The DataFrame reads from {', '.join(sorted(names))}. It must read exactly one stream of "
+            "format streamgroups.",
+            remedy="Call with_event_time on each stream, before a join or union.",
         )
     return dict(found[0].extraOptions())
 
@@ -188,22 +193,23 @@ def _source(df: DataFrame) -> dict[str, str]:
 def check_column(schema: StructType, column: str) -> None:
     if column not in schema.names:
         raise InvalidOption(
-            f"There is no column '{column}' for the event time.", remedy=f"There are {', '.join(schema.names)}."
+            f"The event time column '{column}' does not exist.", remedy=f"The columns are {', '.join(schema.names)}."
         )
     of = schema[column].dataType
     if not isinstance(of, TimestampType):
         raise InvalidOption(
-            f"Column '{column}' is {of.simpleString()}; an event time is a timestamp.", remedy="Cast it to timestamp."
+            f"Column '{column}' is of type {of.simpleString()}, but an event time must be a timestamp.",
+            remedy="Cast it to timestamp.",
         )
 
 
 def _check_plan(df: DataFrame) -> None:
     policy = str(df.sparkSession.conf.get(_POLICY, "min"))
     if policy.lower() != "min":
-        raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, as it is by default.")
+        raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, its default value.")
     for node in nodes(analyzed(df)):
         if node.nodeName() == "EventTimeWatermark":
-            raise InvalidOption("The DataFrame has a watermark already.", remedy="Leave withWatermark out.")
+            raise InvalidOption("The DataFrame already has a watermark.", remedy="Remove the call of withWatermark.")
 
 
 def _read_column(df: DataFrame, column: str) -> str | None:

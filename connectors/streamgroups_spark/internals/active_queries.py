@@ -103,7 +103,7 @@ class ActiveQueries:
             for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
                 yield int(process.pid())
         except Py4JError as e:
-            logger.debug("The process of a source is not to be found: %s", e)
+            logger.debug("The process of a source cannot be determined: %s", e)
 
     def _field(self, of: Any, name: str) -> Any:
         return self._fields.readField(of, name, True)

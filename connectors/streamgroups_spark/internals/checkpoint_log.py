@@ -53,7 +53,8 @@ class CommitLog:
             return newest is not None and offset in self.ends(newest).values()
         except (OSError, ValueError, StreamGroupsError) as e:
             logger.warning(
-                "The last batch of a query that stops is not committed, and will be read again: its checkpoint '%s' cannot be read: %s",
+                "The checkpoint '%s' cannot be read, so the last batch of a stopped query is not committed "
+                "and will be read again: %s",
                 redacted(self._location, ()),
                 redacted(str(e), ()),
             )
@@ -103,7 +104,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         if not isinstance(query, dict) or not isinstance(query.get("id"), str):
-            raise ValueError("its metadata holds no id")
+            raise ValueError("its metadata contains no id")
         return str(query["id"])
 
     def has_state(self) -> bool:
@@ -178,8 +179,11 @@ def ends_in(log: str) -> dict[str, Any]:
         raise ValueError(f"it begins with '{first[:20]}', not with a version")
     if int(version[1]) not in (1, 2):
         raise OffsetFormat(
-            f"Spark has written version {version[1]} of its offset log; versions 1 and 2 are known here.",
-            remedy="Install a streamgroups that knows this version of Spark, or run the query with the Spark that it was written by.",
+            f"Version {version[1]} of Spark's offset log is not supported; versions 1 and 2 are.",
+            remedy=(
+                "Install a release of streamgroups that supports this version of Spark, or run the query with "
+                "the Spark that wrote its checkpoint."
+            ),
         )
     if version[1] == "1":
         return {str(i): _end(line) for i, line in enumerate(lines)}

@@ -58,7 +58,8 @@ def directory_of(session: str) -> Path:
         status = directory.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise StreamGroupsError(
-                f"{directory} is not this user's own, or others may enter it.", remedy="Remove it, or set TMPDIR."
+                f"{directory} belongs to another user, or other users can access it.",
+                remedy="Remove it, or set TMPDIR to another directory.",
             )
     return mine / session
 
@@ -110,14 +111,14 @@ class Answering:
                     connection.settimeout(_PATIENCE_S)
                     self._reply(connection)
             except OSError as e:
-                logger.debug("The process that sent a question has gone: %s", e)
+                logger.debug("The process that sent a request has ended: %s", e)
 
     def _reply(self, connection: socket.socket) -> None:
         with connection.makefile("rb") as asked:
             try:
                 question = pickle.load(asked)
             except (OSError, EOFError) as e:
-                logger.debug("A connection brought no question: %s", e)
+                logger.debug("A connection sent no request: %s", e)
                 return
             except Exception as e:
                 reply = _failure(e)
@@ -136,11 +137,15 @@ class Answering:
 
 
 def _failure(exception: Exception) -> bytes:
-    logger.warning("A question of another process of the Spark session could not be answered", exc_info=exception)
+    logger.warning("A request of another process of the Spark session failed", exc_info=exception)
     return _pickled(
         StreamGroupsError(
-            f"Process {os.getpid()} of the Spark session could not answer ({type(exception).__name__}: {exception}).",
-            remedy="Its log has the traceback. Objects that do not pickle, as open connections, are made where they are used.",
+            f"Process {os.getpid()} of the Spark session failed to handle a request "
+            f"({type(exception).__name__}: {exception}).",
+            remedy=(
+                "Its log contains the traceback. Create objects that cannot be pickled, such as open "
+                "connections, in the process that uses them."
+            ),
         )
     )
 
@@ -190,13 +195,16 @@ def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
             raise answer
         if isinstance(answer, _NoAnswer):
             silent.append(answer.why)
-            logger.warning("A process of this Spark session gave no answer: %s", answer.why)
+            logger.warning("A process of this Spark session does not respond: %s", answer.why)
         elif answer is not None:
             answers.append(answer)
     if needs_all and silent and not answers:
         raise StreamGroupsError(
-            f"A process of this Spark session gave no answer: {silent[0]}.",
-            remedy="It is stopped, starved or hangs. Start the query again; if that fails too, restart the Spark session.",
+            f"A process of this Spark session does not respond: {silent[0]}.",
+            remedy=(
+                "The process is stopped, overloaded or hangs. Start the query again. If that fails too, "
+                "restart the Spark session."
+            ),
         )
     return answers
 
@@ -214,11 +222,11 @@ def _answer_of(path: Path, question: Any) -> Any:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return _NoAnswer(f"none came from {path.name} within {_PATIENCE_S:g} s")
+            return _NoAnswer(f"no response from {path.name} within {_PATIENCE_S:g} s")
         except (OSError, EOFError, pickle.UnpicklingError) as e:
-            why = f"{path.name} broke the connection off ({type(e).__name__}: {e})"
+            why = f"{path.name} closed the connection ({type(e).__name__}: {e})"
         except Exception as e:
-            return _NoAnswer(f"what {path.name} answered cannot be read here ({type(e).__name__}: {e})")
+            return _NoAnswer(f"the response of {path.name} cannot be read ({type(e).__name__}: {e})")
     return _NoAnswer(why)
 
 

@@ -121,13 +121,13 @@ def _self_contained() -> Callable[..., Any]:
         from importlib import import_module
 
         try:
-            found = getattr(import_module("streamgroups"), "__version__", "of no version")
+            found = getattr(import_module("streamgroups"), "__version__", "without a version")
             if found == version:
                 return getattr(import_module(module), function)(*arguments)
-            problem = f"has streamgroups {found}, and the driver has streamgroups {version}"
+            problem = f"has streamgroups {found}, but the driver has streamgroups {version}"
         except ImportError as e:
             missing = (e.name or "").partition(".")[0] or "a module of streamgroups"
-            problem = f"cannot import {missing}, which the driver's streamgroups {version} needs ({e})"
+            problem = f"cannot import {missing}, which streamgroups {version} of the driver needs ({e})"
         import os
         import platform
         import socket
@@ -135,10 +135,11 @@ def _self_contained() -> Callable[..., Any]:
 
         asked = os.environ.get("PYSPARK_PYTHON")
         raise ImportError(
-            f"Spark's Python process {problem}. The interpreter is {sys.executable}, Python {platform.python_version()}, "
-            f"on host {socket.gethostname()}; PYSPARK_PYTHON is {asked or 'not set'} there. Set PYSPARK_PYTHON (or the "
-            "configuration spark.pyspark.python) to a Python that has the library, at the same path on every host, before "
-            f"the Spark session starts; or install it there: {sys.executable} -m pip install streamgroups=={version}"
+            f"Spark's Python process {problem}. The interpreter is {sys.executable}, Python "
+            f"{platform.python_version()}, on host {socket.gethostname()}; PYSPARK_PYTHON is "
+            f"{asked or 'not set'} there. Before the Spark session starts, set PYSPARK_PYTHON (or "
+            "spark.pyspark.python) to a Python that has the library at the same path on every host. Or "
+            f"install the library there: {sys.executable} -m pip install streamgroups=={version}"
         ) from None
 
     return load

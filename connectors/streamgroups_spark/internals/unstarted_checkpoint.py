@@ -47,9 +47,7 @@ def clear_unstarted(location: str) -> tuple[str, ...]:
         for each in found:
             files.delete_file(each)
     except (OSError, ValueError) as e:
-        logger.warning(
-            "Whether checkpoint '%s' has been left by a kill before its first batch is not known: %s", location, e
-        )
+        logger.warning("The checkpoint '%s' could not be checked for an incomplete first batch: %s", location, e)
         return ()
     if found:
         logger.warning(

@@ -118,9 +118,9 @@ class ClusterLooks:
                 continue
             failure = self._looks.refresh()
             if failure is not None and not failed:
-                logger.warning("Metrics go without what only the cluster knows: %s", failure)
+                logger.warning("The cluster cannot be polled; metrics that need it are missing: %s", failure)
             elif failure is None and failed:
-                logger.warning("The cluster answers again")
+                logger.warning("The cluster can be polled again")
             failed = failure is not None
         if self._connection is not None:
             with suppress(Exception):
@@ -135,7 +135,7 @@ class ClusterLooks:
             raise
         except Exception as e:
             # The thread must outlive whatever a client does; the text of its errors may hold settings.
-            raise BrokerUnreachable(f"Looking at the groups failed with {type(e).__name__}.") from None
+            raise BrokerUnreachable(f"Polling the groups failed with {type(e).__name__}.") from None
 
     def _requests(self) -> int:
         connection = self._connection

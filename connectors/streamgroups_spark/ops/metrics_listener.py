@@ -83,10 +83,13 @@ class MetricsListener(StreamingQueryListener):
         window_s: float = 300.0,
     ) -> None:
         if min(interval_s, window_s) <= 0:
-            raise InvalidOption("interval_s and window_s must be above 0.", remedy="Leave them out: 15 and 300.")
+            raise InvalidOption(
+                "interval_s and window_s must be greater than 0.", remedy="Leave them out: the defaults are 15 and 300."
+            )
         if settings and bootstrap_servers is None:
             raise InvalidOption(
-                "There are settings for a cluster, and no cluster.", remedy="Give bootstrap_servers, or no settings."
+                "Settings for a cluster require bootstrap_servers.",
+                remedy="Pass bootstrap_servers, or remove the settings.",
             )
         window_ms = round(window_s * 1000)
         self._noted = _Noted(window_ms)
@@ -103,8 +106,8 @@ class MetricsListener(StreamingQueryListener):
             self._registry.register(self._collector)
         except ValueError:
             raise InvalidOption(
-                "The registry has these metrics already.",
-                remedy="One MetricsListener is enough: add it to every session; or give each a registry of its own.",
+                "The registry already contains these metrics.",
+                remedy="Add one MetricsListener to all sessions, or pass a separate registry to each.",
             ) from None
         if port is not None:
             try:
@@ -113,7 +116,7 @@ class MetricsListener(StreamingQueryListener):
                 self.close()
                 raise InvalidOption(
                     f"Metrics cannot be served at {host}:{port}: {getattr(e, 'strerror', None) or e}.",
-                    remedy="Name another port; 0 takes a free one.",
+                    remedy="Choose another port; 0 selects a free one.",
                 ) from None
         if self._looks is not None:
             self._looks.start()
@@ -175,7 +178,7 @@ class MetricsListener(StreamingQueryListener):
         """Spark Connect calls this when the listener is added, a session whose driver is in this process does not."""
         raise InvalidOption(
             "MetricsListener was added to a Spark Connect session, which streamgroups does not support.",
-            remedy="Add it where the driver runs, to a session that was not made with remote().",
+            remedy="Add it on the driver, to a session that was created without remote().",
         )
 
     def _note(self, change: Callable[[Queries, int], None]) -> None:
@@ -202,7 +205,7 @@ class _Noted:
                 change(self._queries, _now_ms())
             except Exception:
                 self._errors += 1
-                logger.warning("An event of a streaming query was not understood", exc_info=self._errors == 1)
+                logger.warning("An event of a streaming query could not be parsed", exc_info=self._errors == 1)
             return self._queries.group_ids
 
     def now(self) -> tuple[Queries, int]:
@@ -234,7 +237,7 @@ class _QueryCollector(Collector):
         yield from partition_metrics(groups, labels)
         yield from gap_metrics(groups, labels)
         yield CounterMetricFamily(
-            "streamgroups_query_event_errors", "Events of queries that were not understood.", value=errors
+            "streamgroups_query_event_errors", "Events of queries that could not be parsed.", value=errors
         )
         if self._looks is not None:
             yield from self._looks.metrics()
@@ -245,7 +248,7 @@ def _flights() -> list[BatchFlight]:
     try:
         return ask(SESSION, FlightQuestion())
     except (StreamGroupsError, OSError) as e:
-        logger.debug("The batches in flight are not known: %s", e)
+        logger.debug("The batches in flight cannot be determined: %s", e)
         return []
 
 

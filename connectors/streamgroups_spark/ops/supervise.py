@@ -125,7 +125,7 @@ class _Supervisor:
             # The next run has a checkpoint that Spark takes, if the one that was killed had come to no batch.
             clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
         if cause is not None and self._asked_to_stop.is_set():
-            logger.warning("%s failed while it was stopped: %s", self._name, _failure(cause).what)
+            logger.warning("%s failed while it was being stopped: %s", self._name, _failure(cause).what)
             event = AskedToStop()
         self._state, decision = decide(self._state, event, self._clock(), self._policy, random.random())
         if cause is not None:
@@ -143,22 +143,22 @@ class _Supervisor:
             if query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # it takes fractions
                 return Ended()
             run.was_idle |= query.status["message"] == _IDLE
-        logger.info("%s is stopped.", self._name)
+        logger.info("%s was stopped.", self._name)
         query.stop()
         return AskedToStop()
 
     def _tell(self, failure: Failure, decision: Decision, cause: Exception) -> None:
         if isinstance(decision, GiveUp):
-            logger.error("%s failed and is given up: %s. %s", self._name, decision.why, failure.what)
+            logger.error("%s failed and will not be restarted: %s. %s", self._name, decision.why, failure.what)
             raise QueryGivenUp(
-                f"{self._name} is given up: {decision.why}. {failure.what}",
-                remedy="When the cause is gone, start the program again: the query goes on from its checkpoint.",
+                f"{self._name} will not be restarted: {decision.why}. {failure.what}",
+                remedy="Fix the cause and start the program again: the query continues from its checkpoint.",
             ) from cause
         if isinstance(decision, Restart):
             after_s = decision.after_ms / 1_000
-            told = "%s failed, and is started again in %.1f s (%s): %s"
+            told = "%s failed and restarts in %.1f s (%s): %s"
             logger.warning(told, self._name, after_s, self._counted(), failure.what)
-            logger.debug("All of it:", exc_info=cause)
+            logger.debug("Traceback of the failure:", exc_info=cause)
 
     def _counted(self) -> str:
         if not self._state.failures:

@@ -80,8 +80,12 @@ class SeenBatch:
         if written and written != ranges:
             missing = {r for _, r in ranges - written}
             raise FencedBatch(
-                f"Batch {self.batch_id} is written in part: {_listed({r for _, r in written})}, but not {_listed(missing)}.",
-                remedy="A tool has moved the group meanwhile. Start the query with a new checkpoint: it goes on where the group stands.",
+                f"Batch {self.batch_id} is partly written: {_listed({r for _, r in written})}, but not "
+                f"{_listed(missing)}.",
+                remedy=(
+                    "The group's offsets were reset during the batch. Start the query with a new checkpoint: "
+                    "it continues at the committed offsets of the group."
+                ),
             )
         return bool(written)
 
@@ -140,7 +144,7 @@ def _reading(checkpoint: str) -> Iterator[None]:
     except (OSError, ValueError) as e:
         raise SinkUnreachable(
             redacted(f"The checkpoint '{checkpoint}' cannot be read: {e}.", ()),
-            remedy="'checkpointLocation' must be a path or a URI that the driver can read. " + _AT_LEAST_ONCE,
+            remedy="'checkpointLocation' must be a path or URI that the driver can read. " + _AT_LEAST_ONCE,
         ) from None
 
 
@@ -155,7 +159,7 @@ def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
 def _refuse_other(end: object, batch_id: int) -> None:
     if not (isinstance(end, dict) and "version" in end and "ranges" in end):
         raise InvalidOption(
-            f"The query has a source that is not streamgroups (it ends at {str(end)[:80]} in batch {batch_id}): "
+            f"The query has a source of another format (it ends at {str(end)[:80]} in batch {batch_id}): "
             "its positions cannot be committed with the output.",
             remedy='Read it with format("streamgroups"). ' + _AT_LEAST_ONCE,
         )
@@ -174,14 +178,17 @@ def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
     known = comes_true(is_known, _PATIENCE_S, every_s=_AGAIN_S)
     if not found:
         raise FencedMember(
-            f"Nobody in this session runs batch {batch_id}: its source has gone, or is not from this session.",
+            f"No source in this session runs batch {batch_id}: it has stopped, or belongs to another session.",
             remedy="Restart the query; call sg.register(spark) once, before its source is loaded.",
         )
     if not known:
         raise FencedMember(
-            f"Group '{found[0].group_id}' has not confirmed '{found[0].member}' for {_PATIENCE_S:.0f} s: "
-            f"batch {batch_id} is not written.",
-            remedy="The process was stopped or starved, or the broker is away. Restart the query: nothing is lost or repeated.",
+            f"Group '{found[0].group_id}' has not confirmed member '{found[0].member}' for "
+            f"{_PATIENCE_S:.0f} s: batch {batch_id} is not written.",
+            remedy=(
+                "The process was paused or overloaded, or the broker is unavailable. Restart the query: no "
+                "record is lost or duplicated."
+            ),
         )
     return found[0]
 
@@ -198,15 +205,17 @@ def check_source(source: BatchFacts) -> None:
     """
     if not source.joins:
         raise InvalidOption(
-            f"The source of group '{source.group_id}' uses 'assign' and so is no member: nothing keeps an old run from writing.",
+            f"The source of group '{source.group_id}' uses 'assign' and is not a member: no fencing stops "
+            "an old run from writing.",
             remedy="Use 'subscribe'. " + _AT_LEAST_ONCE,
         )
     if missing := _gone(source):
         raise FencedBatch(
-            f"Group '{source.group_id}' has taken {_listed(missing)} from '{source.member}' while a batch read it.",
-            remedy="Nothing of the batch is written; others read it again. Restart the query. "
-            "If batches often take this long, read less at once (maxOffsetsPerTrigger), or raise 'leaseTimeout' "
-            "and 'kafka.max.poll.interval.ms'.",
+            f"Group '{source.group_id}' revoked {_listed(missing)} from '{source.member}' while a batch "
+            "read these offsets.",
+            remedy="No output of the batch is written; other members read it again. Restart the query. If batches "
+            "often take this long, reduce maxOffsetsPerTrigger, or raise 'leaseTimeout' and "
+            "'kafka.max.poll.interval.ms'.",
         )
 
 

@@ -125,7 +125,8 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
     """
     if not df.isStreaming:
         raise InvalidOption(
-            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+            "The DataFrame is not a streaming DataFrame.",
+            remedy='Read it with spark.readStream.format("streamgroups").',
         )
     sources = _checked_sources(df)
     clear_unstarted(checkpoint)
@@ -147,7 +148,7 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
             continue
         if name != "streamgroups":
             raise InvalidOption(
-                f"The query reads a stream from '{name}', whose positions cannot be committed with the output.",
+                f"The query reads a stream of format '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
             )
         source = parse(dict(stream.leaf.extraOptions()), streaming=True)
@@ -200,8 +201,8 @@ def _refuse_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
     for source in sources:
         if cluster_of(source).cluster_id() != cluster_id:
             raise InvalidOption(
-                f"The source of group '{source.group_id}' is on another cluster than the sink: "
-                "a Kafka transaction is one cluster's.",
+                f"The source of group '{source.group_id}' and the sink use different clusters, but a Kafka "
+                "transaction covers only one cluster.",
                 remedy="Set delivery=at-least-once on the sink.",
             )
 
@@ -214,7 +215,9 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
         return df.coalesce(tasks)
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
-        raise UnknownTopic(f"Topic '{options.topic}' does not exist.", remedy="Create it, or mend the option 'topic'.")
+        raise UnknownTopic(
+            f"Topic '{options.topic}' does not exist.", remedy="Create the topic, or correct the option 'topic'."
+        )
     chosen = with_partitions(df, counts, topic=options.topic)
     # What has neither key nor partition may go anywhere, as long as it is one task's; to the same place if it is made again.
     anywhere = F.hash("value") + F.spark_partition_id()

@@ -129,8 +129,9 @@ class BatchLedger:
         others = sorted({source.group_id for source in seen.sources} - {self.group_id})
         if others:
             raise InvalidOption(
-                f"The query also reads for group {', '.join(others)}; the ledger is that of group '{self.group_id}'.",
-                remedy="Read all topics with one source ('subscribe' takes several).",
+                f"The query also reads for group {', '.join(others)}, but the ledger belongs to group "
+                f"'{self.group_id}'.",
+                remedy="Read all topics with one source ('subscribe' accepts several).",
             )
         return LedgerBatch(self.group_id, seen.ranges, seen.quiet, seen.identities.get(self.group_id, {}))
 

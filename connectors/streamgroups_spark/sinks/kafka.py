@@ -130,9 +130,10 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
             return TaskWritten(Written(context.partitionId(), frozenset(), 0), None)
         if self._begun is not None and context.attemptNumber() > 0:
             raise TransactionFailed(
-                f"Task {context.partitionId()} was tried again, and what its first attempt has written is in the transaction.",
-                remedy="The batch must be written again, in a new one: restart the query (sg.supervise does). "
-                "spark.speculation must be off.",
+                f"Spark retried task {context.partitionId()}, but the transaction contains the output of "
+                "its first attempt.",
+                remedy="Write the batch again in a new transaction: restart the query (sg.supervise does). Set "
+                "spark.speculation to false.",
             )
         written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
         return TaskWritten(written, self._begun)
@@ -230,7 +231,10 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         if query_id is None:
             raise SinkUnreachable(
                 f"The checkpoint '{self._checkpoint}' has no metadata any more.",
-                remedy="Restore it, or start the query with a new checkpoint: it continues where the group stands.",
+                remedy=(
+                    "Restore it, or start the query with a new checkpoint: it continues at the committed "
+                    "offsets of the group."
+                ),
             )
         return transactional_id_of(self._options.group_id, query_id)
 
@@ -270,7 +274,10 @@ def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction
     if len(begun) > 1:
         raise TransactionFailed(
             f"The tasks of batch {batch_id} wrote in {len(begun)} transactions.",
-            remedy="This is a bug in streamgroups; nothing of the batch is visible. Restarting the query is safe.",
+            remedy=(
+                "This is a bug in streamgroups. No output of the batch is visible, and you can restart the "
+                "query safely."
+            ),
         )
     return next(iter(begun), None)
 
@@ -280,18 +287,19 @@ def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
     if shared:
         named = ", ".join(map(str, sorted(shared)[:5])) + (", ..." if len(shared) > 5 else "")
         raise InvalidOption(
-            f"Several tasks have written to {named}; in one transaction only one may.",
-            remedy="Use sg.exactly_once(df, ...), which gives each output partition to one task; "
-            "or repartition by the column 'partition', or have fewer tasks (coalesce), or set delivery=at-least-once.",
+            f"Several tasks have written to {named}, but in a transaction only one task may write to a partition.",
+            remedy="Use sg.exactly_once(df, ...), which assigns each output partition to one task. Or repartition "
+            "by the column 'partition', or reduce the number of tasks (coalesce), or set "
+            "delivery=at-least-once.",
         )
 
 
 def _nothing_tells_it_from_its_replay(batch: SeenBatch, records: int) -> FencedBatch:
     return FencedBatch(
-        f"Batch {batch.batch_id} has {records} records of output and has read nothing: "
-        "if it were run again, nobody could tell that they are written.",
-        remedy="Use sg.exactly_once(df, ...), or set the sink's option 'group.id' to the group that the query reads for: it notes such batches. "
-        "Or set delivery=at-least-once.",
+        f"Batch {batch.batch_id} has {records} records of output and has read no records: after a restart, "
+        "the sink could not detect that they are written.",
+        remedy="Use sg.exactly_once(df, ...), or set the sink's option 'group.id' to the group of the query: the "
+        "sink then records such batches. Or set delivery=at-least-once.",
     )
 
 
@@ -309,4 +317,4 @@ def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:
     try:
         transactions.abort(transaction)
     except StreamGroupsError as e:
-        logger.warning("A transaction stays open until the next begins, or it times out: %s", e)
+        logger.warning("A transaction stays open until the next one begins or until it times out: %s", e)

@@ -73,8 +73,10 @@ class LedgerDataSource(DataSource):
         checkpoint = self.options.get("checkpointLocation")
         if not checkpoint:
             raise InvalidOption(
-                "The sink cannot see the query's checkpoint, which says what a batch has read.",
-                remedy="Set the option 'checkpointLocation' on writeStream: sg.exactly_once(..., checkpoint=...) does.",
+                "The sink cannot find the query's checkpoint, which contains the offsets of a batch.",
+                remedy=(
+                    "Set the option 'checkpointLocation' on writeStream, as sg.exactly_once(..., checkpoint=...) does."
+                ),
             )
         schema = to_arrow_schema(schema, timezone="UTC")
         return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_ids)

@@ -92,7 +92,8 @@ class Ledgers:
                 first, *others = of_group.values() or [None]
                 if first is not None and not all(first.is_same_sink(other) for other in others if other is not None):
                     raise InvalidOption(
-                        f"Group '{group_id}' has ledgers in several sinks, and the checkpoint of its query is not known.",
+                        f"Group '{group_id}' has ledgers in several sinks, and the checkpoint of its query "
+                        "cannot be determined.",
                         remedy="Call sg.register(spark) in the process that starts the query.",
                     )
                 return None if first is None else first.sink
@@ -111,9 +112,9 @@ class Ledgers:
             both = other.group_ids & ledger.group_ids
             if both and where != checkpoint and where in active and not other.is_same_sink(ledger):
                 raise InvalidOption(
-                    f"Group '{min(both)}' has a ledger in {other.sink} already, for the query with checkpoint '{where}': two ledgers would "
-                    "each have a part of the positions.",
-                    remedy="Stop that query first, give each sink a group.id of its own, or write to one sink.",
+                    f"Group '{min(both)}' already has a ledger in {other.sink}, for the query with "
+                    f"checkpoint '{where}'. Two ledgers would each contain only some of the positions.",
+                    remedy="Stop that query first, set a separate group.id for each sink, or write to one sink.",
                 )
 
 
@@ -122,9 +123,11 @@ def _pickled(sink: Any, group_ids: Sequence[str]) -> bytes:
         return bytes(cloudpickle.dumps(sink))
     except Exception as e:
         raise InvalidOption(
-            f"The ledger of group '{', '.join(group_ids)}' does not pickle ({type(e).__name__}: {e}), and the query's source needs a copy in its "
-            "process.",
-            remedy="Give it what it needs to connect; open connections and files where they are used, not in the constructor.",
+            f"The ledger of group '{', '.join(group_ids)}' cannot be pickled ({type(e).__name__}: {e}), but "
+            "the query's source needs a copy in its process.",
+            remedy=(
+                "Pass connection parameters to it. Open connections and files in its methods, not in the constructor."
+            ),
         ) from e
 
 

@@ -90,14 +90,14 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     'board'
     >>> parse_sink({"kafka.bootstrap.servers": "broker:9092", "tpic": "board"})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'tpic' is unknown to the sink. Did you mean 'topic'?
+    streamgroups.errors.InvalidOption: Option 'tpic' is not an option of the sink. Did you mean 'topic'?
     """
     known, kafka = own_and_kafkas(
         options,
         _NAMES,
-        unknown="is unknown to the sink",
+        unknown="is not an option of the sink",
         no_path=lambda path: InvalidOption(
-            f"start('{path}') names a path, but topics have none.", remedy="Use the option 'topic' and start()."
+            f"start('{path}') has a path, but topics have no path.", remedy="Use the option 'topic' and start()."
         ),
     )
     _refuse_weaker(kafka)
@@ -110,18 +110,18 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     client = ClientConfig.from_options({name: value for name, value in kafka.items() if name not in ignored})
     if client.get("bootstrap.servers") is None:
         raise InvalidOption(
-            "Option 'kafka.bootstrap.servers' is missing.", remedy="Say which cluster is to be written to."
+            "Option 'kafka.bootstrap.servers' is missing.", remedy="Set it to the brokers of the output topic."
         )
     topic = known.get("topic")
     if topic is not None and not topic.strip():
         raise InvalidOption(
-            "Option 'topic' is empty.", remedy="Name a topic, or leave it out and have a column 'topic'."
+            "Option 'topic' is empty.", remedy="Set it to a topic, or leave it out and add a column 'topic'."
         )
     delivery = choice(known, "delivery", Delivery, Delivery.EXACTLY_ONCE)
     checkpoint = known.get("checkpointLocation")
     if delivery is Delivery.EXACTLY_ONCE and not checkpoint:
         raise InvalidOption(
-            "The sink cannot see the query's checkpoint, which says what a batch has read.",
+            "The sink cannot find the query's checkpoint, which contains the offsets of a batch.",
             remedy="Set the option 'checkpointLocation' on writeStream, or delivery=at-least-once.",
         )
     return SinkOptions(
@@ -158,20 +158,23 @@ def check_output_schema(schema: StructType, options: SinkOptions) -> None:
     for field in schema.fields:
         if field.name not in _COLUMNS:
             raise InvalidOption(
-                f"Column '{field.name}' is unknown to the Kafka sink.",
-                remedy=f"Select what is to be written, as {', '.join(_COLUMNS)}: to_json(struct(...)) makes one value.",
+                f"Column '{field.name}' is not a column of the Kafka sink.",
+                remedy=(
+                    f"Select only the columns to write, such as {', '.join(_COLUMNS)}: to_json(struct(...)) "
+                    "combines columns into one value."
+                ),
             )
         if field.dataType.simpleString() not in _COLUMNS[field.name]:
             raise InvalidOption(
-                f"Column '{field.name}' is {field.dataType.simpleString()}.",
+                f"Column '{field.name}' is of type {field.dataType.simpleString()}.",
                 remedy=f"Cast it to {' or '.join(_COLUMNS[field.name])}.",
             )
     if "value" not in schema.names:
-        raise InvalidOption("There is no column 'value' to write.", remedy="Select one, binary or string.")
-    if options.topic is None and "topic" not in schema.names:
         raise InvalidOption(
-            "Nothing says which topic the records go to.", remedy="Set the option 'topic', or add a column 'topic'."
+            "The column 'value' is missing.", remedy="Select a column 'value' of type binary or string."
         )
+    if options.topic is None and "topic" not in schema.names:
+        raise InvalidOption("The output topic is not set.", remedy="Set the option 'topic', or add a column 'topic'.")
 
 
 def _refuse_weaker(kafka: dict[str, str]) -> None:
@@ -180,8 +183,8 @@ def _refuse_weaker(kafka: dict[str, str]) -> None:
         value = kafka.pop(name, allowed[0]).strip().lower()
         if value not in allowed:
             raise InvalidOption(
-                f"Option 'kafka.{name}' is '{value}', with which records can be lost or repeated.",
-                remedy=f"Leave it out: it is '{allowed[0]}'.",
+                f"Option 'kafka.{name}' is '{value}', which can lose or duplicate records.",
+                remedy=f"Leave it out: the sink sets it to '{allowed[0]}'.",
             )
 
 
@@ -200,5 +203,5 @@ def _compression(kafka: dict[str, str]) -> Compression:
 def _whole(kafka: dict[str, str], name: str, default: int) -> int:
     value = kafka.pop(name, str(default)).strip()
     if not value.isdecimal() or int(value) == 0:
-        raise InvalidOption(f"Option 'kafka.{name}' is '{value}'.", remedy="It must be a whole number above 0.")
+        raise InvalidOption(f"Option 'kafka.{name}' is '{value}'.", remedy="It must be a whole number greater than 0.")
     return int(value)

@@ -49,7 +49,7 @@ def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, 
     key_type = records.schema["key"].dataType
     if not isinstance(key_type, BinaryType | StringType):
         raise InvalidOption(
-            f"Column 'key' is {key_type.simpleString()}, which cannot be written to Kafka.",
+            f"Column 'key' is of type {key_type.simpleString()}, which cannot be written to Kafka.",
             remedy="Cast it to binary or string.",
         )
     # Where there is a partition already, the key is not sent to Python.
@@ -68,7 +68,7 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
         return _int_udf(lambda keys: partitions_of_keys(keys, of_topic))(key)
     if "topic" not in records.columns:
         raise InvalidOption(
-            "The rows have no column 'topic'.", remedy="Say where they go: a column, or the option 'topic'."
+            "The rows have no column 'topic'.", remedy="Add a column 'topic', or set the option 'topic'."
         )
 
     def partitions(keys: pa.Array, topics: pa.Array) -> pa.Array:
@@ -87,7 +87,7 @@ def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> 
     """How many partitions each row's topic has; null where there is no key to need it."""
     coded = pc.if_else(keys.is_valid(), topics, None).dictionary_encode()
     if coded.null_count > keys.null_count:
-        raise RecordRefused("A row has no topic.", remedy="Give every row one, or set the option 'topic'.")
+        raise RecordRefused("A row has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")
     found = [counts.get(topic) for topic in coded.dictionary.to_pylist()]
     if None in found:
         raise _unknown(coded.dictionary[found.index(None)].as_py())
@@ -96,6 +96,6 @@ def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> 
 
 def _unknown(topic: str) -> UnknownTopic:
     return UnknownTopic(
-        f"How many partitions topic '{topic}' has is not known.",
-        remedy="Check its name, and that it was there at the start.",
+        f"The number of partitions of topic '{topic}' is not available.",
+        remedy="Check its name, and that it existed when the query started.",
     )

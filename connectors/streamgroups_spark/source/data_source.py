@@ -312,8 +312,11 @@ def _checked(schema: StructType, options: SourceOptions) -> StructType:
     for field in schema.fields:
         if types.get(field.name) != field.dataType.simpleString():
             raise InvalidOption(
-                f"The schema asks for column '{field.name}' of type {field.dataType.simpleString()}.",
-                remedy="There are " + ", ".join(f"{name} {spark_type}" for name, spark_type in types.items()) + ".",
+                f"The schema contains column '{field.name}' of type {field.dataType.simpleString()}, which "
+                "the source does not provide.",
+                remedy="The columns are "
+                + ", ".join(f"{name} {spark_type}" for name, spark_type in types.items())
+                + ".",
             )
     return schema
 
@@ -336,7 +339,7 @@ def _stop_on_sigterm() -> None:
 
 def _tell_ignored(options: SourceOptions) -> None:
     if options.ignored:
-        logger.warning("Without effect here: %s", ", ".join(options.ignored))
+        logger.warning("Option has no effect here: %s", ", ".join(options.ignored))
     for risk in options.client.risks:
         logger.warning("%s", risk)
 

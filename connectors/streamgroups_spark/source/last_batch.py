@@ -36,10 +36,11 @@ class LastBatch:
             for answer in ask(self._session, FinishedRequest(self._process_ids, offset)):
                 return bool(answer)
         except StreamGroupsError as e:
-            logger.debug("The process that started the query does not say whether its last batch is done: %s", e)
+            logger.debug("The process that started the query does not report whether its last batch is finished: %s", e)
         if self._checkpoint is not None:
             return CommitLog(self._checkpoint).has_finished(offset)
         logger.warning(
-            "The last batch of a query that stops is not committed, and will be read again: its checkpoint is not known."
+            "The checkpoint is not available, so the last batch of a stopped query is not committed and "
+            "will be read again."
         )
         return False

@@ -128,7 +128,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         _NAMES,
         unknown="is unknown",
         no_path=lambda path: InvalidOption(
-            f"load('{path}') names a path, but topics have none.", remedy="Use option 'subscribe' and load()."
+            f"load('{path}') has a path, but topics have no path.", remedy="Use option 'subscribe' and load()."
         ),
     )
     group_id = _group_id(known, kafka, streaming=streaming)
@@ -139,13 +139,14 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     min_offsets = _count(known, "minOffsetsPerTrigger")
     if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
         raise InvalidOption(
-            f"Option 'minOffsetsPerTrigger' is {min_offsets}, more than 'maxOffsetsPerTrigger', which is {max_offsets}.",
-            remedy="Give the smaller number to minOffsetsPerTrigger.",
+            f"Option 'minOffsetsPerTrigger' is {min_offsets}, which is greater than 'maxOffsetsPerTrigger' "
+            f"({max_offsets}).",
+            remedy="Set minOffsetsPerTrigger to the smaller number.",
         )
     subscription = _subscription(known)
     if mode is MembershipMode.EXCLUSIVE and isinstance(subscription, Partitions):
         raise InvalidOption(
-            "Options 'assign' and membership=exclusive exclude each other: 'assign' joins no group.",
+            "Options 'assign' and membership=exclusive exclude each other: with 'assign' a query joins no group.",
             remedy="Use 'subscribe', or leave 'membership' out.",
         )
     client = ClientConfig.from_options(kafka)
@@ -179,7 +180,8 @@ def _lease_timeout(known: Mapping[str, str], subscription: Subscription) -> int 
         return LeaseWord.DEFAULT
     if isinstance(subscription, Partitions):
         raise InvalidOption(
-            "Options 'assign' and 'leaseTimeout' exclude each other: 'assign' joins no group that it could leave.",
+            "Options 'assign' and 'leaseTimeout' exclude each other: with 'assign' a query joins no group "
+            "that it could leave.",
             remedy="Use 'subscribe', or leave 'leaseTimeout' out.",
         )
     if value.strip().lower() == "off":
@@ -188,7 +190,7 @@ def _lease_timeout(known: Mapping[str, str], subscription: Subscription) -> int 
     if lease_ms < _MIN_LEASE_MS:
         raise InvalidOption(
             f"Option 'leaseTimeout' is '{value}', which is below 1 s.",
-            remedy="Give more than the longest batch takes, as in 30m; or 'off'.",
+            remedy="Set it to more than the duration of the longest batch, such as 30m, or to 'off'.",
         )
     return lease_ms
 
@@ -197,13 +199,15 @@ def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: boo
     ours, theirs = known.get("group.id"), kafka.pop("group.id", None)
     if ours is not None and theirs is not None and ours != theirs:
         raise InvalidOption(
-            f"Options 'group.id' ('{ours}') and 'kafka.group.id' ('{theirs}') differ.", remedy="Give only 'group.id'."
+            f"Options 'group.id' ('{ours}') and 'kafka.group.id' ('{theirs}') differ.", remedy="Set only 'group.id'."
         )
     group_id = ours or theirs
     if streaming and not group_id:
         raise InvalidOption(
             "Option 'group.id' is missing.",
-            remedy="Name the group: queries with the same group.id share the topic's partitions.",
+            remedy=(
+                "Set it to the name of the group: queries with the same group.id share the partitions of the topic."
+            ),
         )
     if group_id:
         check_group_name(group_id)
@@ -222,14 +226,14 @@ def _refuse_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
     for name in ENDING if streaming else _STREAM_ONLY:
         if name in known:
             here, there = ("streaming", "spark.read") if streaming else ("batch", "spark.readStream")
-            raise InvalidOption(f"Option '{name}' has no meaning in {here} reads.", remedy=f"It belongs to {there}.")
+            raise InvalidOption(f"Option '{name}' is not supported in {here} reads.", remedy=f"It applies to {there}.")
 
 
 def _subscription(known: Mapping[str, str]) -> Subscription:
     given = [name for name in _SUBSCRIBING if name in known]
     if len(given) != 1:
-        what = f"Options {', '.join(map(repr, given))} exclude each other" if given else "Nothing says what to read"
-        raise InvalidOption(f"{what}.", remedy="Give exactly one of 'subscribe', 'subscribePattern' and 'assign'.")
+        what = f"Options {', '.join(map(repr, given))} exclude each other" if given else "No topics to read are set"
+        raise InvalidOption(f"{what}.", remedy="Set exactly one of 'subscribe', 'subscribePattern' and 'assign'.")
     (name,), value = given, known[given[0]]
     if name == "assign":
         return Partitions(_assigned(value))
@@ -238,7 +242,8 @@ def _subscription(known: Mapping[str, str]) -> Subscription:
     topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
     if not topics:
         raise InvalidOption(
-            f"Option 'subscribe' is '{value}', which names no topic.", remedy="Name topics, separated by commas."
+            f"Option 'subscribe' is '{value}', which contains no topic.",
+            remedy="Set it to topics, separated by commas.",
         )
     return Topics(topics)
 
@@ -247,7 +252,8 @@ def _event_time_header(known: Mapping[str, str]) -> str | None:
     header = known.get("eventTimeHeader")
     if header is not None and not header.strip():
         raise InvalidOption(
-            f"Option 'eventTimeHeader' is '{header}', which is empty.", remedy="Name a header, or leave it out."
+            f"Option 'eventTimeHeader' is '{header}', which is empty.",
+            remedy="Set it to the name of a header, or leave it out.",
         )
     return header
 
@@ -256,14 +262,14 @@ def _pattern(value: str) -> re.Pattern[str]:
     """Spark's rules: spaces around it do not count, and nothing is no pattern (it would be found in every name)."""
     if not value.strip():
         raise InvalidOption(
-            f"Option 'subscribePattern' is '{value}', which is empty.", remedy="Write '.*' if you mean every topic."
+            f"Option 'subscribePattern' is '{value}', which is empty.", remedy="Write '.*' to read every topic."
         )
     try:
         return re.compile(value.strip())
     except re.error as e:
         raise InvalidOption(
             f"Option 'subscribePattern' is '{value}', which is not a regular expression: {e}.",
-            remedy="Write one of Python's, like 'flights-'; it may match any part of a topic's name.",
+            remedy=("Use a regular expression of Python, such as 'flights-'; it may match any part of a topic's name."),
         ) from None
 
 
@@ -276,7 +282,8 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
             raise ValueError
     except (ValueError, TypeError, AttributeError):
         raise InvalidOption(
-            f"Option 'assign' is '{value}', which does not name partitions.", remedy='Write it like {"flights":[0,1]}.'
+            f"Option 'assign' is '{value}', which is not a JSON object of partitions.",
+            remedy='Set it to a value such as {"flights":[0,1]}.',
         ) from None
     return found
 
@@ -297,7 +304,7 @@ def _count(known: Mapping[str, str], name: str) -> int | None:
             raise ValueError
         return number
 
-    return _parsed(known, name, positive, "It must be a whole number above 0.")
+    return _parsed(known, name, positive, "It must be a whole number greater than 0.")
 
 
 def _number(known: Mapping[str, str], name: str, default: int) -> int:
@@ -306,7 +313,7 @@ def _number(known: Mapping[str, str], name: str, default: int) -> int:
             raise ValueError
         return number
 
-    found = _parsed(known, name, natural, "It must be a whole number, 0 or more.")
+    found = _parsed(known, name, natural, "It must be a whole number, 0 or greater.")
     return default if found is None else found
 
 

@@ -147,14 +147,17 @@ class RunningQuery:
         except StreamGroupsError as e:
             if self._options.is_shared:
                 raise
-            logger.warning("The facts about the query of group '%s' cannot be had: %s", self._group_id, e)
+            logger.warning("Information about the query of group '%s' is not available: %s", self._group_id, e)
         if facts is not None:
             check_state(self._options, facts.operators)
         elif self._options.is_shared:
             raise QueryUnknown(
-                f"The process that started the query of group '{self._group_id}' does not say whether the query keeps state, "
-                "which it may not if it shares the group.",
-                remedy="Call sg.register(spark) in that process, and start the query again; or set membership=exclusive on its source.",
+                f"The process that started the query of group '{self._group_id}' does not report whether "
+                "the query is stateful. A shared query must be stateless.",
+                remedy=(
+                    "Call sg.register(spark) in that process, and start the query again; or set "
+                    "membership=exclusive on its source."
+                ),
             )
         return facts
 

@@ -29,13 +29,14 @@ def check_state(source: SourceOptions, operators: Collection[str]) -> None:
     >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
     >>> check_state(parse(options, streaming=True), {"Aggregate"})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: The query keeps state (Aggregate) of a stream that it shares with the other members of group 'board': \
-state does not follow a partition to its next owner, so each member would have a part of each result. Set membership=exclusive on its source.
+    streamgroups.errors.InvalidOption: The query is stateful (Aggregate), but shares its stream with the other members of group 'board'. \
+State does not move to the next owner of a partition, so each member would have a part of each result. Set membership=exclusive on its source.
     """
     if operators and source.is_shared:
         raise InvalidOption(
-            f"The query keeps state ({', '.join(sorted(operators))}) of a stream that it shares with the other members of group "
-            f"'{source.group_id}': state does not follow a partition to its next owner, so each member would have a part of each result.",
+            f"The query is stateful ({', '.join(sorted(operators))}), but shares its stream with the other "
+            f"members of group '{source.group_id}'. State does not move to the next owner of a partition, "
+            "so each member would have a part of each result.",
             remedy="Set membership=exclusive on its source.",
         )
 

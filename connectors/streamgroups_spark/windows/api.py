@@ -131,7 +131,9 @@ def dead_letters(windowed: DataFrame) -> DataFrame:
         InvalidOption: if dead letters were not asked for.
     """
     if "dead_letter" not in windowed.columns:
-        raise InvalidOption("The windows give no dead letters.", remedy="Call sg.windows with dead_letters=True.")
+        raise InvalidOption(
+            "The windows were created without dead letters.", remedy="Call sg.windows with dead_letters=True."
+        )
     letters = windowed.where(F.col("pane") == PaneKind.DEAD_LETTER.value)
     return letters.select("window_start", "window_end", "dead_letter.*")
 
@@ -251,8 +253,8 @@ def _argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregat
     wrong = isinstance(given, NESTED) if function in (Function.MIN, Function.MAX) else not isinstance(given, allowed)
     if wrong:
         raise InvalidOption(
-            f"Aggregate '{name}' takes the {function.value} of a {given.simpleString()}.",
-            remedy="Cast it, to double for example.",
+            f"Aggregate '{name}' cannot compute {function.value} of type {given.simpleString()}.",
+            remedy="Cast the column, for example to double.",
         )
     if function is Function.AVG:
         return column.cast(DoubleType())

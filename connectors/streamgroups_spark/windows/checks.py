@@ -38,27 +38,30 @@ def check_windows(
     """
     if not df.isStreaming:
         raise InvalidOption(
-            "The DataFrame is not a streaming one.", remedy='Read it with spark.readStream.format("streamgroups").'
+            "The DataFrame is not a streaming DataFrame.",
+            remedy='Read it with spark.readStream.format("streamgroups").',
         )
     if isinstance(by, str):
-        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Give a list: ['{by}'].")
+        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
     for name in (*([] if on is None else [on]), *by):
         if name not in df.columns:
-            raise InvalidOption(f"There is no column '{name}'.", remedy=f"There are {', '.join(df.columns)}.")
+            raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
     if isinstance(windowing.boundary, EventTime):
         _check_time(df, on)
     for name in by:
         if isinstance(df.schema[name].dataType, NESTED):
             raise InvalidOption(
                 f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
-                remedy="Name columns that are not nested.",
+                remedy="Use columns that are not nested.",
             )
     names = [*_OURS, *by, *aggregate]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidOption(f"Two columns that come out are called '{name}'.", remedy="Rename one of them.")
+            raise InvalidOption(f"Two output columns have the name '{name}'.", remedy="Rename one of them.")
     if not aggregate:
-        raise InvalidOption("Option 'aggregate' is empty.", remedy='Say what to tell: {"records": "count(*)"}.')
+        raise InvalidOption(
+            "Option 'aggregate' is empty.", remedy='Pass the aggregates to compute, such as {"records": "count(*)"}.'
+        )
     if buckets < 1:
         raise InvalidOption(f"Option 'buckets' is {buckets}.", remedy="It must be at least 1.")
 
@@ -66,13 +69,13 @@ def check_windows(
 def _check_time(df: DataFrame, on: str | None) -> None:
     if on is None:
         raise InvalidOption(
-            "Nothing says which column is the event time.",
-            remedy="Name it with 'on', or use boundary='processingTime'.",
+            "The event time column is not set.",
+            remedy="Set it with 'on', or use boundary='processingTime'.",
         )
     check_timestamp(df, on)
     if _WATERMARK not in (df.schema[on].metadata or {}):
         raise InvalidOption(
-            f"The windows are by event time, but column '{on}' is under no watermark: they would never close.",
+            f"The windows use event time, but column '{on}' has no watermark: the windows would never close.",
             remedy=f"Call df.withWatermark('{on}', ...) before, or use boundary='processingTime'.",
         )
 
@@ -84,11 +87,11 @@ def check_timestamp(df: DataFrame, name: str) -> None:
         InvalidOption: if not.
     """
     if name not in df.columns:
-        raise InvalidOption(f"There is no column '{name}'.", remedy=f"There are {', '.join(df.columns)}.")
+        raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
     if not isinstance(df.schema[name].dataType, TimestampType):
         raise InvalidOption(
             f"Column '{name}' is of type {df.schema[name].dataType.simpleString()}.",
-            remedy="An event time is a timestamp: cast it.",
+            remedy="Cast it: an event time must be a timestamp.",
         )
 
 
@@ -100,11 +103,11 @@ def check_state(df: DataFrame) -> None:
     """
     if "RocksDB" not in str(df.sparkSession.conf.get(_PROVIDER, "")):
         raise InvalidOption(
-            "These windows keep a state of their own, for which Spark needs its RocksDB state store.",
+            "These windows use custom state, which requires Spark's RocksDB state store.",
             remedy=f"Set {_PROVIDER}={_ROCKSDB}.",
         )
     if find_spec("google") is None or find_spec("google.protobuf") is None:
         raise InvalidOption(
-            "These windows keep a state of their own, for which Spark needs protobuf.",
+            "These windows use custom state, for which Spark requires protobuf.",
             remedy="pip install 'streamgroups[windows]'",
         )

@@ -85,8 +85,8 @@ class WindowProcessor(Shipped, StatefulProcessor):
         found = self._time.get()
         if found is not None and found[2] != self._plan.form:
             raise InvalidOption(
-                f"The checkpoint's windows are {found[2]}; the query's are {self._plan.form}.",
-                remedy="Take back the change, or start with a new checkpoint.",
+                f"The checkpoint contains windows {found[2]}, but the query defines {self._plan.form}.",
+                remedy="Revert the change, or start with a new checkpoint.",
             )
         kept = KeptTime() if found is None else decode_kept(json.loads(found[0]))
         # Before it has seen a record, Spark's watermark is 1970.
