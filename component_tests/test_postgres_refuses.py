@@ -56,30 +56,30 @@ def records(**columns: Any) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("table", "settings", "error", "told"),
     [
-        ("", {"create_table": False}, SinkRefused, "There is no table flights.*create_table=True"),
-        ("", {"table": "own.flights"}, SinkRefused, "Cannot make table own.flights: there is no schema 'own'"),
-        ("", {"stage_schema": "own"}, SinkRefused, "Cannot make the batch's stage: there is no schema 'own'"),
+        ("", {"create_table": False}, SinkRefused, "Table flights does not exist.*create_table=True"),
+        ("", {"table": "own.flights"}, SinkRefused, "Cannot make table own.flights: schema 'own' does not exist"),
+        ("", {"stage_schema": "own"}, SinkRefused, "Cannot make the batch's stage: schema 'own' does not exist"),
         ("", {"mode": "upsert", "key": ("no",)}, InvalidOption, "no column 'no', which is in the key.*id, gate, gone"),
         ("", {**UPSERT, "delete_marker": "gate"}, InvalidOption, "no boolean column 'gate'"),
-        ("VIEW flights AS SELECT 1 AS id", {}, SinkRefused, "flights is no table.*not to a view"),
+        ("VIEW flights AS SELECT 1 AS id", {}, SinkRefused, "flights is not a table.*not to a view"),
         ("TABLE flights (id int8, gone bool)", {}, SinkRefused, "no column 'gate'; |ADD COLUMN \"gate\" text"),
         (
             "TABLE flights (id int8, gate int, gone bool)",
             {},
             SinkRefused,
-            "'gate' is integer, the records have a string",
+            "'gate' is integer, but the records have a string",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool, must int NOT NULL)",
             {},
             SinkRefused,
-            "column 'must' is NOT NULL and the records lack it",
+            "column 'must' is NOT NULL, but the records do not have it",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool GENERATED ALWAYS AS (id > 1) STORED)",
             {},
             SinkRefused,
-            "server alone writes column 'gone'",
+            "only the server can write column 'gone'",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool)",
@@ -231,13 +231,13 @@ def test_missing_rights_are_told_and_those_that_are_documented_are_enough(postgr
         assert "GRANT" in error.value.remedy
         assert relations(postgres) == before
 
-    refused("may not make tables in schema 'public', and table flights")
+    refused("not authorized to create tables in schema 'public', which is the schema for table flights")
     execute(postgres, "CREATE TABLE flights (id int8 PRIMARY KEY, gate text)", "CREATE SCHEMA own")
     refused("INSERT, SELECT, UPDATE, DELETE not granted", **upsert)
     execute(postgres, f"GRANT INSERT, SELECT, UPDATE ON flights TO {role}")
     refused("DELETE not granted", **upsert)
     execute(postgres, f"GRANT DELETE ON flights TO {role}")
-    refused("may not make tables in schema 'own', and the batch's stage", **upsert)
+    refused("not authorized to create tables in schema 'own', which is the schema for the batch's stage", **upsert)
     execute(postgres, f"GRANT CREATE, USAGE ON SCHEMA own TO {role}")
     to = sink(as_role, ledger_table="own.ledger", **upsert)
     batch = pa.record_batch({"id": [1, 2], "gate": ["A", None], "gone": [False, True]})
@@ -274,7 +274,7 @@ def test_a_password_is_needed_and_never_told(postgres: str) -> None:
     with pytest.raises(NotAuthorized, match="password"):
         sink(make_conninfo(postgres, user=WITH_PASSWORD)).begin(SCHEMA, token())
     right = make_conninfo(postgres, user=WITH_PASSWORD, password=PASSWORD)
-    with pytest.raises(NotAuthorized, match="may not make tables in schema 'public'"):
+    with pytest.raises(NotAuthorized, match="not authorized to create tables in schema 'public'"):
         sink(right).begin(SCHEMA, token())
     with pytest.raises(SinkRefused, match=r"database .* does not exist.*Create the database"):
         sink(make_conninfo(postgres, dbname="no")).begin(SCHEMA, token())
@@ -289,7 +289,7 @@ def _crash(conninfo: str, to: PostgresSink, staged: Any, server: PostgresServer)
 
 
 @pytest.mark.parametrize(
-    ("lose", "told"), [(_drop, "not there any more"), (_crash, "of 10 rows 0 are there")], ids=["dropped", "crashed"]
+    ("lose", "told"), [(_drop, "no longer exists"), (_crash, "it contains 0 of 10 rows")], ids=["dropped", "crashed"]
 )
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": ("at",)}], ids=["append", "upsert"])
 def test_a_stage_that_is_lost_is_never_taken_for_an_empty_one(
@@ -300,7 +300,7 @@ def test_a_stage_that_is_lost_is_never_taken_for_an_empty_one(
     staged = stage(to, offsets(range_))
     lose(postgres, to, staged, postgres_server)
     with to.open(GROUP) as ledger:
-        with pytest.raises(StageLost, match=f"{told}. Nothing of the batch was written. Restart the query"):
+        with pytest.raises(StageLost, match=f"{told}. The batch was not written. Restart the query"):
             commit_batch(ledger, {GROUP: [range_]}, staged)
         assert (rows(postgres), ledger.positions([P0])) == ([], {P0: 0})
         commit_batch(ledger, {GROUP: [range_]}, stage(to, offsets(range_)))
@@ -336,7 +336,7 @@ def test_a_task_whose_stage_is_gone_is_told(postgres: str) -> None:
     begun = to.begin(batch.schema, token())
     to.discard(begun)
     to.discard(begun)
-    with pytest.raises(StageLost, match=r"public.flights is lost: it is not there any more"):
+    with pytest.raises(StageLost, match=r"public.flights is lost: it no longer exists"):
         to.write(begun, iter([batch]), 0)
 
 
@@ -395,5 +395,5 @@ def test_discarding_waits_for_nobody_and_raises_nothing(postgres: str, caplog: p
     copy = sql.SQL("COPY {} FROM STDIN").format(begun.name.identifier)
     with psycopg.connect(postgres) as task, task.cursor().copy(copy):
         to.discard(begun)
-    assert "left behind for now" in caplog.text
+    assert "remains for now" in caplog.text
     sink("host=127.0.0.1 port=1 dbname=x").discard(begun)

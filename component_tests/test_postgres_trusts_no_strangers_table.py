@@ -74,7 +74,7 @@ def test_a_ledger_of_a_role_that_the_user_is_a_member_of(postgres: str, user: st
 def test_nothing_else_may_act_on_the_ledger(postgres: str, trap: str, told: str) -> None:
     execute(postgres, LEDGER.format("own"), trap.replace("BEFORE INSERT", "BEFORE UPDATE"))
     with (
-        pytest.raises(SinkRefused, match=f"The ledger public.own has {told}, which can change what it remembers"),
+        pytest.raises(SinkRefused, match=f"The ledger public.own has {told}, which can change its positions"),
         sink(postgres, ledger_table="public.own").open(GROUP),
     ):
         pass

@@ -84,7 +84,7 @@ def test_each_process_says_so(
         else:
             read(spark, bootstrap, topic)
 
-    with pytest.raises(Exception, match="cannot import streamgroups, which the driver's streamgroups") as told:
+    with pytest.raises(Exception, match="cannot import streamgroups, which streamgroups") as told:
         run()
     assert f"The interpreter is {python}, Python {sys.version.split()[0]}, on host " in str(told.value)
     assert "set PYSPARK_PYTHON" in str(told.value)

@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(b"a", "elsewhere")], "key binary, topic string")
     with pytest.raises(UnknownTopic, match="'elsewhere'"):
         with_partitions(frame, COUNTS, topic="elsewhere")
-    with pytest.raises(PythonException, match="How many partitions topic 'elsewhere' has is not known"):
+    with pytest.raises(PythonException, match="The number of partitions of topic 'elsewhere' is not available"):
         with_partitions(frame, COUNTS).collect()
     with pytest.raises(InvalidOption, match="no column 'topic'"):
         with_partitions(frame.drop("topic"), COUNTS)

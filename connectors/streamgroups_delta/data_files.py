@@ -96,8 +96,8 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, required: frozenset[str], *
         if field.name in required and column.null_count:
             row = first_row + column.is_null().to_pylist().index(True)
             raise RecordRefused(
-                f"Row {row} of the task has null in column '{field.name}', which may not be null.",
-                remedy="Fill it, or filter such rows out.",
+                f"Row {row} of the task has null in column '{field.name}', which is not nullable.",
+                remedy="Fill the column, or filter out such rows.",
             )
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
@@ -108,6 +108,6 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return batch.column(field.name).cast(field.type)
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise RecordRefused(
-            f"Column '{field.name}' of the records does not fit {field.type}: {e}",
-            remedy="Cast it before it is written.",
+            f"Column '{field.name}' of the records cannot be converted to {field.type}: {e}",
+            remedy="Cast it in the query.",
         ) from None

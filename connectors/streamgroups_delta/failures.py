@@ -60,18 +60,21 @@ def translated(
     said = readable(error, secrets)
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
     if _SCHEME.search(said):
-        return InvalidOption(what, remedy="Give a local path, or a URL of a store that deltalake knows, such as s3://.")
+        return InvalidOption(
+            what, remedy="Use a local path, or a URL of a store that deltalake supports, such as s3://."
+        )
     if _FULL.search(said):
         return SinkUnreachable(
-            what, remedy="Make room on the disk; then the query goes on where the table's ledger stands."
+            what, remedy="Free disk space; then the query continues at the positions of the table's ledger."
         )
     if _DENIED.search(said):
         return NotAuthorized(
-            what, remedy="Give this user the right to read and write there, or set it in storage_options."
+            what,
+            remedy=("Grant this user the right to read and write there, or set other credentials in storage_options."),
         )
     if isinstance(error, TableNotFoundError):
         return SinkRefused(
-            f"There is no Delta table at {uri}: {said}", remedy="Check the address, or set create_table=True."
+            f"Delta table {uri} does not exist: {said}", remedy="Check the address, or set create_table=True."
         )
     if _NOWHERE.search(said):
         return SinkRefused(what, remedy="Create the bucket, or correct its name in uri.")
@@ -79,7 +82,9 @@ def translated(
         return InvalidOption(what, remedy="Correct storage_options.")
     if isinstance(error, OSError) or _STORE.search(said):
         maybe = " It is not known whether the batch was committed." if committing else ""
-        return SinkUnreachable(what + maybe, remedy="Try again: the table's ledger tells what is written.")
+        return SinkUnreachable(
+            what + maybe, remedy="Try again: the table's ledger contains the positions of all written batches."
+        )
     if isinstance(error, SchemaMismatchError | DeltaError):
         return SinkRefused(what, remedy="Check the table's properties and constraints.")
     return SinkRefused(what)

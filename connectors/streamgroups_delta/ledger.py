@@ -81,8 +81,9 @@ class DeltaLedger:
             patient(transaction.commit)
         except RetryError:
             raise LedgerConflict(
-                f"Table {self._target.uri} is committed to by others faster than by group '{self._group_id}'; nothing was written.",
-                remedy="Try again; if it lasts, let the batches of its writers be larger and fewer.",
+                f"Other writers commit to table {self._target.uri} faster than group '{self._group_id}'; "
+                "nothing was written.",
+                remedy="Try again. If the error persists, let the other writers write fewer and larger batches.",
             ) from None
 
     def _identities(
@@ -195,7 +196,7 @@ class _Transaction:
             raise LedgerConflict(
                 f"The positions of group {', '.join(sorted({group_id for group_id, _ in changed}))} in table {self._target.uri} have changed meanwhile: "
                 f"{', '.join(str(tp) for _, tp in changed)}.",
-                remedy="Try again: the batch is judged again.",
+                remedy="Try again: the sink compares the positions again.",
             )
         return table
 
@@ -205,14 +206,14 @@ class _Transaction:
         for stage in stages.values():
             if table_id(table) != stage.table_id:
                 raise SinkRefused(
-                    f"Table {self._target.uri} was made anew since the batch began.", remedy="Restart the query."
+                    f"Table {self._target.uri} was recreated after the batch began.", remedy="Restart the query."
                 )
             fit = self._target.fits(table, _stored(stage, self._target))
             merges = self._target.mode is Mode.UPSERT
             if fit.new or not (merges or fit.required <= stage.required):
                 raise SinkRefused(
-                    f"The columns of table {self._target.uri} were changed since the batch began.",
-                    remedy="Restart the query: its next batch begins with the new columns.",
+                    f"The columns of table {self._target.uri} have changed since the batch began.",
+                    remedy="Restart the query: its next batch uses the new columns.",
                 )
 
     def _write(self, table: DeltaTable) -> None:
@@ -259,8 +260,10 @@ class _Transaction:
             for file in staged.files:
                 if there.get(file.path) != file.size_bytes:
                     raise StageLost(
-                        f"The file {file.path} of table {self._target.uri} was staged, and now is not there or of another size.",
-                        remedy="Run VACUUM with a retention longer than a batch takes; then restart the query.",
+                        f"The staged file {file.path} of table {self._target.uri} is missing or has another size.",
+                        remedy=(
+                            "Run VACUUM with a retention longer than the duration of a batch; then restart the query."
+                        ),
                     )
 
     def _identifiers(self) -> list[Transaction]:
@@ -281,8 +284,8 @@ class _Transaction:
         except Exception:
             said = readable(error, self._target.secrets())
             raise SinkUnreachable(
-                f"It is not known whether a batch of group '{self._group_id}' was committed to table {self._target.uri}: {said}",
-                remedy="Try again: the table's ledger tells what is written.",
+                f"A batch of group '{self._group_id}' may or may not be committed to table {self._target.uri}: {said}",
+                remedy="Try again: the table's ledger contains the positions of all written batches.",
             ) from None
         if newest > version:
             raise Overtaken from None

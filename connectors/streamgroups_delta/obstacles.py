@@ -57,7 +57,7 @@ def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
     """
     if settings.get(_RETENTION):
         raise SinkRefused(
-            f"Table {uri} has the property {_RETENTION}: a partition that is silent for so long would lose its position.",
+            f"Table {uri} has the property {_RETENTION}: an idle partition would lose its position after that time.",
             remedy=f"Remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
 
@@ -77,7 +77,7 @@ def check_files_may_be_added(demands: Demands, *, uri: str, replaces: bool) -> N
     """
     for what in _obstacles(demands, replaces=replaces):
         raise SinkRefused(
-            f"Table {uri} has {what}, which this mode of the sink does not keep to.",
+            f"Table {uri} has {what}, which this mode of the sink does not support.",
             remedy="Write to a table without it, or with Spark's own Delta sink at least once.",
         )
     if replaces and demands.settings.get("delta.appendOnly", "").lower() == "true":

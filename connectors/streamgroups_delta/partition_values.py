@@ -62,7 +62,7 @@ def text(value: Any) -> str | None:
     except (OverflowError, ValueError) as e:
         raise RecordRefused(
             f"A value of a partition column cannot be written in the table's log: {e}",
-            remedy="Correct it, or filter it out.",
+            remedy="Correct it, or filter out such records.",
         ) from None
     if plain is None or plain == "":
         return None

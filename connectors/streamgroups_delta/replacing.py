@@ -53,7 +53,7 @@ def _decoded(path: str, uri: str) -> str:
     decoded = unquote(path)
     if _ENCODED.sub(lambda found: quote(found[0], safe=""), decoded) != path:
         raise SinkRefused(
-            f"The file '{path}' of table {uri} has a name that cannot be written in its log in the same way again.",
+            f"The name of file '{path}' of table {uri} cannot be written to the table's log unchanged.",
             remedy="Rewrite its partition with the program that wrote it, then restart the query.",
         )
     return decoded

@@ -46,8 +46,8 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
     same = [name for name, n in Counter(name.lower() for name in schema.names).items() if n > 1]
     if same:
         raise SinkRefused(
-            f"Several columns are called '{same[0]}', but for upper and lower case.",
-            remedy="Rename them: Delta Lake does not tell them apart.",
+            f"Several columns are called '{same[0]}', except for upper and lower case.",
+            remedy="Rename them: Delta Lake does not distinguish case.",
         )
     return pa.schema([pa.field(field.name, _field_type(field), field.nullable) for field in schema])
 
@@ -61,7 +61,7 @@ def _field_type(field: pa.Field) -> pa.DataType:
     found = _delta_type(field.type)
     if found is None:
         raise SinkRefused(
-            f"Column '{field.name}' is {field.type}, which Delta Lake cannot hold.",
+            f"Column '{field.name}' is of type {field.type}, which Delta Lake does not support.",
             remedy="Cast it to another type, or leave it out.",
         )
     return found
@@ -183,17 +183,17 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
         elif name != field.name:
             raise SinkRefused(
                 f"Column '{field.name}' is called '{name}' in table {uri}.",
-                remedy="Rename it: Delta Lake keeps the case.",
+                remedy="Rename it: Delta Lake preserves the case of names.",
             )
         elif not holds(table.field(name).type, field.type):
             raise SinkRefused(
-                f"Column '{name}' is {field.type}, in table {uri} it is {table.field(name).type}.",
+                f"Column '{name}' is of type {field.type}, but in table {uri} it is {table.field(name).type}.",
                 remedy="Cast it to the table's type.",
             )
     required = frozenset(field.name for field in table if not field.nullable)
     if missing := sorted(required - set(records.names)):
         raise SinkRefused(
-            f"Table {uri} does not allow column '{missing[0]}' to be null, and the records do not have it.",
+            f"Table {uri} does not allow null in column '{missing[0]}', but the records do not have this column.",
             remedy="Add the column to the records, or make it nullable in the table.",
         )
     return Fit(tuple(new), required)
@@ -207,8 +207,8 @@ def check_columns(schema: pa.Schema, names: Collection[str], argument: str) -> N
     """
     if missing := [name for name in names if name not in schema.names]:
         raise SinkRefused(
-            f"The records have no column '{missing[0]}', which {argument} names.",
-            remedy=f"They have: {', '.join(schema.names)}.",
+            f"The records have no column '{missing[0]}', which {argument} requires.",
+            remedy=f"The columns are {', '.join(schema.names)}.",
         )
 
 
@@ -222,6 +222,6 @@ def check_simple(schema: pa.Schema, names: Collection[str], argument: str) -> No
         of = schema.field(name).type
         if pa.types.is_nested(of) or pa.types.is_floating(of) or pa.types.is_binary(of):
             raise SinkRefused(
-                f"Column '{name}' of {argument} is {of}.",
-                remedy="Use a string, an integer, a decimal, a boolean, a date or a timestamp there.",
+                f"Column '{name}' of {argument} is of type {of}.",
+                remedy="Use a string, an integer, a decimal, a boolean, a date or a timestamp.",
             )

@@ -78,22 +78,22 @@ class DeltaSink:
         merges = self.mode == Mode.UPSERT.value
         if merges and not self.key:
             raise InvalidOption(
-                "mode='upsert' needs a key.", remedy="Name the columns that tell rows apart: key=('id',)."
+                "mode='upsert' requires a key.", remedy="Pass the columns that identify a row: key=('id',)."
             )
         if not merges and (self.key or self.delete_marker):
             what = "key" if self.key else "delete_marker"
             raise InvalidOption(
-                f"{what} has no meaning with mode='{self.mode}'.", remedy="Use mode='upsert', or leave it out."
+                f"{what} is not supported with mode='{self.mode}'.", remedy="Use mode='upsert', or leave it out."
             )
         if self.mode == Mode.OVERWRITE_PARTITIONS.value and not self.partition_by:
             raise InvalidOption(
-                "mode='overwrite_partitions' needs partition_by.",
-                remedy="Name the columns that the table is partitioned by.",
+                "mode='overwrite_partitions' requires partition_by.",
+                remedy="Pass the partition columns of the table.",
             )
         if self.delete_marker in (*self.key, *self.partition_by):
             raise InvalidOption(
                 f"delete_marker='{self.delete_marker}' is a column of the key or of partition_by, and is not stored.",
-                remedy="Use a column of its own.",
+                remedy="Use a separate column.",
             )
 
     @property
@@ -133,13 +133,14 @@ class DeltaSink:
             check_simple(schema, names, argument)
         if not set(schema.names) - set(self.partition_by) - {self.delete_marker}:
             raise SinkRefused(
-                "The records have no column but those of partition_by.", remedy="A Delta table needs at least one more."
+                "The records have only the columns of partition_by.", remedy="A Delta table needs at least one more."
             )
         if self.delete_marker is not None:
             check_columns(schema, [self.delete_marker], "delete_marker")
             if not pa.types.is_boolean(of := schema.field(self.delete_marker).type):
                 raise SinkRefused(
-                    f"Column '{self.delete_marker}' is {of}, and marks what is deleted.", remedy="Make it a boolean."
+                    f"Column '{self.delete_marker}' is of type {of}, but a delete marker must be boolean.",
+                    remedy="Cast it to boolean.",
                 )
 
     def write(self, stage: Stage, records: Iterator[pa.RecordBatch], attempt: int) -> Staged:
@@ -180,7 +181,7 @@ def _names(argument: str, value: object) -> tuple[str, ...]:
             f"{argument}={value!r} is not a tuple of column names.", remedy=f"Write {argument}=('a', 'b')."
         )
     if len(set(value)) < len(value):
-        raise InvalidOption(f"{argument}={value!r} names a column twice.", remedy="Name each once.")
+        raise InvalidOption(f"{argument}={value!r} contains a column twice.", remedy="Use each column once.")
     return tuple(value)
 
 
@@ -188,7 +189,7 @@ def _absolute(uri: object) -> str:
     """Tasks run in other directories than the driver, so a path must not depend on one."""
     if not isinstance(uri, str | os.PathLike) or not os.fspath(uri):
         raise InvalidOption(
-            "uri is no path and no URL.", remedy="Give a local path, or a URL such as s3://bucket/table."
+            "uri is neither a path nor a URL.", remedy="Use a local path, or a URL such as s3://bucket/table."
         )
     text = str(os.fspath(uri))
     if "://" not in text:
@@ -197,7 +198,7 @@ def _absolute(uri: object) -> str:
     # In Azure's URLs a container stands before the @, elsewhere a user and a password.
     if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
         raise InvalidOption(
-            "uri holds credentials, and it is shown in errors.", remedy="Put them into storage_options."
+            "uri contains credentials, but errors show the uri.", remedy="Put them into storage_options."
         )
     return text
 
@@ -207,5 +208,5 @@ def _check_options(options: object) -> None:
         isinstance(part, str) for option in options.items() for part in option
     ):
         raise InvalidOption(
-            "storage_options must be text, names and values.", remedy="Write numbers as text, too: '30'."
+            "storage_options must be a mapping of text to text.", remedy="Write numbers as text, such as '30'."
         )

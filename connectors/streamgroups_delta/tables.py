@@ -150,7 +150,7 @@ class Target:
             )
         if missing := [name for name in actual if name not in records.names]:
             raise SinkRefused(
-                f"Table {self.uri} is partitioned by '{missing[0]}', and the records have no such column.",
+                f"Table {self.uri} is partitioned by '{missing[0]}', but the records have no such column.",
                 remedy="Add it to the records.",
             )
         check_simple(records, actual, "the table's partitioning")
@@ -191,7 +191,7 @@ class Target:
         if not self.schema_evolution:
             raise SinkRefused(
                 f"Table {self.uri} has no column {names}.",
-                remedy="Use schema_evolution=True to have it added, or leave it out of the records.",
+                remedy="Set schema_evolution=True to add it, or leave it out of the records.",
             )
         columns = nullable(pa.schema(found.new))
         self._with_features(table, columns)
@@ -234,7 +234,7 @@ class Target:
             return patient(attempt)
         except RetryError:
             raise LedgerConflict(
-                f"Table {self.uri} is changed by others faster than it can be made ready.", remedy="Try again."
+                f"Other writers change table {self.uri} faster than the sink can prepare it.", remedy="Try again."
             ) from None
 
 

@@ -136,7 +136,7 @@ def _column_type(name: str, arrow_type: pa.DataType) -> tuple[Kind, str]:
         if is_of(t):
             return kind, postgres_type
     raise SinkRefused(
-        f"Column '{name}' of the records is of type {arrow_type}, for which PostgreSQL has none.",
+        f"Column '{name}' of the records is of type {arrow_type}, which has no equivalent in PostgreSQL.",
         remedy="Cast it to another type, or leave it out.",
     )
 

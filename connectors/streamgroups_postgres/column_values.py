@@ -49,7 +49,7 @@ def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.A
     """Refuses what is no text to PostgreSQL: it would refuse the line without naming the column."""
     if b"\0" in memoryview(joined(texts)).tobytes():
         row = first_row + pc.index(pc.match_substring(texts, "\0"), True).as_py()
-        raise refused(column, row, "it has the character NUL")
+        raise refused(column, row, "it contains a NUL character")
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as e:
@@ -82,5 +82,5 @@ def first_refused(values: pa.Array, convert: Any) -> int:
 def refused(column: RecordColumn, row: int, why: str) -> RecordRefused:
     return RecordRefused(
         f"The value of column '{column.name}' in row {row + 1} of a task cannot be written to PostgreSQL: {why}.",
-        remedy="Filter such records out, or mend the value in the query.",
+        remedy="Filter out such records, or correct the value in the query.",
     )

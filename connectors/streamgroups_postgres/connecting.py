@@ -57,20 +57,26 @@ def check_conninfo(conninfo: str) -> None:
         settings = {}
     if not settings:
         raise InvalidOption(
-            "Option 'conninfo' is empty, or none that libpq understands.",
-            remedy="Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or percent-encode what is special.",
+            "Option 'conninfo' is empty, or libpq cannot parse it.",
+            remedy=(
+                "Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or "
+                "percent-encode special characters."
+            ),
         )
     # libpq takes the rest of a password with such a character for the host or the port, and prints that.
     hosts = str(settings.get("host") or "").split(",")
     ports = str(settings.get("port") or "").split(",")
     if any("@" in host[1:] for host in hosts) or not all(port.isdecimal() for port in ports if port):
         raise InvalidOption(
-            "Option 'conninfo': its host or its port is none.",
-            remedy="Percent-encode what is special in a password: '@' is %40, '/' is %2F, ':' is %3A. Or write 'host=... password=...'.",
+            "Option 'conninfo' has an invalid host or port.",
+            remedy=(
+                "Percent-encode special characters in a password: '@' is %40, '/' is %2F, ':' is %3A. Or write "
+                "'host=... password=...'."
+            ),
         )
     sslmode = settings.get("sslmode")
     if sslmode is not None and sslmode not in _SSL_MODES:
-        raise InvalidOption("Option 'conninfo': its sslmode is none.", remedy=f"Use {', '.join(_SSL_MODES)}.")
+        raise InvalidOption("Option 'conninfo' has an invalid sslmode.", remedy=f"Use {', '.join(_SSL_MODES)}.")
 
 
 @contextmanager
@@ -124,7 +130,7 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
     """
     what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
     if re.search(r"database .* does not exist", text):
-        return SinkRefused(what, remedy="Create the database, or name another in 'conninfo'.")
+        return SinkRefused(what, remedy="Create the database, or set another one in 'conninfo'.")
     if re.search(
         r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
         text,
@@ -132,7 +138,9 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
         return NotAuthorized(
             what, remedy="Check user and password, the server's pg_hba.conf, and the right to CONNECT."
         )
-    return SinkUnreachable(what, remedy="Check that the server runs and host and port are right; then try again.")
+    return SinkUnreachable(
+        what, remedy="Check that the server runs and that host and port are correct; then try again."
+    )
 
 
 @contextmanager
@@ -149,34 +157,37 @@ def telling(doing: str) -> Iterator[None]:
         raise translated(e, doing) from None
 
 
-_FROM_THE_SERVER = "Look into the server's log; then try again."
+_FROM_THE_SERVER = "Check the server's log; then try again."
 #: By SQLSTATE, or its class.
 _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "40": (LedgerConflict, "Try again."),
-    "55P03": (LedgerConflict, "Another transaction holds what this one needs; try again."),
+    "55P03": (LedgerConflict, "Another transaction holds a lock that this one needs; try again."),
     "08": (SinkUnreachable, "Check that the server runs; then try again."),
-    "57014": (SinkUnreachable, "If statement_timeout has ended it, set a longer one for this user; then try again."),
+    "57014": (
+        SinkUnreachable,
+        "If statement_timeout ended the statement, set a longer one for this user; then try again.",
+    ),
     "57": (SinkUnreachable, _FROM_THE_SERVER),
-    "53": (SinkUnreachable, "The server is out of disk, memory or connections: make room; then try again."),
+    "53": (SinkUnreachable, "The server has no disk space, memory or connections left: free some; then try again."),
     "58": (SinkUnreachable, _FROM_THE_SERVER),
     "XX": (SinkUnreachable, _FROM_THE_SERVER),
-    "25P02": (SinkRefused, "Let the error that made the transaction fail end the block."),
-    "25P": (SinkUnreachable, "The transaction took too long to go on; try again."),
+    "25P02": (SinkRefused, "Let the error that failed the transaction end the block."),
+    "25P": (SinkUnreachable, "The transaction took too long to continue; try again."),
     "25006": (
         SinkUnreachable,
         "The server is a standby, or read-only: add target_session_attrs=read-write and all hosts to 'conninfo'.",
     ),
-    "42501": (NotAuthorized, "Grant the right, or give 'conninfo' another user."),
+    "42501": (NotAuthorized, "Grant the privilege, or set another user in 'conninfo'."),
     "28": (NotAuthorized, "Check user and password."),
     "42": (
         SinkRefused,
-        "Check that the table is there and was not altered since the query started; then restart the query.",
+        "Check that the table exists and was not altered since the query started; then restart the query.",
     ),
-    "3F": (SinkRefused, "Create the schema, or name another."),
-    "23": (RecordRefused, "Filter such records out, or change the constraint."),
-    "22": (RecordRefused, "Filter such records out, mend the value in the query, or alter the column's type."),
-    "21": (RecordRefused, "Use a key that the table's unique index tells apart in the same way as its columns do."),
-    "44": (RecordRefused, "Filter such records out."),
+    "3F": (SinkRefused, "Create the schema, or use another one."),
+    "23": (RecordRefused, "Filter out such records, or change the constraint."),
+    "22": (RecordRefused, "Filter out such records, correct the value in the query, or alter the column's type."),
+    "21": (RecordRefused, "Use a key whose values the table's unique index compares in the same way as the sink."),
+    "44": (RecordRefused, "Filter out such records."),
 }
 
 
@@ -188,7 +199,7 @@ def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
             return meaning[0](what, remedy=meaning[1])
     if isinstance(error, psycopg.OperationalError):
         return SinkUnreachable(what, remedy="The connection is lost. Check that the server runs; then try again.")
-    return SinkRefused(what, remedy="Look into the server's log.")
+    return SinkRefused(what, remedy="Check the server's log.")
 
 
 def describe(error: psycopg.Error) -> str:

@@ -113,8 +113,8 @@ class PostgresLedger:
         # COMMIT undoes a transaction in which something has failed, and does not say so.
         if connection.info.transaction_status is TransactionStatus.INERROR:
             raise SinkRefused(
-                f"{self._doing}: nothing was written, for the transaction had failed before.",
-                remedy="Let the error that it raised end the block.",
+                f"{self._doing}: nothing was written, because the transaction had already failed.",
+                remedy="Let that error end the block.",
             )
         try:
             connection.commit()
@@ -122,8 +122,8 @@ class PostgresLedger:
             found = translated(e, f"{self._doing}: committing")
             if e.sqlstate is None or isinstance(found, SinkUnreachable):
                 found = SinkUnreachable(
-                    f"{found.what} It is not known whether the batch was written.",
-                    remedy="Judge the batch again: the ledger knows.",
+                    f"{found.what} The batch may or may not be written.",
+                    remedy="Read the ledger again: it contains the positions of the batch if it is written.",
                 )
             raise found from None
 
@@ -233,17 +233,18 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
     columns, is_unique, may_use, owner, is_trusted, interferes = row
     if not all(columns.get(name) == type_ for name, type_ in _COLUMNS.items()) or not is_unique:
         raise SinkRefused(
-            f"Table {table} is no ledger.", remedy="Name another in 'ledger_table'; it is made if it is not there."
+            f"Table {table} does not have the columns of a ledger.",
+            remedy="Set 'ledger_table' to another table; the sink creates it if it does not exist.",
         )
     check_owner(table, f"The ledger {table}", owner, "ledger_table", is_trusted=is_trusted)
     if interferes:
         raise SinkRefused(
-            f"The ledger {table} has {interferes}, which can change what it remembers.",
-            remedy="Drop them, or name another table in 'ledger_table'; it is made if it is not there.",
+            f"The ledger {table} has {interferes}, which can change its positions.",
+            remedy="Drop them, or set 'ledger_table' to another table; the sink creates it if it does not exist.",
         )
     if not may_use:
         raise NotAuthorized(
-            f"This user may not use the ledger {table}.",
+            f"This user is not authorized to use the ledger {table}.",
             remedy=f"GRANT SELECT, INSERT, UPDATE ON {table.quoted} TO the user.",
         )
     return True

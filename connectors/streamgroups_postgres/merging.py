@@ -35,7 +35,7 @@ def merge(connection: psycopg.Connection, staged: Sequence[PostgresStaged]) -> N
                 _merge(connection, stage, parts)
             except errors.UndefinedTable as e:
                 if stage.name.name in (e.diag.message_primary or ""):
-                    raise lost(stage, "it is not there any more") from None
+                    raise lost(stage, "it no longer exists") from None
                 raise
 
 
@@ -49,7 +49,7 @@ def _merge(connection: psycopg.Connection, stage: PostgresStage, parts: Sequence
         n_rows = connection.execute(append(stage), [attempts]).rowcount
     # An unlogged table is emptied when the server crashes.
     if n_rows != expected:
-        raise lost(stage, f"of {expected} rows {n_rows} are there")
+        raise lost(stage, f"it contains {n_rows} of {expected} rows")
     if stage.key:
         connection.execute(upsert(stage), [attempts])
 

@@ -45,8 +45,8 @@ class TableName:
         *schema, name = text.split(".")
         if len(schema) > 1 or not all([*schema, name]) or '"' in text or "\0" in text:
             raise InvalidOption(
-                f"Option '{option}' is {text!r}, which is no name of a table.",
-                remedy="Write 'table' or 'schema.table', without quotes; upper and lower case count.",
+                f"Option '{option}' is {text!r}, which is not a table name.",
+                remedy="Write 'table' or 'schema.table', without quotes; names are case-sensitive.",
             )
         for part in (*schema, name):
             check_length(part, f"Option '{option}'")

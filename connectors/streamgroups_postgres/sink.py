@@ -74,14 +74,14 @@ class PostgresSink:
             TableName.parse(getattr(self, option), option)
         if self.table == self.ledger_table:
             raise InvalidOption(
-                f"'table' and 'ledger_table' are both '{self.table}'.", remedy="Give the ledger a table of its own."
+                f"'table' and 'ledger_table' are both '{self.table}'.", remedy="Use a separate table for the ledger."
             )
         if self.stage_schema is not None:
             TableName.parse(f"{self.stage_schema}.stage", "stage_schema")
         if not self._stage_retention_ms:
             raise InvalidOption(
                 f"Option 'stage_retention' is '{self.stage_retention}', which is 0.",
-                remedy="Give more than the longest time that a batch may take, as in '1 day'.",
+                remedy="Set it to more than the maximum duration of a batch, such as '1 day'.",
             )
         self._check_mode()
 
@@ -94,21 +94,25 @@ class PostgresSink:
             raise InvalidOption(f"'mode' is {self.mode!r}.", remedy="It is 'append' or 'upsert'.")
         if not isinstance(self.key, tuple) or not all(isinstance(name, str) and name for name in self.key):
             raise InvalidOption(
-                f"'key' is {self.key!r}.", remedy='Give the names of its columns: key=("flight", "date").'
+                f"'key' is {self.key!r}.", remedy='Pass the names of its columns: key=("flight", "date").'
             )
         if len(set(self.key)) < len(self.key):
-            raise InvalidOption(f"'key' names a column twice: {', '.join(self.key)}.", remedy="Name each once.")
+            raise InvalidOption(
+                f"'key' contains a column twice: {', '.join(self.key)}.", remedy="Use each column once."
+            )
         if self.mode == "upsert" and not self.key:
-            raise InvalidOption("mode='upsert' needs a key.", remedy='Name its columns: key=("flight", "date").')
+            raise InvalidOption(
+                "mode='upsert' requires a key.", remedy='Pass the names of its columns: key=("flight", "date").'
+            )
         if self.mode == "append" and (self.key or self.delete_marker is not None):
             given = "key" if self.key else "delete_marker"
             raise InvalidOption(
-                f"mode='append' has no use for '{given}'.", remedy=f"Set mode='upsert', or leave '{given}' out."
+                f"mode='append' does not support '{given}'.", remedy=f"Set mode='upsert', or leave '{given}' out."
             )
         if self.delete_marker == "" or self.delete_marker in self.key:
             raise InvalidOption(
                 f"'delete_marker' is {self.delete_marker!r}.",
-                remedy="Name a boolean column of the records that is not in the key.",
+                remedy="Set it to a boolean column of the records that is not in the key.",
             )
 
     def begin(self, schema: pa.Schema, token: str) -> PostgresStage:
@@ -130,8 +134,8 @@ class PostgresSink:
                 found = find(connection, wanted)
                 if found is None and not self.create_table:
                     raise SinkRefused(
-                        f"There is no table {self.table}.",
-                        remedy="Create it, or set create_table=True, or correct its name (case counts).",
+                        f"Table {self.table} does not exist.",
+                        remedy="Create it, set create_table=True, or correct its name (names are case-sensitive).",
                     )
                 found = found or make(connection, wanted)
                 judge(found, wanted)
@@ -179,7 +183,7 @@ class PostgresSink:
             with connected(self.conninfo, doing) as connection, telling(doing):
                 drop_stage(connection, stage.name)
         except StreamGroupsError as e:
-            logger.info("A stage is left behind for now. %s", e)
+            logger.info("A stage could not be dropped and remains for now. %s", e)
 
     def _check_columns(self, columns: tuple[RecordColumn, ...]) -> None:
         kinds = {column.name: column.kind for column in columns}
@@ -187,7 +191,7 @@ class PostgresSink:
             if name not in kinds:
                 raise InvalidOption(
                     f"The records have no column '{name}', which is in the key.",
-                    remedy=f"They have: {', '.join(kinds)}.",
+                    remedy=f"The columns are {', '.join(kinds)}.",
                 )
         if self.delete_marker is not None and kinds.get(self.delete_marker) is not Kind.BOOLEAN:
             raise InvalidOption(

@@ -226,14 +226,14 @@ def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
 def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError:
     doing = f"Staging rows for {stage.table}"
     if isinstance(error, errors.UndefinedTable):
-        return lost(stage, "it is not there any more")
+        return lost(stage, "it no longer exists")
     found = translated(error, doing)
     if not isinstance(found, RecordRefused):
         return found
     row, column = _where(error, stage)
     what = f"The value of column '{column}'" if column else "A value"
     return RecordRefused(
-        f"{what} in row {row or '?'} of a task was refused by PostgreSQL: {_in_our_names(describe(error), stage)}.",
+        f"{what} in row {row or '?'} of a task was rejected by PostgreSQL: {_in_our_names(describe(error), stage)}.",
         remedy=found.remedy,
     )
 
@@ -259,6 +259,6 @@ def _in_our_names(text: str, stage: PostgresStage) -> str:
 def lost(stage: PostgresStage, why: str) -> StageLost:
     """What tasks had staged is not what is there."""
     return StageLost(
-        f"The staged output of a batch for {stage.table} is lost: {why}. Nothing of the batch was written.",
+        f"The staged output of a batch for {stage.table} is lost: {why}. The batch was not written.",
         remedy="Restart the query: it runs the batch again. A server that crashed or failed over empties its unlogged tables.",
     )

@@ -91,15 +91,15 @@ def judge(found: Found, wanted: Wanted) -> None:
     check_owner(wanted.table, f"Table {found.table}", found.owner, "table", is_trusted=found.is_trusted)
     if found.lacks:
         raise NotAuthorized(
-            f"This user may not write to table {found.table}: {', '.join(found.lacks)} not granted.",
+            f"This user is not authorized to write to table {found.table}: {', '.join(found.lacks)} not granted.",
             remedy=f"GRANT {', '.join(found.lacks)} ON {found.table.quoted} TO the user.",
         )
     if not found.is_table:
-        raise SinkRefused(f"{found.table} is no table.", remedy="Write to a table, not to a view.")
+        raise SinkRefused(f"{found.table} is not a table.", remedy="Write to a table, not to a view.")
     differences = list(_differences(found, wanted))
     if differences:
         raise SinkRefused(
-            f"Table {found.table} does not fit the records: {'; '.join(what for what, _ in differences)}.",
+            f"Table {found.table} does not match the records: {'; '.join((what for what, _ in differences))}.",
             remedy=" ".join(f"{remedy}." for _, remedy in differences),
         )
 
@@ -113,10 +113,10 @@ def _differences(found: Found, wanted: Wanted) -> Iterator[tuple[str, str]]:
             add = f"{alter} ADD COLUMN {name} {column.type}"
             yield f"it has no column '{column.name}'", f"{add}, or leave the column out of the records"
         elif target.generated:
-            yield f"the server alone writes column '{column.name}'", f"Leave '{column.name}' out of the records"
+            yield f"only the server can write column '{column.name}'", f"Leave '{column.name}' out of the records"
         elif not fits(column.kind, target.type_name, target.category):
             yield (
-                f"column '{column.name}' is {target.type}, the records have a {column.kind.value}",
+                f"column '{column.name}' is {target.type}, but the records have a {column.kind.value}",
                 f"Cast '{column.name}' in the query, or {alter} ALTER COLUMN {name} TYPE {column.type}",
             )
     written = {column.name for column in wanted.columns}
@@ -124,7 +124,7 @@ def _differences(found: Found, wanted: Wanted) -> Iterator[tuple[str, str]]:
         if target.name not in written and target.not_null and not (target.has_default or target.generated):
             name = sql.Identifier(target.name).as_string()
             yield (
-                f"column '{target.name}' is NOT NULL and the records lack it",
+                f"column '{target.name}' is NOT NULL, but the records do not have it",
                 f"Add '{target.name}' to the records, or {alter} ALTER COLUMN {name} SET DEFAULT a value",
             )
     if wanted.key and frozenset(wanted.key) not in found.unique:
@@ -194,7 +194,7 @@ def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
         connection.execute(create_table(table, wanted.columns, wanted.key))
         found = find(connection, wanted)
     if found is None:
-        raise SinkRefused(f"Table {table} was made and is not there.", remedy="Name its schema: 'schema.table'.")
+        raise SinkRefused(f"Table {table} was created, but cannot be found.", remedy="Name its schema: 'schema.table'.")
     return found
 
 
@@ -207,12 +207,12 @@ def where_to_make(connection: psycopg.Connection, schema: str | None, what: str)
     """
     row = connection.execute(_FIND_SCHEMA, {"schema": schema}).fetchone()
     if row is None:
-        why = f"there is no schema '{schema}'" if schema else "the search path names no schema"
-        raise SinkRefused(f"Cannot make {what}: {why}.", remedy="Create the schema, or name another.")
+        why = f"schema '{schema}' does not exist" if schema else "the search path contains no schema"
+        raise SinkRefused(f"Cannot make {what}: {why}.", remedy="Create the schema, or use another one.")
     found, may_create = row
     if not may_create:
         raise NotAuthorized(
-            f"This user may not make tables in schema '{found}', and {what} is to be made there.",
+            f"This user is not authorized to create tables in schema '{found}', which is the schema for {what}.",
             remedy=f"GRANT CREATE ON SCHEMA {sql.Identifier(found).as_string()} TO the user, or name another schema.",
         )
     return str(found)

@@ -28,18 +28,18 @@ from streamgroups_delta.replacing import _decoded
     ("settings", "why"),
     [
         ({"mode": "merge"}, "mode='merge' is unknown. Use one of append, overwrite_partitions, upsert."),
-        ({"mode": "upsert"}, "mode='upsert' needs a key"),
-        ({"key": ("id",)}, "key has no meaning with mode='append'"),
-        ({"delete_marker": "gone"}, "delete_marker has no meaning with mode='append'"),
-        ({"mode": "overwrite_partitions"}, "mode='overwrite_partitions' needs partition_by"),
+        ({"mode": "upsert"}, "mode='upsert' requires a key"),
+        ({"key": ("id",)}, "key is not supported with mode='append'"),
+        ({"delete_marker": "gone"}, "delete_marker is not supported with mode='append'"),
+        ({"mode": "overwrite_partitions"}, "mode='overwrite_partitions' requires partition_by"),
         ({"mode": "upsert", "key": ("id",), "delete_marker": "id"}, "delete_marker='id' is a column of the key"),
         ({"mode": "upsert", "key": "id"}, "key='id' is not a tuple of column names"),
-        ({"partition_by": ("a", "a")}, "names a column twice"),
+        ({"partition_by": ("a", "a")}, "contains a column twice"),
         ({"partition_by": 7}, "partition_by=7 is not a tuple"),
-        ({"uri": ""}, "uri is no path and no URL"),
-        ({"uri": "s3://user:hunter2@bucket/flights"}, "uri holds credentials"),
-        ({"uri": "az://c/flights?sig=hunter2"}, "uri holds credentials"),
-        ({"storage_options": {"timeout": 30}}, "storage_options must be text"),
+        ({"uri": ""}, "uri is neither a path nor a URL"),
+        ({"uri": "s3://user:hunter2@bucket/flights"}, "uri contains credentials"),
+        ({"uri": "az://c/flights?sig=hunter2"}, "uri contains credentials"),
+        ({"storage_options": {"timeout": 30}}, "storage_options must be a mapping of text"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], why: str) -> None:
@@ -67,12 +67,12 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (TableNotFoundError("No files in log segment"), SinkRefused, "There is no Delta table at /flights"),
-        (TableNotFoundError("Unknown scheme: nope."), InvalidOption, "a store that deltalake knows"),
-        (OSError("Permission denied (os error 13)"), NotAuthorized, "Give this user the right"),
-        (OSError("Server returned 403 Forbidden"), NotAuthorized, "Give this user the right"),
-        (OSError("Read-only file system (os error 30)"), NotAuthorized, "Give this user the right"),
-        (OSError("No space left on device (os error 28)"), SinkUnreachable, "Make room"),
+        (TableNotFoundError("No files in log segment"), SinkRefused, "Delta table /flights does not exist"),
+        (TableNotFoundError("Unknown scheme: nope."), InvalidOption, "a store that deltalake supports"),
+        (OSError("Permission denied (os error 13)"), NotAuthorized, "Grant this user the right"),
+        (OSError("Server returned 403 Forbidden"), NotAuthorized, "Grant this user the right"),
+        (OSError("Read-only file system (os error 30)"), NotAuthorized, "Grant this user the right"),
+        (OSError("No space left on device (os error 28)"), SinkUnreachable, "Free disk space"),
         (OSError("Connection refused (os error 111)"), SinkUnreachable, "Try again"),
         (
             OSError('Generic Config error failed to parse "hunter2" as Duration'),
@@ -147,12 +147,12 @@ def test_a_null_that_may_not_be_is_named_by_its_row() -> None:
 )
 def test_values_that_would_lose_something_are_refused(values: list[Any], of: pa.DataType, wanted: pa.DataType) -> None:
     batch = pa.record_batch({"a": pa.array(values, of)})
-    with pytest.raises(RecordRefused, match="Column 'a' of the records does not fit"):
+    with pytest.raises(RecordRefused, match="Column 'a' of the records cannot be converted to"):
         fitted(batch, pa.schema([("a", wanted)]), frozenset(), first_row=0)
 
 
 def test_a_path_that_the_log_would_hold_otherwise_is_not_removed_under_another_name() -> None:
     assert _decoded("day=a%2520b/part%5B0%5D.parquet", "/flights") == "day=a%20b/part[0].parquet"
     for path in ("day=é/part-0.parquet", "day=a%3Ab/part-0.parquet"):
-        with pytest.raises(SinkRefused, match="cannot be written in its log in the same way again"):
+        with pytest.raises(SinkRefused, match="cannot be written to the table's log unchanged"):
             _decoded(path, "/flights")

@@ -51,7 +51,7 @@ def test_types_become_those_of_delta(of: pa.DataType, as_held: pa.DataType) -> N
     ids=str,
 )
 def test_types_that_delta_does_not_have_are_refused_by_column(of: pa.DataType) -> None:
-    with pytest.raises(SinkRefused, match=r"Column 'delay' is .*, which Delta Lake cannot hold\. Cast it"):
+    with pytest.raises(SinkRefused, match=r"Column 'delay' is .*, which Delta Lake does not support\. Cast it"):
         as_delta(pa.schema([("n", _INT), ("delay", of)]))
 
 
@@ -102,9 +102,9 @@ def test_columns_that_a_table_lacks_are_told_apart_from_those_that_may_be_null()
 @pytest.mark.parametrize(
     ("records", "why"),
     [
-        ([("a", pa.string()), ("b", _INT)], "Column 'a' is string, in table /flights it is int64. Cast it"),
+        ([("a", pa.string()), ("b", _INT)], "Column 'a' is of type string, but in table /flights it is int64. Cast it"),
         ([("A", _INT), ("b", _INT)], "Column 'A' is called 'a' in table /flights. Rename it"),
-        ([("a", _INT)], "Table /flights does not allow column 'b' to be null"),
+        ([("a", _INT)], "Table /flights does not allow null in column 'b'"),
     ],
 )
 def test_what_does_not_fit_is_told_with_the_remedy(records: list[tuple[str, pa.DataType]], why: str) -> None:

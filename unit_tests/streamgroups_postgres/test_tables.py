@@ -36,17 +36,21 @@ def test_what_fits_is_taken() -> None:
 @pytest.mark.parametrize(
     ("found", "what", "remedy"),
     [
-        (replace(FOUND, is_table=False), "is no table", "not to a view"),
+        (replace(FOUND, is_table=False), "is not a table", "not to a view"),
         (replace(FOUND, columns=(ID,)), "it has no column 'delay'", 'ADD COLUMN "delay" double precision'),
         (
             replace(FOUND, columns=(ID, replace(DELAY, type="text", type_name="text", category="S"))),
-            "column 'delay' is text, the records have a float",
+            "column 'delay' is text, but the records have a float",
             'ALTER COLUMN "delay" TYPE double precision',
         ),
-        (replace(FOUND, columns=(ID, replace(DELAY, generated=True))), "the server alone writes", "Leave 'delay' out"),
+        (
+            replace(FOUND, columns=(ID, replace(DELAY, generated=True))),
+            "only the server can write",
+            "Leave 'delay' out",
+        ),
         (
             replace(FOUND, columns=(ID, DELAY, replace(NOTE, not_null=True))),
-            "column 'note' is NOT NULL and the records lack it",
+            "column 'note' is NOT NULL, but the records do not have it",
             'ALTER COLUMN "note" SET DEFAULT',
         ),
         (replace(FOUND, unique=(frozenset({"id", "delay"}),)), "no unique index on", 'ON "public"."flights" ("id")'),
