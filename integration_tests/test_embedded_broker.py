@@ -157,7 +157,7 @@ def test_kill_9_of_the_parent_leaves_neither_java_nor_data() -> None:
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(EmbeddedBrokerError, match=f"Port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(EmbeddedBrokerError, match=f"Port {port} on 127.0.0.1 is already in use"):
             EmbeddedKafka(ports=[port]).start()
 
 

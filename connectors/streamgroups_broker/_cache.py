@@ -119,7 +119,7 @@ def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> K
     except OSError as error:
         raise EmbeddedBrokerError(
             f"The cache {directory} cannot be written: {error}.",
-            remedy="Point XDG_CACHE_HOME at a directory you can write.",
+            remedy="Set XDG_CACHE_HOME to a directory that this user can write to.",
         ) from error
 
 
@@ -140,7 +140,7 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
         damage = str(why)
     if shipped_hashes(directory.name) is None:
         logger.warning(
-            "The jars of %s are trusted as they come: streamgroups ships no SHA-256 of them, as it does for Kafka %s",
+            "The jars of %s are not verified: streamgroups contains SHA-256 checksums only for Kafka %s",
             directory.name,
             DEFAULT_KAFKA_VERSION,
         )
@@ -152,7 +152,7 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
             if not directory.exists():
                 raise
             raise EmbeddedBrokerError(
-                f"The cache {directory} is damaged ({damage}) and could not be fetched again. {error.what}",
+                f"The cache {directory} is damaged ({damage}) and could not be downloaded again. {error.what}",
                 remedy=error.remedy,
             ) from error
         _check_shipped(directory.name, {path.name: _sha256(path) for path in work.glob("*.jar")})
@@ -289,7 +289,7 @@ def _check_shipped(name: str, found: Mapping[str, str]) -> None:
     others = sorted(jar for jar in known.keys() | found.keys() if known.get(jar) != found.get(jar))
     raise EmbeddedBrokerError(
         f"The jars of {name} are not those that streamgroups knows: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}.",
-        remedy="Check the Maven repository, or the mirror that STREAMGROUPS_MAVEN_REPOSITORY names: it served other files.",
+        remedy=("Check the Maven repository or the mirror in STREAMGROUPS_MAVEN_REPOSITORY: it returned other files."),
     )
 
 

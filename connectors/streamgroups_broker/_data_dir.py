@@ -84,7 +84,7 @@ class DataDir:
         except OSError as error:
             raise EmbeddedBrokerError(
                 f"The data directory {path or tempfile.gettempdir()} cannot be used: {error}.",
-                remedy="Name a directory you can write.",
+                remedy="Use a directory that this user can write to.",
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +92,7 @@ class DataDir:
             self._lock.close()
             raise EmbeddedBrokerError(
                 f"Another embedded broker uses the data directory {self.path}.",
-                remedy="Stop it (streamgroups broker stop) or name another directory.",
+                remedy="Stop it (streamgroups broker stop), or use another directory.",
             ) from error
 
     @property
@@ -123,7 +123,7 @@ class DataDir:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, OSError) as error:
-            raise EmbeddedBrokerError(f"{file} is unreadable: {error!r}.", remedy="Name another directory.") from error
+            raise EmbeddedBrokerError(f"{file} is unreadable: {error!r}.", remedy="Use another directory.") from error
 
     def save(self, cluster: Cluster) -> None:
         """Remember the cluster, atomically."""

@@ -75,8 +75,8 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
     missing = [name for _, name, version in wanted if not (directory / f"{name}-{version}.jar").is_file()]
     if printed.returncode != 0 or missing:
         raise EmbeddedBrokerError(
-            f"{', '.join(coordinates)} could not be fetched: {_problems(printed.stdout + printed.stderr)}.",
-            remedy=f"Set {MIRROR_VARIABLE} to the URL of a Maven repository you can reach.",
+            f"{', '.join(coordinates)} could not be downloaded: {_problems(printed.stdout + printed.stderr)}.",
+            remedy=f"Set {MIRROR_VARIABLE} to the URL of a reachable Maven repository.",
         )
 
 
@@ -104,7 +104,7 @@ def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
     """
     if mirror and not mirror.lower().startswith(("https://", "file:")):
         raise InvalidOption(
-            f"{MIRROR_VARIABLE} is neither an https:// nor a file:// URL: jars could be changed on their way.",
+            f"{MIRROR_VARIABLE} is neither an https:// nor a file:// URL, so its jars could be modified in transit.",
             remedy="Give the mirror a certificate, or copy the jars and name their directory with file://.",
         )
     root = f" root={quoteattr(mirror)}" if mirror else ""

@@ -96,7 +96,7 @@ def judge(executable: str, printed: str) -> Java:
     """
     version = parse_version(printed)
     if version is None:
-        raise EmbeddedBrokerError(f"{executable} -version named no version: {printed.strip()!r}.", remedy=_INSTALL)
+        raise EmbeddedBrokerError(f"{executable} -version printed no version: {printed.strip()!r}.", remedy=_INSTALL)
     if release(version) < MINIMUM_JAVA:
         raise EmbeddedBrokerError(f"{executable} is Java {version}, too old for Kafka.", remedy=_INSTALL)
     return Java(executable, version)

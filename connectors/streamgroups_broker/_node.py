@@ -170,7 +170,7 @@ class Node:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 or not select.select([self._watchdog.stdout], [], [], remaining_s)[0]:
                 raise EmbeddedBrokerError(
-                    f"The watchdog of node {self.node_id} did not answer.", remedy="Stop the broker."
+                    f"The watchdog of node {self.node_id} did not respond.", remedy="Stop the broker."
                 )
             byte = self._watchdog.stdout.read(1)
             if not byte:
@@ -216,7 +216,7 @@ def await_ready(nodes: Sequence[Node], timeout_s: float) -> None:
             slow = waiting[0]
             raise EmbeddedBrokerError(
                 f"Node {slow.node_id} did not start within {timeout_s:.0f} s. The last lines of its log:\n{slow.tail()}\n",
-                remedy="Allow more with start_timeout_s.",
+                remedy="Increase start_timeout_s.",
             )
         time.sleep(_POLL_S)
 

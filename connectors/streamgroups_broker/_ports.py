@@ -48,7 +48,7 @@ def free_ports(count: int, taken: Collection[int] = ()) -> tuple[int, ...]:
         if port not in found and port not in taken and is_free(port):
             found.append(port)
     raise EmbeddedBrokerError(
-        f"No {count} free ports between {_FIRST} and {_LAST}.", remedy="Name free ports: EmbeddedKafka(ports=[...])."
+        f"No {count} free ports between {_FIRST} and {_LAST}.", remedy="Pass free ports: EmbeddedKafka(ports=[...])."
     )
 
 
@@ -67,8 +67,8 @@ def port_taken(port: int) -> EmbeddedBrokerError:
     """The error for a port in use.
 
     >>> print(port_taken(9092))
-    Port 9092 on 127.0.0.1 is taken. Stop what listens there, or choose another port.
+    Port 9092 on 127.0.0.1 is already in use. Stop the process that listens there, or use another port.
     """
     return EmbeddedBrokerError(
-        f"Port {port} on {HOST} is taken.", remedy="Stop what listens there, or choose another port."
+        f"Port {port} on {HOST} is already in use.", remedy="Stop the process that listens there, or use another port."
     )

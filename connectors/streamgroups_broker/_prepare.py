@@ -30,7 +30,7 @@ def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None
     if known is not None and known.nodes != nodes:
         raise EmbeddedBrokerError(
             f"{data.path} holds a cluster of {known.nodes} node(s), not {nodes}.",
-            remedy=f"Start it with nodes={known.nodes}, or name another directory.",
+            remedy=f"Start it with nodes={known.nodes}, or use another directory.",
         )
     if wanted_ports is not None:
         require_free(wanted_ports)

@@ -119,7 +119,7 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
     """
     for name in overrides:
         if name in RESERVED:
-            raise InvalidOption(f"Property {name!r} is set per node by the embedded broker.", remedy="Leave it out.")
+            raise InvalidOption(f"The embedded broker sets property {name!r} for each node.", remedy="Leave it out.")
 
 
 def as_file(properties: Mapping[str, str]) -> str:

@@ -103,7 +103,7 @@ class RunsTools(ABC):
             return self._run_main_class(command, timeout_s, stdin)
         except subprocess.TimeoutExpired as error:
             raise self.tool_error(
-                f"{command[0]} {' '.join(args)} took longer than {timeout_s:g} s.", remedy="Allow more with timeout_s."
+                f"{command[0]} {' '.join(args)} took longer than {timeout_s:g} s.", remedy="Increase timeout_s."
             ) from error
 
     @abstractmethod

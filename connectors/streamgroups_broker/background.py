@@ -116,7 +116,7 @@ def launch(command: Sequence[str], state: Path, timeout_s: float) -> Running:
             return running
         if _has_ended(pid):
             printed = output.read_text(encoding="utf-8", errors="replace").strip()
-            raise EmbeddedBrokerError(printed.removeprefix("Error: ") or "The broker ended without a word.")
+            raise EmbeddedBrokerError(printed.removeprefix("Error: ") or "The broker ended without an error message.")
         time.sleep(_POLL_S)
     os.kill(pid, signal.SIGTERM)
     raise EmbeddedBrokerError(f"The broker did not start within {timeout_s:.0f} s.", remedy=f"See {output}.")
@@ -154,7 +154,7 @@ def stop(state: Path, timeout_s: float = 20.0) -> Running | None:
                 _state_file(state).unlink(missing_ok=True)
                 return running
             time.sleep(_POLL_S)
-    raise EmbeddedBrokerError(f"Process {running.pid} does not end.", remedy="Look at it with ps.")
+    raise EmbeddedBrokerError(f"Process {running.pid} does not end.", remedy="Inspect it with ps.")
 
 
 class _Asked(BaseException):

@@ -84,7 +84,7 @@ class EmbeddedKafka(RunsTools):
         if not 1 <= nodes <= _MAX_NODES:
             raise InvalidOption(f"nodes is {nodes}.", remedy=f"An embedded broker has 1 to {_MAX_NODES} nodes.")
         if ports is not None and (len(set(ports)) != nodes or not all(0 < port < 65536 for port in ports)):
-            raise InvalidOption(f"ports is {list(ports)}.", remedy=f"Name {nodes} distinct ports, one per node.")
+            raise InvalidOption(f"ports is {list(ports)}.", remedy=f"Pass {nodes} distinct ports, one for each node.")
         self._node_count = nodes
         self._wanted_dir = None if data_dir is None else Path(data_dir)
         self._version = check_version(version)
@@ -277,7 +277,7 @@ class EmbeddedKafka(RunsTools):
 
     def _started(self) -> tuple[DataDir, Cluster]:
         if self._dir is None or self._cluster is None:
-            raise EmbeddedBrokerError("The embedded broker is not started.", remedy="Use it in a with block.")
+            raise EmbeddedBrokerError("The embedded broker is not running.", remedy="Use it in a with block.")
         return self._dir, self._cluster
 
     def _node(self, node_id: int) -> Node:

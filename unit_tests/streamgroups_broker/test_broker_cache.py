@@ -163,7 +163,7 @@ def test_jars_of_other_releases_are_trusted_on_first_use_which_is_logged(caplog:
     fill = Filler()
     for _ in range(2):
         kafka_jars("4.9.9", fill)
-    assert [r.levelname for r in caplog.records if "trusted as they come" in r.getMessage()] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if "are not verified" in r.getMessage()] == ["WARNING"]
 
 
 @pytest.mark.parametrize("mirror", ["http://jars.example", "HTTP://jars.example", "jars.example"])

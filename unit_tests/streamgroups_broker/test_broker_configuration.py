@@ -70,7 +70,7 @@ def test_before_the_start_there_is_nothing_to_ask() -> None:
     assert not kafka.running
     kafka.stop()
     for ask in (lambda: kafka.bootstrap_servers, lambda: kafka.data_dir, lambda: kafka.kill_node(1)):
-        with pytest.raises(EmbeddedBrokerError, match="not started"):
+        with pytest.raises(EmbeddedBrokerError, match="not running"):
             ask()
 
 
@@ -109,7 +109,7 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert not is_free(port)
-        with pytest.raises(EmbeddedBrokerError, match=f"Port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(EmbeddedBrokerError, match=f"Port {port} on 127.0.0.1 is already in use"):
             require_free([port])
     assert port_in_use("Socket server failed to bind to 127.0.0.1:9092: Address already in use.") == 9092
 

@@ -67,7 +67,7 @@ def test_versions(printed: str, version: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("printed", "says"),
-    [('java version "1.8.0_392"', r"Java 1\.8\.0_392, too old"), ("command not found", "named no version")],
+    [('java version "1.8.0_392"', r"Java 1\.8\.0_392, too old"), ("command not found", "printed no version")],
 )
 def test_refusals(printed: str, says: str) -> None:
     with pytest.raises(EmbeddedBrokerError, match=says):
