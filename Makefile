@@ -5,19 +5,26 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 BROKER ?= embedded
 # What the plain reader is tried on in Spark, beside the native one: what is read, and what cannot be. Where reading starts is
-# decided before. The whole suite on it: STREAMGROUPS_READER=plain make integration
+# decided before. `make test-long` runs the whole suite with each reader.
 READING := $(addprefix integration_tests/test_,lost_data_is_told.py triggers_and_limits.py)
 NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
+# Processes that share the integration tests. Each has a broker, a PostgreSQL server and a Spark session of its own, and 2 GB of memory.
+# A process that dies ends the run: pytest-xdist would wait for its tests for ever.
+WORKERS ?= 1
+SHARED := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart=0)
+# `make test-long`: kills for each sink and protocol, and minutes of the soak test.
+KILLS  ?= 15
+SOAK_MINUTES ?= 10
 MINUTES ?= 5
 SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test lint unit component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long lint unit component mutants nightly integration native plain sanitize fuzz bench wheel constraints clean
 
 help:  ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one is killed; ends with a report
 	$(BIN)/python -m demo
@@ -25,6 +32,16 @@ demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one
 test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on a container
 	$(MAKE) --jobs=2 unit lint component
 	$(MAKE) integration
+
+test-long: $(VENV)/installed  ## what takes hours: random examples, both readers, sanitizers, fuzzing, campaigns, soak
+	$(MAKE) nightly
+	$(MAKE) sanitize
+	$(MAKE) fuzz
+	STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+	$(BIN)/python -m pytest integration_tests -m alone
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
@@ -47,8 +64,13 @@ nightly: $(VENV)/installed  ## the unit tests with 20 times the random examples,
 	@echo "Seed of the random examples: $(NIGHTLY_SEED)"
 	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
-integration: $(VENV)/installed  ## tests on a real broker with real Spark
-	$(BIN)/python -m pytest integration_tests --broker=$(BROKER)
+integration: $(VENV)/installed  ## tests on a real broker with real Spark, in WORKERS processes
+	$(MAKE) --jobs=2 native plain
+
+native: $(VENV)/installed
+	$(BIN)/python -m pytest integration_tests $(SHARED) -m 'not long and not alone' --broker=$(BROKER)
+
+plain: $(VENV)/installed
 	STREAMGROUPS_READER=plain $(BIN)/python -m pytest $(READING) --broker=$(BROKER)
 
 sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -46,8 +46,59 @@ BROKER_PROPERTIES = {
 }
 
 
+#: They start several Spark processes: one after the other, in one process, and first.
+HEAVY = frozenset(
+    {"test_a_task_is_tried_again", "test_killed_in_the_middle_of_a_commit", "test_random_members", "test_the_demo"}
+)
+#: Their fixtures start a broker or fill one: the tests of one file run in one process.
+TOGETHER = frozenset(
+    {
+        "test_containers",
+        "test_doctor",
+        "test_embedded_broker",
+        "test_groups_cli_is_quick",
+        "test_groups_cli_with_logins",
+        "test_parity_with_spark_kafka",
+        "test_transactions_need_permissions",
+    }
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=["embedded", "container"], default="embedded", help="which Kafka to test on")
+
+
+def unit_of_work(nodeid: str) -> str:
+    """Tests of the same unit run in one process, one after the other.
+
+    >>> unit_of_work("integration_tests/test_the_demo.py::test_the_demo")
+    'heavy'
+    >>> unit_of_work("integration_tests/test_doctor.py::test_a_broker")
+    'test_doctor'
+    >>> unit_of_work("integration_tests/test_restarting.py::test_a_restart")
+    'integration_tests/test_restarting.py::test_a_restart'
+    """
+    file = Path(nodeid.split("::")[0]).stem
+    if file in HEAVY:
+        return "heavy"
+    return file if file in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distributes units of work. pytest-xdist 3.8 ignores its own mark ``xdist_group`` under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of_work(nodeid)
+
+    return Units(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The heavy tests come first."""
+    items.sort(key=lambda item: item.path.stem not in HEAVY)
 
 
 @pytest.fixture(scope="session")

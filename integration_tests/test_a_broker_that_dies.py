@@ -17,7 +17,7 @@ from streamgroups_broker import EmbeddedKafka
 PARTITIONS = 4
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def test_query_goes_on(spark: SparkSession, tmp_path: Path, protocol: str) -> None:
     found: Counter[tuple[int, int]] = Counter()
 

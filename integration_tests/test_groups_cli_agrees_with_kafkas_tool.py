@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from integration_tests.command_line import streamgroups
 from integration_tests.harness import Broker, committed, described
 
 PARTITIONS = 3
@@ -42,9 +42,7 @@ def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], sta
 
 
 def ours(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from streamgroups_cli import main; main()"
-    command = [sys.executable, "-c", code, "groups", *arguments, "--bootstrap-server", bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return streamgroups("groups", *arguments, "--bootstrap-server", bootstrap)
 
 
 def theirs(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:

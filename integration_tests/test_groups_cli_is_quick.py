@@ -49,6 +49,7 @@ def took(run: Callable[[], object], *, runs: int = 1) -> Took:
     return Took(min(walls_s), min(cpus_s))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("what", COMMANDS)
 def test_sooner_than_kafkas_tool_and_in_less_processor_time(crowded: EmbeddedKafka, what: str) -> None:
     ours, theirs = COMMANDS[what]

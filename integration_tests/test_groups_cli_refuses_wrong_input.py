@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -11,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from component_tests.waits import wait_until
+from integration_tests.command_line import streamgroups
 from integration_tests.harness import committed, produce
 from streamgroups_cli.exits import ExitCode
 
@@ -19,9 +19,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def cli(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from streamgroups_cli import main; main()"
-    command = [sys.executable, "-c", code, *arguments, "--bootstrap-server", bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return streamgroups(*arguments, "--bootstrap-server", bootstrap)
 
 
 @pytest.fixture

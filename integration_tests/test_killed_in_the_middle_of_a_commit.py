@@ -19,7 +19,12 @@ pytestmark = pytest.mark.timeout(600)
             [("inside-transaction", "worker"), ("before-commit", "query")],
             "classic",
         ),
-        ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),
+        pytest.param(
+            "postgres",
+            [("inside-transaction", "executor"), ("after-commit", "worker")],
+            "consumer",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_there_twice(

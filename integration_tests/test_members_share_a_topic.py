@@ -61,7 +61,7 @@ def test_join_and_leave_under_load(
     assert first.time_ms < handed_over[0].time_ms < stopping_ms, "partitions changed hands while both queries ran"
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def test_G10_one_query_too_many_idles_and_takes_over(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, protocol: str
 ) -> None:
