@@ -107,7 +107,7 @@ def test_a_zombie_is_refused(tmp_path: Path) -> None:
     open_at(sink)
     _, late = stage(sink, records(0, 5))
     write_batch(sink, 0, 7)
-    with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) has been passed \(the ledger stands at 7\)"):
+    with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) is before the ledger position \(ledger position: 7\)"):
         commit(sink, [OffsetRange(partition(0), 0, 5)], late)
     assert _offsets(tmp_path / "t") == list(range(7))
 

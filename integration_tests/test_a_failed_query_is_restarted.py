@@ -105,7 +105,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
             raise cannot.pop()
         return query.start()
 
-    with pytest.raises(QueryGivenUp, match="2 runs in a row failed before they finished a batch") as given_up:
+    with pytest.raises(QueryGivenUp, match="2 consecutive runs failed before they finished a batch") as given_up:
         sg.supervise(start, policy=sg.RestartPolicy(first_wait_ms=1, most_failures=2))
     assert "RuntimeError: the sink is down" in str(given_up.value)
     assert isinstance(given_up.value.__cause__, StreamingQueryException)
@@ -115,7 +115,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
 def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[..., Unreliable]) -> None:
     """The errors of the source are known through Spark."""
     query = unreliable(fails_at=[], subscribe="nonesuch")
-    with pytest.raises(QueryGivenUp, match=r"does not pass by itself.*UnknownTopic: Topic 'nonesuch' does not exist"):
+    with pytest.raises(QueryGivenUp, match=r"is not transient.*UnknownTopic: Topic 'nonesuch' does not exist"):
         sg.supervise(query.start)
     assert query.runs == 1
 

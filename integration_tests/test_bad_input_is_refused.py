@@ -54,10 +54,10 @@ def _run(spark: SparkSession, options: dict[str, str]) -> None:
             "Write it like",
         ),
         ({"startingPosition": "AT_TIME", "startingTime": "4102444800000"}, "no record at or after", "earlier time"),
-        ({"startingPosition": "NOW"}, "Option 'startingPosition' is 'NOW'", "Allowed are TRIM_HORIZON"),
+        ({"startingPosition": "NOW"}, "Option 'startingPosition' is 'NOW'", "Allowed values: TRIM_HORIZON"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1", ""),
         ({"kafka.auto.offset.reset": "earliest"}, "auto.offset.reset", "startingPosition"),
-        ({"membership": "alone"}, "Option 'membership' is 'alone'", "Allowed are shared, exclusive"),
+        ({"membership": "alone"}, "Option 'membership' is 'alone'", "Allowed values: shared, exclusive"),
     ],
 )
 def test_refused(
@@ -97,7 +97,7 @@ def test_group_in_use_by_another_subscription(
         text = refusal(spark, good)
         assert other.assignment(), "the other member was not disturbed"
     assert "is in use by another subscription: other-app" in text
-    assert f"reads {elsewhere}, this one would read {good['subscribe']}" in text
+    assert f"reads {elsewhere}, this query would read {good['subscribe']}" in text
 
 
 def test_group_in_use_by_another_assignor(spark: SparkSession, bootstrap: str, good: dict[str, str]) -> None:

@@ -284,7 +284,11 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
     for wrong, code, says in (
         ("nonsense", ExitCode.USAGE, "This is not a cursor."),
         (f"{version}.{claims}.{signature[::-1]}", ExitCode.USAGE, "This cursor was altered"),
-        (expired, ExitCode.REFUSED, "a cursor lasts 5 minutes. Make a new one with streamgroups cursors create"),
+        (
+            expired,
+            ExitCode.REFUSED,
+            "A cursor is valid for 5 minutes. Create a new cursor with streamgroups cursors create",
+        ),
     ):
         for command in ("get", "heartbeat", "commit", "leave"):
             result = shell(command, wrong)

@@ -65,7 +65,7 @@ def test_a_broker_that_advertises_an_address_nobody_can_reach(listeners: Listene
     result = doctor(listeners.misled)
     (finding,) = findings(result, "cluster")["cluster"]
     assert result.exit_code == 1
-    assert f"tells clients to use {FAR_AWAY}, which cannot be reached: unknown host" in finding["what"]
+    assert f"advertises {FAR_AWAY}, which is not reachable: unknown host" in finding["what"]
     assert "advertised.listeners" in finding["remedy"]
 
 

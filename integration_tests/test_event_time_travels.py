@@ -55,7 +55,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
         assert after.query is not None
         explained = sg.explain_time(after.query)
         assert f"{topic}-{busy}" in explained
-        assert "holds the watermark back" in explained
+        assert "holds back the watermark" in explained
 
 
 def test_W10_a_join_is_as_quick_as_the_fast_stream(

@@ -192,7 +192,7 @@ def test_S6_a_query_that_may_not_see_the_notes_works_and_says_that_it_cannot_be_
     query = QueryProcess(tmp_path, "alice", options)
     try:
         query.start().wait_for_batches(1)
-        wait_until(lambda: "cannot be moved while this query runs" in query.log(), "it says so")
+        wait_until(lambda: "cannot be reset while this query runs" in query.log(), "it says so")
         before = query.batches()
         produce(listeners.plain, "flights", 2, partitions=2, first=20)
         query.wait_for_batches(before + 1)

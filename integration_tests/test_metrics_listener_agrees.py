@@ -132,7 +132,7 @@ def test_O3_figures_agree_once_the_batch_is_committed(
         assert samples["streamgroups_query_input_rows_total", ("board",)] == 40
         assert not [name for name, _ in samples if name.startswith(("streamgroups_group_members", "streamgroups_up"))]
         assert str(second.id) in {
-            labels[0] for name, labels in samples if name == "streamgroups_query_heard_timestamp_seconds"
+            labels[0] for name, labels in samples if name == "streamgroups_query_last_event_timestamp_seconds"
         }
     finally:
         query.stop()

@@ -126,8 +126,8 @@ def test_a_late_record_refines_and_a_later_one_is_told_what_it_missed(stream: St
     took = stream.send_and_take
     assert took(("a", 5), ("a", 6), ("b", 7), rows=0) == []
     assert took(("a", 12), rows=2) == [(0, 10, "a", 2, "on time", 0), (0, 10, "b", 1, "on time", 0)]
-    assert took(("a", 8), rows=1) == [(0, 10, "a", 3, "refinement", 1)]
-    assert took(("c", 9), rows=1) == [(0, 10, "c", 1, "refinement", 0)]
+    assert took(("a", 8), rows=1) == [(0, 10, "a", 3, "update", 1)]
+    assert took(("c", 9), rows=1) == [(0, 10, "c", 1, "update", 0)]
     assert took(("a", 35), rows=1) == [(10, 20, "a", 1, "on time", 0)]
     assert took(("a", 7), rows=1) == [(0, 10, "a", "late", 35, 28_000, 7)], "offset 7 is 28 seconds late"
     wait_until(lambda: stream.late == 1, "X8: it is counted")
@@ -172,7 +172,7 @@ def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) 
     assert first == [(0, 10, "a", 1, "on time", 0), (2, 12, "b", 1, "on time", 0)]
     stream.stop()
     stream.start(windowed())
-    assert stream.send_and_take(("a", 9), rows=1) == [(0, 10, "a", None, "withdrawn", 1)]
+    assert stream.send_and_take(("a", 9), rows=1) == [(0, 10, "a", None, "retraction", 1)]
     assert stream.send_and_take(("b", 40), rows=1) == [(0, 28, "a", 3, "on time", 1)]
 
 

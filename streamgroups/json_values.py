@@ -34,7 +34,7 @@ def read_json(text: str) -> Any:
     {'next': 7}
     >>> read_json('{"next": Infinity}')
     Traceback (most recent call last):
-    ValueError: Infinity is no number of JSON
+    ValueError: Infinity is not a JSON number
     """
     try:
         return _not_deep(_DECODER.decode(text))
@@ -63,7 +63,7 @@ def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:
         most: the largest number allowed.
 
     Raises:
-        ValueError: it is no whole number, or out of bounds.
+        ValueError: it is not a whole number, or out of bounds.
 
     >>> whole(7)
     7
@@ -72,7 +72,7 @@ def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:
     ValueError: -1 is not between 0 and 9223372036854775807
     """
     if type(value) is not int:
-        raise ValueError(f"{_shown(value)} is no whole number")
+        raise ValueError(f"{_shown(value)} is not a whole number")
     if not least <= value <= most:
         raise ValueError(f"{_shown(value)} is not between {least} and {most}")
     return value
@@ -103,7 +103,7 @@ def partition_number(key: Any) -> int:
     12
     """
     if not (isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= len(str(MAX_INT32))):
-        raise ValueError(f"{_shown(key)} is no partition")
+        raise ValueError(f"{_shown(key)} is not a partition")
     return whole(int(key), most=MAX_INT32)
 
 
@@ -118,7 +118,7 @@ def string(value: Any, *, most: int = 4_096) -> str:
     UnicodeEncodeError: 'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed
     """
     if not isinstance(value, str) or len(value) > most:
-        raise ValueError(f"{_shown(value)} is no text of at most {most} characters")
+        raise ValueError(f"{_shown(value)} is not a text of at most {most} characters")
     value.encode()
     return value
 
@@ -133,19 +133,19 @@ def flag(value: Any) -> bool:
 def items(value: Any) -> Iterable[tuple[str, Any]]:
     """The names and values of a JSON object; raises ``ValueError`` for anything else."""
     if not isinstance(value, dict):
-        raise ValueError(f"{_shown(value)} is no object")
+        raise ValueError(f"{_shown(value)} is not an object")
     return value.items()
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is too large a number")
+        raise ValueError(f"the number {text[:20]} is too large")
     return number
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)

@@ -39,7 +39,7 @@ def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown",
     if name.lower() in names:
         return names[name.lower()]
     close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"Did you mean '{names[close[0]]}'?" if close else otherwise or f"Known are {', '.join(known)}."
+    hint = f"Did you mean '{names[close[0]]}'?" if close else otherwise or f"Allowed options: {', '.join(known)}."
     raise InvalidOption(f"Option '{name}' {unknown}.", remedy=hint)
 
 
@@ -68,7 +68,9 @@ def own_and_kafkas(
         elif name.lower() == "path":
             raise no_path(value)
         else:
-            own[canonical(name, known, unknown=unknown, otherwise="Kafka's own settings begin with 'kafka.'.")] = value
+            own[canonical(name, known, unknown=unknown, otherwise="Names of Kafka settings start with 'kafka.'.")] = (
+                value
+            )
     return own, kafkas
 
 
@@ -88,7 +90,7 @@ def choice(given: Mapping[str, str], name: str, of: type[_Choice], default: _Cho
         if str(variant.value).lower() == given[name].strip().lower():
             return variant
     allowed = ", ".join(str(variant.value) for variant in of)
-    raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy=f"Allowed are {allowed}.")
+    raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy=f"Allowed values: {allowed}.")
 
 
 def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -102,5 +104,5 @@ def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     """
     value = given.get(name, str(default)).strip().lower()
     if value not in ("true", "false"):
-        raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy="Allowed are true and false.")
+        raise InvalidOption(f"Option '{name}' is '{given[name]}'.", remedy="Allowed values: true, false.")
     return value == "true"

@@ -87,8 +87,8 @@ class Positions:
         position = self.by_partition.get(topic_partition, self.default)
         if position is None:
             raise InvalidOption(
-                f"No position is given for {topic_partition}.",
-                remedy="Positions given by partition must name every partition of every subscribed topic.",
+                f"The position of {topic_partition} is missing.",
+                remedy="Positions by partition must contain every partition of every subscribed topic.",
             )
         return position
 

@@ -113,14 +113,14 @@ def decode(json_object: Any) -> BatchOffset:
     version = json_object.get("version") if isinstance(json_object, dict) else None
     if type(version) is not int or version < 1:
         raise OffsetFormat(
-            f"The checkpoint holds an offset that streamgroups has not written: {_shortened(json_object)}.",
-            remedy="Give this query a checkpointLocation of its own; positions come from the group.",
+            f"The checkpoint contains an offset that streamgroups did not write: {_shortened(json_object)}.",
+            remedy="Set another checkpointLocation for this query. The group stores the positions.",
         )
     if version != VERSION:
         age = "a newer" if version > VERSION else "an older"
         raise OffsetFormat(
-            f"The checkpoint was written by {age} streamgroups (offset version {version}, known here: {VERSION}).",
-            remedy="Install the version that wrote it, or give the query a new checkpointLocation; positions come from the group.",
+            f"The checkpoint was written by {age} streamgroups (offset version {version}, supported version {VERSION}).",
+            remedy="Install the version that wrote it, or set a new checkpointLocation. The group stores the positions.",
         )
     try:
         offset = BatchOffset(
@@ -143,13 +143,13 @@ def decode(json_object: Any) -> BatchOffset:
             topic_ids=dict(items(json_object.get("topics", {}))),
         )
         if not isinstance(offset.group_id, str | None):
-            raise TypeError("the group is no text")
+            raise TypeError("the group is not a string")
         if not all(isinstance(id_, str) for id_ in (offset.cluster_id or "", *offset.topic_ids.values())):
-            raise TypeError("an id is no text")
+            raise TypeError("an id is not a string")
     except (KeyError, TypeError, ValueError, InvalidOption) as e:
         raise OffsetFormat(
-            f"The checkpoint holds a damaged offset: {_shortened(json_object)} ({type(e).__name__}: {e}).",
-            remedy="Restore the checkpoint, or give the query a new checkpointLocation; positions come from the group.",
+            f"The checkpoint contains a damaged offset: {_shortened(json_object)} ({type(e).__name__}: {e}).",
+            remedy="Restore the checkpoint, or set a new checkpointLocation. The group stores the positions.",
         ) from e
     return offset
 

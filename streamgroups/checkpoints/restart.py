@@ -206,11 +206,11 @@ def _settle(
 def _refuse_to_write_again(differences: Sequence[Difference]) -> None:
     if differences:
         raise PositionsDiffer(
-            "The sink has committed other positions with its output than the checkpoint knows: "
+            "The sink has committed other positions with its output than the checkpoint contains: "
             + "; ".join(map(str, differences))
-            + ". Going back to the checkpoint would write output again, or leave some out (SEMANTICS X4).",
-            remedy="Use the checkpoint that belongs to the output; or restart once with onRestart=group, which goes on behind "
-            "what is written (state knows only what the checkpoint has).",
+            + ". A restart from the checkpoint would duplicate or lose output.",
+            remedy="Use the checkpoint that belongs to the output. Or restart once with onRestart=group to continue after the output; "
+            "the state then lacks the records after the checkpoint.",
         )
 
 
@@ -225,5 +225,5 @@ def _refuse_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
             "Checkpoint and group differ: " + "; ".join(map(str, differences)) + ".",
-            remedy="Restart once with onRestart=group or onRestart=checkpoint to say which one is right.",
+            remedy="Restart once with onRestart=group to use the group's positions, or with onRestart=checkpoint to use the checkpoint's.",
         )

@@ -183,9 +183,9 @@ class Follower:
                 self._group_id,
                 OVERDUE_MS / 1000,
                 step.incomplete.get(order_id) or step.waiting[order_id],
-                "The group reads on where it is. Reset it again."
+                "The group continues at its current offsets. Reset it again."
                 if order_id in step.incomplete
-                else "The others are not read until then. Stop or restart the member that has not stopped.",
+                else "The other partitions of the request stay paused. Stop or restart the member that has not paused.",
             )
 
     def _move(self, place: Place, orders: Mapping[TopicPartition, Order]) -> frozenset[TopicPartition]:
@@ -193,7 +193,11 @@ class Follower:
         for order_id in {order.id for order in orders.values()}:
             where = {tp: order.next_offset for tp, order in orders.items() if order.id == order_id}
             places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
-            there |= set(place.move(where, note=f"group '{self._group_id}' was moved: {places}", order_id=order_id))
+            there |= set(
+                place.move(
+                    where, note=f"the offsets of group '{self._group_id}' were reset: {places}", order_id=order_id
+                )
+            )
         if there:
             # Noted only now: until the group has the new offsets committed, whoever is next must obey once more.
             holds = place.holds

@@ -294,12 +294,12 @@ def next_step(
     {TopicPartition(topic='flights', partition=0): '5f2c'}
     >>> stopped = {p0: Note("alice", 0, None, stopped="5f2c")}
     >>> next_step(orders, stopped, [p0], owners, counts, me="alice").waiting
-    {'5f2c': 'flights-1 has not stopped'}
+    {'5f2c': 'flights-1 has not paused'}
     >>> both = {**stopped, p1: Note("bob", 0, None, stopped="5f2c")}
     >>> list(next_step(orders, both, [p0], owners, counts, me="alice").move)
     [TopicPartition(topic='flights', partition=0)]
     >>> next_step({p0: orders[p0]}, {}, [p0], owners, counts, me="alice").incomplete
-    {'5f2c': '1 of the 2 entries for flights is there'}
+    {'5f2c': 'only 1 of 2 entries for flights exists'}
     """
     due = pending({tp: orders[tp] for tp in owned if tp in orders}, {tp: note.obeyed for tp, note in notes.items()})
     incomplete = {order.id: missing for order in due.values() if (missing := _missing(order, orders, counts))}
@@ -324,14 +324,14 @@ def _missing(order: Order, orders: Mapping[TopicPartition, Order], counts: Mappi
     """What of an order is not there; nothing if it is complete."""
     there = Counter(tp.topic for tp, other in orders.items() if other.id == order.id)
     short = [
-        f"{there[topic]} of the {n} entries for {topic} {'is' if there[topic] == 1 else 'are'} there"
+        f"only {there[topic]} of {n} entries for {topic} {'exists' if there[topic] == 1 else 'exist'}"
         for topic, n in order.moves.items()
         if topic in counts and there[topic] != n
     ]
-    unnamed = [f"it does not name {topic}" for topic in sorted(there) if topic not in order.moves]
+    unnamed = [f"it does not contain {topic}" for topic in sorted(there) if topic not in order.moves]
     return ", ".join([*short, *unnamed][:3])
 
 
 def _late(partitions: list[TopicPartition]) -> str:
     shown = ", ".join(map(str, partitions[:3])) + (f" and {len(partitions) - 3} more" if len(partitions) > 3 else "")
-    return f"{shown} {'has' if len(partitions) == 1 else 'have'} not stopped"
+    return f"{shown} {'has' if len(partitions) == 1 else 'have'} not paused"

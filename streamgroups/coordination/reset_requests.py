@@ -105,8 +105,8 @@ class OrderBook:
         orders = {tp: Order(number, n, moves, void) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MOST_BYTES for order in orders.values()):
             raise GroupRefused(
-                f"Group '{group_id}' has members, and {len(moves)} topics are too many to move in one step.",
-                remedy="Name fewer topics at a time, or stop its members first.",
+                f"Group '{group_id}' has members, and {len(moves)} topics are too many for one reset request.",
+                remedy="Reset fewer topics at a time, or stop the members first.",
             )
         rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in orders.items()]
         for i in range(0, len(rows), _NOTES_PER_COMMIT):

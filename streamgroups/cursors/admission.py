@@ -35,8 +35,8 @@ def check_limit(limit: int | None) -> int:
         return MOST_MESSAGES
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_MESSAGES:
         raise InvalidOption(
-            f"The limit is {limit!r}; a request returns between 1 and {MOST_MESSAGES:,} messages.",
-            remedy="Give a number in that range, or leave it out.",
+            f"The limit is {limit!r}. It must be between 1 and {MOST_MESSAGES:,} messages.",
+            remedy="Set a number in that range, or omit it.",
         )
     return limit
 
@@ -51,8 +51,8 @@ def check_instance(group: str, instance: str, timeout_ms: int) -> None:
     _check_name("instance_name", instance)
     if isinstance(timeout_ms, bool) or not _LEAST_TIMEOUT_MS <= timeout_ms <= LIFETIME_MS:
         raise InvalidOption(
-            f"timeout_ms is {timeout_ms!r}; it can be from {_LEAST_TIMEOUT_MS:,} to {LIFETIME_MS:,}.",
-            remedy="An instance that needs longer for its messages calls consumer_heartbeat meanwhile.",
+            f"timeout_ms is {timeout_ms!r}. It must be between {_LEAST_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
+            remedy="If the instance processes messages for longer, call consumer_heartbeat meanwhile.",
         )
 
 
@@ -65,15 +65,15 @@ def check_group_name(group: str) -> None:
     _check_name("group_name", group)
     if is_auxiliary(group):
         raise InvalidOption(
-            f"'{group}' is a name that streamgroups keeps for its own notes.", remedy="Give the group another name."
+            f"'{group}' is a name that streamgroups reserves for its metadata groups.", remedy="Use another group name."
         )
 
 
 def _check_name(what: str, name: str) -> None:
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
         raise InvalidOption(
-            f"{what} is {name!r}, which is no name.",
-            remedy=f"Give 1 to {_LONGEST_NAME} printable characters.",
+            f"{what} is {name!r}, which is not a valid name.",
+            remedy=f"Use 1 to {_LONGEST_NAME} printable characters.",
         )
 
 
@@ -92,16 +92,16 @@ def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None
     >>> alice = LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset())
     >>> check_name_is_free(LiveGroup("billing", (alice,)), "alice")
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which holds \
-nothing. Give this instance a name of its own. If that one has died, the group misses it after its session timeout.
+    streamgroups.errors.GroupRefused: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which owns \
+nothing. Use another instance name. If that instance has failed, the group removes it after its session timeout.
     """
     same = [m for m in group.members if m.client_id == instance]
     if len(same) <= own:
         return
     held = ", ".join(map(str, sorted(same[0].partitions))) or "nothing"
     raise GroupRefused(
-        f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which holds {held}.",
-        remedy="Give this instance a name of its own. If that one has died, the group misses it after its session timeout.",
+        f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which owns {held}.",
+        remedy="Use another instance name. If that instance has failed, the group removes it after its session timeout.",
         group=group.group_id,
     )
 
@@ -156,16 +156,16 @@ def check_group_count(stream: str, readers: Collection[Reading], most: int) -> N
 
     >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Stream 'flights' is read by 2 groups already, which is the limit. Delete one that is \
-not needed any more; without members are: b.
+    streamgroups.errors.GroupRefused: Stream 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
+longer needed; groups without members: b.
     """
     if len(readers) < most:
         return
     idle = sorted((r for r in readers if not r.live), key=lambda r: (r.last_used_ms or 0, r.group))
-    candidates = f"without members are: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
+    candidates = f"groups without members: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
     raise GroupRefused(
-        f"Stream '{stream}' is read by {len(readers)} groups already, which is the limit.",
-        remedy=f"Delete one that is not needed any more; {candidates}.",
+        f"Stream '{stream}' is already read by {len(readers)} groups, which is the limit.",
+        remedy=f"Delete a group that is no longer needed; {candidates}.",
         topic=stream,
     )
 

@@ -75,24 +75,25 @@ def _type_of(type_: CursorType | str) -> CursorType:
         return CursorType(type_.strip().upper() if isinstance(type_, str) else type_)
     except ValueError:
         raise InvalidOption(
-            f"The cursor type is {type_!r}, which is unknown.",
-            remedy=f"Use one of {', '.join(t.value for t in CursorType)}.",
+            f"The cursor type {type_!r} is unknown.",
+            remedy=f"Allowed values: {', '.join(t.value for t in CursorType)}.",
         ) from None
 
 
 def _check_given(name: str, given: set[str], needed: str | None) -> None:
     if needed is not None and needed not in given:
-        raise InvalidOption(f"The cursor type {name} needs '{needed}'.", remedy=f"Give {needed}=...")
+        raise InvalidOption(f"The cursor type {name} requires '{needed}'.", remedy=f"Set {needed}=...")
     superfluous = sorted(given - {needed})
     if superfluous:
         raise InvalidOption(
-            f"The cursor type {name} takes no '{superfluous[0]}'.", remedy="Leave it out, or use the type it goes with."
+            f"The cursor type {name} does not accept '{superfluous[0]}'.",
+            remedy="Omit it, or use the cursor type that accepts it.",
         )
 
 
 def _no_offset(name: str) -> InvalidOption:
     return InvalidOption(
-        f"{name} names an offset, which means nothing for a whole stream.",
+        f"The cursor type {name} requires a partition, because a stream has offsets for each partition.",
         remedy="Use TRIM_HORIZON, AT_TIME or LATEST for groups, or create_cursor for one partition.",
     )
 
@@ -102,6 +103,6 @@ def _time_ms(time: Time) -> int:
         return parse_time_ms(time.isoformat(), option="time")
     if isinstance(time, int) and (isinstance(time, bool) or time < 0):
         raise InvalidOption(
-            f"Option 'time' is {time!r}, which is not a time.", remedy="Give milliseconds since the epoch, from 0 on."
+            f"Option 'time' is {time!r}, which is not a time.", remedy="Use milliseconds since the epoch, 0 or greater."
         )
     return parse_time_ms(str(time), option="time")

@@ -25,7 +25,9 @@ LIFETIME_MS = 300_000
 
 _VERSION = "sgc1"
 _TOKEN = re.compile(r"(sgc\d+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
-_MAKE_ANEW = "Make a new one with create_group_cursor (or create_cursor); the group goes on at its committed offsets."
+_MAKE_ANEW = (
+    "Create a new cursor with create_group_cursor (or create_cursor). The group continues at its committed offsets."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +90,17 @@ def decode(token: str, key: bytes, now_ms: int) -> Cursor:
     """
     match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
     if match is None:
-        raise InvalidCursor("This is not a cursor.", remedy="Pass on the cursor that the last request returned.")
+        raise InvalidCursor("This is not a cursor.", remedy="Use the cursor that the last request returned.")
     version, claims, signature = match.groups()
     if version != _VERSION:
         raise InvalidCursor(
-            f"This cursor is of version '{version}'; this process knows '{_VERSION}'.", remedy=_MAKE_ANEW
+            f"This cursor has version '{version}', but this process supports version '{_VERSION}'.", remedy=_MAKE_ANEW
         )
     # Texts are compared, not bytes: base64 has more than one text for some.
     if not hmac.compare_digest(signature, _signature(f"{version}.{claims}", key)):
         raise InvalidCursor(
-            "This cursor was altered, or signed with another key.",
-            remedy=f"{_MAKE_ANEW} Processes that pass partition cursors on need one signing_key.",
+            "This cursor was altered, or it was signed with another key.",
+            remedy=f"{_MAKE_ANEW} Processes that exchange partition cursors need one signing_key.",
         )
     return _cursor(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4))), now_ms)
 
@@ -108,7 +110,7 @@ def _cursor(read: dict[str, Any], now_ms: int) -> Cursor:
         whose = f"instance '{read['i']}' of group '{read['g']}'" if "g" in read else f"{read['s']}-{read['p']}"
         late_s = (now_ms - read["x"]) / 1000
         raise CursorExpired(
-            f"This cursor of {whose} expired {late_s:.0f} s ago: a cursor lasts {LIFETIME_MS // 60_000} minutes.",
+            f"This cursor of {whose} expired {late_s:.0f} s ago. A cursor is valid for {LIFETIME_MS // 60_000} minutes.",
             remedy=_MAKE_ANEW,
             group=read.get("g"),
             topic=read["s"],

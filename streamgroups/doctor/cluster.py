@@ -157,8 +157,8 @@ def _servers(cluster: Cluster) -> list[Finding]:
     return [
         warning(
             "cluster",
-            f"{address}, which was given, does not answer: {why}.",
-            "Remove it from the list, or start that broker: a client that tries it first waits for nothing.",
+            f"{address} from the bootstrap servers is not reachable: {why}.",
+            "Remove it from the list, or start that broker. A client that tries it first waits in vain.",
         )
         for address, why in cluster.silent_servers
     ]
@@ -172,14 +172,14 @@ def _brokers(cluster: Cluster) -> list[Finding]:
     unreachable = [
         problem(
             "cluster",
-            f"Broker {broker.node_id} tells clients to use {broker.address}, which cannot be reached: {broker.unreachable}.",
-            "Set 'advertised.listeners' of that broker to an address that can be reached from here.",
+            f"Broker {broker.node_id} advertises {broker.address}, which is not reachable: {broker.unreachable}.",
+            "Set 'advertised.listeners' of that broker to an address that is reachable from this machine.",
         )
         for broker in away
     ]
     if len(away) == count:
         return unreachable
-    named = f"Cluster {cluster.cluster_id} answers" if cluster.cluster_id else "It answers"
+    named = f"Cluster {cluster.cluster_id} is reachable" if cluster.cluster_id else "The cluster is reachable"
     at = ", ".join(broker.address for broker in cluster.brokers if not broker.unreachable)
     return [ok("cluster", f"{named} at {at}.", in_use), *unreachable]
 
@@ -187,7 +187,7 @@ def _brokers(cluster: Cluster) -> list[Finding]:
 def _release(cluster: Cluster) -> Finding:
     told = [broker.supported for broker in cluster.brokers if broker.supported is not None]
     if not told:
-        return ok("kafka", "The brokers' version could not be asked for over this connection.")
+        return ok("kafka", "The version of the brokers could not be read over this connection.")
     if any(supported.apis.get(_OFFSET_FETCH, 0) < _STABLE_OFFSET_FETCH for supported in told):
         return problem("kafka", "A broker is older than Kafka 2.5.", "Upgrade the brokers.", "before 2.5")
     levels = sorted({supported.features.get("metadata.version", 0) for supported in told})
@@ -196,13 +196,17 @@ def _release(cluster: Cluster) -> Finding:
     if len(releases) > 1:
         return warning(
             "kafka",
-            f"The brokers are of different releases; the cluster works as {release_of(agreed)}.",
+            f"The brokers run different releases; the cluster works as {release_of(agreed)}.",
             "Finish the upgrade of the brokers.",
             ", ".join(releases),
         )
     if not agreed:
-        return ok("kafka", "It does not tell its release: older than 3.3, with ZooKeeper, or not Apache Kafka.")
-    behind = "" if release_of(agreed) == releases[0] else f", of release {release_of(agreed)}: not all features are on"
+        return ok(
+            "kafka", "The release is unknown: the brokers are older than 3.3, use ZooKeeper, or are not Apache Kafka."
+        )
+    behind = (
+        "" if release_of(agreed) == releases[0] else f", of release {release_of(agreed)}: some features are disabled"
+    )
     return ok("kafka", f"metadata.version is {agreed}{behind}.", releases[0])
 
 
@@ -211,15 +215,21 @@ def _protocols(cluster: Cluster) -> Finding:
     told = [broker.supported for broker in cluster.brokers if broker.supported is not None]
     configured = (cluster.settings or {}).get(PROTOCOLS, "")
     if not told:
-        return ok("groups", "Whether the consumer protocol (KIP-848) is on could not be asked.", "classic")
+        return ok("groups", "The state of the consumer protocol (KIP-848) could not be read.", "classic")
     if any(supported.finalized.get("group.version", 0) < 1 for supported in told):
         # Not by the range of group.version: brokers hide features that may be off from clients before KIP-1022.
         possible = all(supported.features.get("metadata.version", 0) >= _FIRST_LEVEL_OF_4_0 for supported in told)
-        upgrade = "kafka-features.sh upgrade --feature group.version=1 turns it on" if possible else "Kafka 4.0 has it"
-        return ok("groups", f"The consumer protocol (KIP-848) is off; {upgrade}.", "classic")
+        upgrade = (
+            "kafka-features.sh upgrade --feature group.version=1 enables it" if possible else "Kafka 4.0 supports it"
+        )
+        return ok("groups", f"The consumer protocol (KIP-848) is disabled; {upgrade}.", "classic")
     if configured and "consumer" not in configured:
-        return ok("groups", f"The consumer protocol (KIP-848) is off: the brokers' {PROTOCOLS} lacks it.", "classic")
-    return ok("groups", "'kafka.group.protocol' may be either.", "classic, consumer")
+        return ok(
+            "groups",
+            f"The consumer protocol (KIP-848) is disabled: the brokers' {PROTOCOLS} does not contain it.",
+            "classic",
+        )
+    return ok("groups", "Both values of 'kafka.group.protocol' are supported.", "classic, consumer")
 
 
 def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
@@ -227,15 +237,15 @@ def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
         return [
             warning(
                 "offsets",
-                "This user may not read the brokers' settings, so how long offsets are kept is not known.",
-                "Grant DescribeConfigs on Cluster 'kafka-cluster' to see it; queries do not need it.",
+                "This user cannot read the settings of the brokers, so the retention of offsets is unknown.",
+                "Grant DescribeConfigs on Cluster 'kafka-cluster'. Queries do not need it.",
             )
         ]
     findings = [_retention(int(settings[RETENTION]))] if RETENTION in settings else []
     metadata_bytes = int(settings.get(METADATA_BYTES, _DEFAULT_METADATA_BYTES))
     if metadata_bytes < _DEFAULT_METADATA_BYTES:
         what = (
-            f"The brokers take {metadata_bytes} bytes of metadata with an offset; streamgroups counts on the default."
+            f"The brokers accept {metadata_bytes} bytes of metadata with an offset; streamgroups assumes the default."
         )
         findings.append(warning("offsets", what, f"Set the brokers' {METADATA_BYTES} to {_DEFAULT_METADATA_BYTES}."))
     return findings
@@ -247,7 +257,7 @@ def _retention(minutes: int) -> Finding:
     if minutes < _SHORT_RETENTION_DAYS * _MINUTES_A_DAY:
         return warning(
             "offsets",
-            f"{what}: less than a long weekend. A query that comes back later starts anew.",
+            f"{what}, which is shorter than a long weekend. A query that restarts later has no position.",
             f"Set the brokers' {RETENTION} to Kafka's default, 10080 (7 days), or more.",
             in_use,
         )
@@ -262,8 +272,8 @@ def _offsets_topic(cluster: Cluster) -> list[Finding]:
         return [
             problem(
                 "offsets",
-                f"{topic.leaderless} of {topic.partitions} partitions of __consumer_offsets have no leader: the groups in "
-                "them can neither be joined nor committed.",
+                f"{topic.leaderless} of {topic.partitions} partitions of __consumer_offsets have no leader: members cannot "
+                "join or commit in the groups of these partitions.",
                 "Start the brokers that hold them.",
             )
         ]
@@ -271,8 +281,8 @@ def _offsets_topic(cluster: Cluster) -> list[Finding]:
         return [
             warning(
                 "offsets",
-                f"__consumer_offsets has one replica on {len(cluster.brokers)} brokers: when one is lost, groups are.",
-                "Add replicas with kafka-reassign-partitions.sh, and set offsets.topic.replication.factor for the next cluster.",
+                f"__consumer_offsets has one replica on {len(cluster.brokers)} brokers: the loss of a broker loses groups.",
+                "Add replicas with kafka-reassign-partitions.sh. Set offsets.topic.replication.factor for new clusters.",
             )
         ]
     return []

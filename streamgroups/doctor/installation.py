@@ -17,7 +17,7 @@ from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package that streamgroups needs.
+    """A package that streamgroups requires.
 
     Args:
         name: as pip knows it.
@@ -111,8 +111,8 @@ class _Fault:
 
 
 _FAULTS = (
-    _Fault("2.14.2", "a query that stops while its group's coordinator is away can crash"),
-    _Fault("2.15.0", "a member that was silent too long cannot rejoin under 'kafka.group.protocol=consumer'"),
+    _Fault("2.14.2", "a query that stops while its group's coordinator is unavailable can crash"),
+    _Fault("2.15.0", "a member whose session has timed out cannot rejoin under 'kafka.group.protocol=consumer'"),
 )
 #: The first confluent-kafka whose wheel carries a librdkafka with none of them.
 _WITHOUT_FAULTS = "2.15"
@@ -134,34 +134,34 @@ def judge_python(version: str, distribution: Distribution) -> Finding:
     """Whether this Python is supported.
 
     >>> judge_python("3.9.1", Distribution("1.0", ">=3.10", ("3.10", "3.13"))).what
-    'streamgroups needs Python >=3.10.'
+    'streamgroups requires Python >=3.10.'
     """
     if not _fits(version, distribution.requires_python):
         return problem(
             "python",
-            f"streamgroups needs Python {distribution.requires_python}.",
-            "Make a virtual environment with a newer Python, and install streamgroups there.",
+            f"streamgroups requires Python {distribution.requires_python}.",
+            "Create a virtual environment with a newer Python, and install streamgroups there.",
             version,
         )
     newest = max(distribution.tested_pythons, key=Version, default=None)
     if newest is not None and Version(version).release[:2] > Version(newest).release[:2]:
         return warning(
             "python",
-            f"It is newer than what streamgroups is tested with, up to {newest}.",
+            f"It is newer than the versions that streamgroups is tested with, up to {newest}.",
             f"If something fails, try Python {newest}.",
             version,
         )
     upto = f", tested up to {newest}" if newest else ""
-    return ok("python", f"Needed: {distribution.requires_python}{upto}.", version)
+    return ok("python", f"Required: {distribution.requires_python}{upto}.", version)
 
 
 def judge_packages(packages: Iterable[Package]) -> list[Finding]:
-    """Whether what streamgroups needs is there: a finding for each that is not, one for all that is.
+    """Whether what streamgroups requires is there: a finding for each that is not, one for all that is.
 
     PySpark gets a line of its own; confluent-kafka is left to :func:`judge_client` if its version will do.
 
     >>> [finding.what for finding in judge_packages([Package("pandas", ">=2.2,<3", "3.0.1")])]
-    ['pandas 3.0.1 is installed; streamgroups needs >=2.2,<3.']
+    ['pandas 3.0.1 is installed; streamgroups requires >=2.2,<3.']
     """
     findings, good = [], []
     for package in packages:
@@ -174,10 +174,12 @@ def judge_packages(packages: Iterable[Package]) -> list[Finding]:
             what = f"{package.name} is not installed."
             findings.append(problem(about, what, f"Run: pip install '{package.requirement}'."))
         elif not _fits(package.installed, package.required):
-            what = f"{package.name} {package.installed} is installed; streamgroups needs {as_range(package.required)}."
+            what = (
+                f"{package.name} {package.installed} is installed; streamgroups requires {as_range(package.required)}."
+            )
             findings.append(problem(about, what, f"Run: pip install '{package.requirement}'.", package.installed))
         elif about == "spark":
-            findings.append(ok("spark", f"PySpark; needed: {as_range(package.required)}.", package.installed))
+            findings.append(ok("spark", f"PySpark; required: {as_range(package.required)}.", package.installed))
         elif package.name != "confluent-kafka":
             good.append(f"{package.name} {package.installed}")
     return [*findings, ok("packages", f"{', '.join(good)}.")] if good else findings
@@ -204,7 +206,7 @@ def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) 
     if required is not None and not _fits(client.library_version, required.required):
         return problem(
             "librdkafka",
-            f"{loaded}, but streamgroups needs librdkafka {as_range(required.required)}.",
+            f"{loaded}, but streamgroups requires librdkafka {as_range(required.required)}.",
             f"Install the wheel, which carries a librdkafka: pip install --force-reinstall --only-binary :all: "
             f"'{required.requirement}'.",
             client.library_version,
@@ -213,7 +215,7 @@ def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) 
     if faults:
         return warning(
             "librdkafka",
-            f"{loaded}. Known faults: {'; '.join(fault.what for fault in faults)}.",
+            f"{loaded}. Known defects: {'; '.join(fault.what for fault in faults)}.",
             f"Run: pip install 'confluent-kafka>={_WITHOUT_FAULTS}'.",
             client.library_version,
         )
@@ -227,16 +229,16 @@ def judge_reader(reader: Reader) -> Finding:
     'plain'
     """
     if reader.wanted not in ("", "native", "plain"):
-        what = f"STREAMGROUPS_READER is '{reader.wanted}', which no reader is called: every task will fail."
-        return problem("reader", what, "Set it to native or plain, or leave it out.")
+        what = f"STREAMGROUPS_READER is '{reader.wanted}', which is not a reader: every task will fail."
+        return problem("reader", what, "Set it to native or plain, or unset it.")
     if reader.works and reader.wanted != "plain":
-        return ok("reader", f"Works through {reader.library or 'librdkafka'}.", "native")
+        return ok("reader", f"Uses {reader.library or 'librdkafka'}.", "native")
     if reader.wanted == "native":
-        what = f"STREAMGROUPS_READER demands the native reader: every task will fail. {reader.reason}"
+        what = f"STREAMGROUPS_READER requires the native reader: every task will fail. {reader.reason}"
         return problem("reader", what, reader.remedy)
-    slower = "Results are the same, reading is several times slower than with the native reader."
+    slower = "Results are the same, but reading is several times slower than with the native reader."
     if reader.works:
-        return warning("reader", f"{slower} STREAMGROUPS_READER asks for it.", "Leave the variable out.", "plain")
+        return warning("reader", f"{slower} STREAMGROUPS_READER selects it.", "Unset the variable.", "plain")
     return warning("reader", f"{slower} {reader.reason}", reader.remedy, "plain")
 
 

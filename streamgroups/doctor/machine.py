@@ -135,7 +135,7 @@ def judge_java(java: JavaFound | JavaUnusable) -> Finding:
     if java.release > NEWEST_JAVA:
         return warning(
             "java",
-            f"{java.executable} is newer than the Javas that Spark names, up to {NEWEST_JAVA}.",
+            f"{java.executable} is newer than the Java versions that Spark supports, up to {NEWEST_JAVA}.",
             f"If Spark does not start, use Java 17, 21 or {NEWEST_JAVA}.",
             java.version,
         )
@@ -150,22 +150,22 @@ def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
         driver_version: of this Python.
 
     >>> judge_workers(WorkerPython("python3", "PATH", "3.9.2"), "3.11.2").what
-    "Workers will run python3 (from PATH), Python 3.9; the driver's is 3.11: Spark refuses that."
+    'Workers will run python3 (from PATH), Python 3.9, but the driver runs Python 3.11: Spark rejects that.'
     """
     said_by = f"{worker.command} (from {worker.origin})"
     use_this = "Set PYSPARK_PYTHON to the Python of this environment, or activate the environment."
     if worker.version is None:
-        return problem("workers", f"Workers will run {said_by}, which does not run here.", use_this)
+        return problem("workers", f"Workers will run {said_by}, which does not start here.", use_this)
     theirs, ours = (".".join(version.split(".")[:2]) for version in (worker.version, driver_version))
     if theirs != ours:
-        what = f"Workers will run {said_by}, Python {theirs}; the driver's is {ours}: Spark refuses that."
+        what = f"Workers will run {said_by}, Python {theirs}, but the driver runs Python {ours}: Spark rejects that."
         return problem("workers", what, use_this, worker.version)
     if worker.missing:
-        what = f"Workers will run {said_by}, which does not find {', '.join(worker.missing)}."
+        what = f"Workers will run {said_by}, which lacks {', '.join(worker.missing)}."
         return problem("workers", what, use_this, worker.version)
     if worker.same:
         return ok("workers", f"Workers run this Python, {said_by}.", worker.version)
-    return ok("workers", f"Workers run another Python with all they need, {said_by}.", worker.version)
+    return ok("workers", f"Workers run another Python with all required packages, {said_by}.", worker.version)
 
 
 def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | None:
@@ -174,9 +174,9 @@ def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | 
     >>> judge_spark_home(SparkHome("/opt/spark", "3.5.1"), "4.2.0").what
     'SPARK_HOME is /opt/spark, Spark 3.5.1; PySpark is 4.2.0.'
     """
-    remedy = "Unset SPARK_HOME (PySpark carries a Spark of its own), or install the PySpark of that version."
+    remedy = "Unset SPARK_HOME (PySpark includes Spark), or install the PySpark of that version."
     if home.version is None:
-        return problem("spark", f"SPARK_HOME is {home.path}, and there is no Spark there.", remedy)
+        return problem("spark", f"SPARK_HOME is {home.path}, which contains no Spark.", remedy)
     if pyspark_version is not None and home.version != pyspark_version:
         what = f"SPARK_HOME is {home.path}, Spark {home.version}; PySpark is {pyspark_version}."
         return problem("spark", what, remedy, home.version)
@@ -217,11 +217,11 @@ def judge_names(shadowing_files: Iterable[str]) -> Finding:
     """
     files = list(shadowing_files)
     if not files:
-        return ok("names", "No file here hides a module of Python's or of a library.")
+        return ok("names", "No file in this directory hides a module of Python or of a library.")
     hides = "hides a module" if len(files) == 1 else "hide modules"
     return warning(
         "names",
-        f"{', '.join(files)} {hides} of the same name, for Spark's workers too: librdkafka's calls have failed by it.",
+        f"{', '.join(files)} {hides} of the same name, also in Spark's workers: calls of librdkafka can fail.",
         "Rename it." if len(files) == 1 else "Rename them.",
     )
 
@@ -230,16 +230,16 @@ def judge_embedded_kafka(kafka: EmbeddedKafka) -> Finding:
     """Whether the embedded broker would start without a network.
 
     >>> judge_embedded_kafka(EmbeddedKafka("4.1.2", "/cache/kafka", cached=False)).what
-    'Its jars (44 MB) will be fetched into /cache/kafka at the first start.'
+    'Its jars (44 MB) will be downloaded to /cache/kafka at the first start.'
     """
     if not kafka.cached:
-        what = f"Its jars (44 MB) will be fetched into {kafka.directory} at the first start."
+        what = f"Its jars (44 MB) will be downloaded to {kafka.directory} at the first start."
         return ok("embedded kafka", what, kafka.version)
     if kafka.damage is not None:
         return warning(
             "embedded kafka",
             f"Its jars in {kafka.directory} are damaged: {kafka.damage}.",
-            "They will be fetched again at the next start; without a network, copy the directory from another machine.",
+            "They will be downloaded again at the next start. Without a network, copy the directory from another machine.",
             kafka.version,
         )
     return ok("embedded kafka", f"Its jars are in {kafka.directory}.", kafka.version)
@@ -254,12 +254,12 @@ def judge_machine(machine: Machine) -> list[Finding]:
     memory = "" if machine.available_bytes is None else f", {machine.available_bytes / _GIB:.1f} GiB"
     in_use = f"{machine.cores} core{'' if machine.cores == 1 else 's'}{memory}"
     if machine.available_bytes is not None and machine.available_bytes < _LITTLE_MEMORY_BYTES:
-        remedy = "Free some, or give spark.driver.memory less than its 1 GiB."
-        room = warning("machine", "That is little memory for Spark's JVM and its Python workers.", remedy, in_use)
+        remedy = "Free some memory, or set spark.driver.memory to less than 1 GiB, its default."
+        room = warning("machine", "This is little memory for Spark's JVM and its Python workers.", remedy, in_use)
     else:
-        room = ok("machine", "Cores that can be used, memory that is free.", in_use)
+        room = ok("machine", "Available cores and free memory.", in_use)
     if machine.temporary_free_bytes >= _LITTLE_SPACE_BYTES:
         return [room]
     free_mib = machine.temporary_free_bytes >> 20
-    what = f"{machine.temporary_directory}, where Spark spills and shuffles, has {free_mib} MiB left."
-    return [room, warning("machine", what, "Free some, or set spark.local.dir to a directory on a larger disk.")]
+    what = f"{machine.temporary_directory}, where Spark spills and shuffles, has {free_mib} MiB free."
+    return [room, warning("machine", what, "Free some space, or set spark.local.dir to a directory on a larger disk.")]

@@ -89,13 +89,13 @@ def parse_aggregate(name: str, text: str) -> SqlAggregate:
     argument = match[2].strip() if match else ""
     if function is None or not argument or not _is_one(argument) or argument.lower().startswith("distinct "):
         raise InvalidOption(
-            f"Aggregate '{name}' is '{text}'. With late records, refinements, an idle timeout, Python aggregates or processing time, "
-            f"an aggregate is one call of {', '.join(f.value for f in Function)}.",
-            remedy="Make it of those in a later step, or write it in Python with sg.python_aggregate.",
+            f"Aggregate '{name}' is '{text}'. With late records, updates, an idle timeout, Python aggregates or processing time, "
+            f"an aggregate must be one call of {', '.join(f.value for f in Function)}.",
+            remedy="Combine such aggregates in a later step, or write a Python aggregate with sg.python_aggregate.",
         )
     if argument == _EVERYTHING:
         if function is not Function.COUNT:
-            raise InvalidOption(f"Aggregate '{name}' is '{text}'.", remedy="Only count takes all columns.")
+            raise InvalidOption(f"Aggregate '{name}' is '{text}'.", remedy="Only count accepts all columns.")
         return SqlAggregate(function, None)
     return SqlAggregate(function, argument)
 

@@ -45,7 +45,7 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> state = SourceTime(At(300), {p0: PartitionTime(900, At(900)), p1: PartitionTime(300, At(300))})
     >>> [it.doing for it in explain(state, TimeSettings(Generation()))]
-    ['ahead', 'holds the watermark back']
+    ['ahead', 'holds back the watermark']
     """
     timeout_ms = settings.partition_idle_timeout_ms
     active = [time.watermark for time in state.partitions.values() if not time.is_idle(timeout_ms)]
@@ -53,13 +53,13 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
 
     def doing(time: PartitionTime) -> str:
         if settings.generation is None:
-            return "asserts nothing: time is imported"
+            return "emits no watermark: event time is imported"
         if time.is_idle(timeout_ms):
-            return f"idle for {_quiet_s(time)} s: holds nothing back"
-        said = "ahead" if time.watermark != least else "holds the watermark back"
+            return f"idle for {_quiet_s(time)} s: does not hold back the watermark"
+        said = "ahead" if time.watermark != least else "holds back the watermark"
         if time.event_time_ms is None:
             return f"{said}: no event time yet"
-        return said if time.quiet_since_ms is None else f"{said}; nothing unread for {_quiet_s(time)} s"
+        return said if time.quiet_since_ms is None else f"{said}; no available records for {_quiet_s(time)} s"
 
     return [
         Explained(tp, utc(time.event_time_ms) or "none yet", str(time.watermark), doing(time))
@@ -78,10 +78,10 @@ def as_text(group_id: str, member: str, state: SourceTime, lines: Sequence[Expla
 
     >>> print(as_text("board", "alice", SourceTime(), [Explained(TopicPartition("t", 0), "none yet", "none yet", "ahead")]))
     Group 'board', member 'alice': the watermark is none yet.
-    partition  event time  asserts   what it does
-    t-0        none yet    none yet  ahead
+    partition  event time  watermark  state
+    t-0        none yet    none yet   ahead
     """
-    rows = [("partition", "event time", "asserts", "what it does")]
+    rows = [("partition", "event time", "watermark", "state")]
     rows += [(str(it.topic_partition), it.event_time, it.asserts, it.doing) for it in lines]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -30,26 +30,26 @@ def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
     >>> check_imports("prices", {"prices": prices, "trades": trades})
     >>> check_imports("prices", {"prices": prices, "orders": trades})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'importFrom' of stream 'prices' is 'trades', which is no stream of this query. \
-Streams are orders, prices.
+    streamgroups.errors.InvalidOption: Option 'importFrom' of stream 'prices' is 'trades', which is not a stream of this query. \
+Allowed values: orders, prices.
     """
     way = way_of(stream, streams)
     for name in way:
         source = streams[name].import_from
         if source == name:
             raise InvalidOption(
-                f"Option 'importFrom' of stream '{name}' names the stream itself.",
-                remedy="Name another stream, or give 'emitEvery' or 'watermarkDelay' to generate time.",
+                f"Option 'importFrom' of stream '{name}' names the same stream.",
+                remedy="Name another stream, or set 'emitEvery' or 'watermarkDelay' to generate a watermark.",
             )
         if source is not None and source not in streams:
             raise InvalidOption(
-                f"Option 'importFrom' of stream '{name}' is '{source}', which is no stream of this query.",
-                remedy=f"Streams are {', '.join(sorted(streams))}.",
+                f"Option 'importFrom' of stream '{name}' is '{source}', which is not a stream of this query.",
+                remedy=f"Allowed values: {', '.join(sorted(streams))}.",
             )
     if all(streams[name].generation is None for name in way):
         raise InvalidOption(
-            f"No time reaches stream '{stream}': it imports along {' <- '.join(way)}, and none of these generates any.",
-            remedy="Give one of them 'emitEvery' or 'watermarkDelay'.",
+            f"Stream '{stream}' has no watermark: it imports event time along {' <- '.join(way)}, and no stream of these generates a watermark.",
+            remedy="Set 'emitEvery' or 'watermarkDelay' for one of them.",
         )
 
 

@@ -32,9 +32,9 @@ class PaneKind(Enum):
     #: The source was idle for the idle timeout, and the window closed without a record.
     IDLE = "idle"
     #: Late records, within the allowed lateness, have changed what was told, or brought something to tell.
-    REFINEMENT = "refinement"
+    REFINEMENT = "update"
     #: A session that was told has become part of another: its row is void.
-    WITHDRAWN = "withdrawn"
+    WITHDRAWN = "retraction"
     #: A record that no window counts.
     DEAD_LETTER = "dead letter"
 
@@ -212,7 +212,9 @@ def decode_kept(raw: Any) -> KeptTime:
         ValueError: it is of a newer version. Results told twice would be the price of guessing.
     """
     if raw["v"] != _VERSION:
-        raise ValueError(f"the state of these windows is of version {raw['v']}; this library reads {_VERSION}")
+        raise ValueError(
+            f"the state of these windows has version {raw['v']}, but this library supports version {_VERSION}"
+        )
     filled = tuple(OpenWindow(Window(start_ms, end_ms), 1) for start_ms, end_ms in raw["windows"])
     states = WindowStates(decode_watermark(raw["watermark"]), decode_watermark(raw["closed"]), filled)
     return KeptTime(states, raw["data"], raw["seen"])

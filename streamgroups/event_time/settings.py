@@ -71,13 +71,13 @@ class TimeSettings:
     def __post_init__(self) -> None:
         if self.generation is None and self.import_from is None:
             raise InvalidOption(
-                "Nothing says how event time moves on.",
-                remedy="Give 'emitEvery' or 'watermarkDelay' to generate it from records, or 'importFrom' to take it from another stream.",
+                "The watermark strategy is missing.",
+                remedy="Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, or 'importFrom' to import it from another stream.",
             )
         if self.partition_idle_timeout_ms is not None and self.partition_idle_timeout_ms <= 0:
             raise InvalidOption(
                 f"Option 'partitionIdleTimeout' is {self.partition_idle_timeout_ms}ms.",
-                remedy="It must be longer than 0; leave it out if no partition is ever idle.",
+                remedy="It must be longer than 0. Omit it if no partition is ever idle.",
             )
 
 
@@ -100,8 +100,8 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
     Generation(every=Records(count=10), delay_ms=0, flush=False)
     >>> time_settings({"emitEvery": "10 records"}, {"emitEvery": "none"})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Nothing says how event time moves on. Give 'emitEvery' or 'watermarkDelay' to generate it from records, \
-or 'importFrom' to take it from another stream.
+    streamgroups.errors.InvalidOption: The watermark strategy is missing. Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, \
+or 'importFrom' to import it from another stream.
     """
     merged = {canonical(name, TIME_OPTIONS): value.strip() for name, value in (*source.items(), *query.items())}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
@@ -116,8 +116,8 @@ or 'importFrom' to take it from another stream.
         generation = Generation(every, delay_ms, flag(given, "flush", default=False))
     elif flag(given, "flush", default=False):
         raise InvalidOption(
-            "Option 'flush' is 'true', but the stream generates no time.",
-            remedy="Give 'emitEvery' or 'watermarkDelay' too.",
+            "Option 'flush' is 'true', but the stream generates no watermark.",
+            remedy="Set 'emitEvery' or 'watermarkDelay' too.",
         )
     return TimeSettings(
         generation,
@@ -142,7 +142,7 @@ def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Wi
     EventTime(allowed_lateness_ms=120000, idle_timeout_ms=None)
     >>> window_settings({"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"}, None)
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'idleTimeout' has no meaning with boundary=processingTime. Leave one of them out.
+    streamgroups.errors.InvalidOption: Option 'idleTimeout' cannot be combined with boundary=processingTime. Omit one of them.
     """
     given = {canonical(name, _WINDOWS): value.strip() for name, value in options.items()}
     return Windowing(_shape(given), _boundary(given, time))
@@ -153,12 +153,12 @@ def _shape(given: Mapping[str, str]) -> Shape:
         for name in ("size", "hop"):
             if name in given:
                 raise InvalidOption(
-                    f"Options 'gap' and '{name}' exclude each other.",
-                    remedy="Give 'gap' for sessions, 'size' for tumbling windows, 'size' and 'hop' for hopping ones.",
+                    f"Options 'gap' and '{name}' cannot be combined.",
+                    remedy="Set 'gap' for session windows, 'size' for tumbling windows, 'size' and 'hop' for hopping windows.",
                 )
         return Session(parse_duration_ms(given["gap"], option="gap"))
     if "size" not in given:
-        raise InvalidOption("Nothing says how long a window is.", remedy="Give 'size', or 'gap' for sessions.")
+        raise InvalidOption("The size of the windows is missing.", remedy="Set 'size', or 'gap' for session windows.")
     size_ms = parse_duration_ms(given["size"], option="size")
     return Hopping(size_ms, parse_duration_ms(given["hop"], option="hop")) if "hop" in given else tumbling(size_ms)
 
@@ -168,13 +168,13 @@ def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
         for name in ("allowedLateness", "idleTimeout"):
             if name in given:
                 raise InvalidOption(
-                    f"Option '{name}' has no meaning with boundary=processingTime.", remedy="Leave one of them out."
+                    f"Option '{name}' cannot be combined with boundary=processingTime.", remedy="Omit one of them."
                 )
         return ProcessingTime()
     if time is None:
         raise InvalidOption(
-            "The windows are by event time, but the stream has no watermark: they would never close.",
-            remedy="Say how event time moves on with 'emitEvery', 'watermarkDelay' or 'importFrom', or use boundary=processingTime.",
+            "The windows use event time, but the stream has no watermark: they would never close.",
+            remedy="Set 'emitEvery', 'watermarkDelay' or 'importFrom', or use boundary=processingTime.",
         )
     return EventTime(_duration_ms(given, "allowedLateness") or 0, _duration_ms(given, "idleTimeout"))
 
@@ -182,7 +182,7 @@ def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
 def _every(value: str) -> Every:
     if value.isdigit():
         raise InvalidOption(
-            f"Option 'emitEvery' is '{value}', which could be records or a duration.",
+            f"Option 'emitEvery' is '{value}', which can be a number of records or a duration.",
             remedy=f"Write '{value} records' or '{value}s'.",
         )
     match = _RECORDS.fullmatch(value.lower())

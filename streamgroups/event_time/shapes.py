@@ -77,11 +77,11 @@ def windowing_of(shape: Shape, boundary: str, allowed_lateness: str | None, idle
 
     >>> windowing_of(tumbling("5m"), "processingTime", None, "1m")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'idle_timeout' has no meaning with boundary=processingTime. Leave one of them out.
+    streamgroups.errors.InvalidOption: Option 'idle_timeout' cannot be combined with boundary=processingTime. Omit one of them.
     """
     if not isinstance(shape, Hopping | Session):
         raise InvalidOption(
-            f"Option 'window' is {shape!r}.", remedy="Give sg.tumbling(...), sg.hopping(...) or sg.session(...)."
+            f"Option 'window' is {shape!r}.", remedy="Use sg.tumbling(...), sg.hopping(...) or sg.session(...)."
         )
     return Windowing(shape, _boundary(boundary, allowed_lateness, idle_timeout))
 
@@ -99,27 +99,27 @@ def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnV
 
     >>> policy_of("adjust", Windowing(tumbling("5m")), None)
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'on_violation' is 'adjust', and nothing says for how long a record is valid. \
-Name the column that says until when with 'until', or use 'drop'.
+    streamgroups.errors.InvalidOption: Option 'on_violation' is 'adjust', but option 'until' is missing. \
+Set 'until' to the column with the end of a record's validity, or use 'drop'.
     """
     policy = choice({"on_violation": on_violation}, "on_violation", OnViolation, OnViolation.KEEP)
     boundary = windowing.boundary
     if policy is not OnViolation.KEEP and not isinstance(boundary, EventTime):
         raise InvalidOption(
-            "Option 'on_violation' has no meaning with boundary=processingTime.", remedy="Leave one of them out."
+            "Option 'on_violation' cannot be combined with boundary=processingTime.", remedy="Omit one of them."
         )
     if policy is not OnViolation.KEEP and isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:
         raise InvalidOption(
-            f"Option 'on_violation' is '{policy.value}', and there is an idle timeout: which windows have records is then known too late.",
-            remedy="Leave one of them out.",
+            f"Option 'on_violation' is '{policy.value}', which cannot be combined with an idle timeout: the records of a window can arrive after it is emitted as idle.",
+            remedy="Omit one of them.",
         )
     if policy is OnViolation.ADJUST and until is None:
         raise InvalidOption(
-            "Option 'on_violation' is 'adjust', and nothing says for how long a record is valid.",
-            remedy="Name the column that says until when with 'until', or use 'drop'.",
+            "Option 'on_violation' is 'adjust', but option 'until' is missing.",
+            remedy="Set 'until' to the column with the end of a record's validity, or use 'drop'.",
         )
     if policy is not OnViolation.ADJUST and until is not None:
-        raise InvalidOption("Option 'until' has a meaning with on_violation='adjust' only.", remedy="Leave it out.")
+        raise InvalidOption("Option 'until' requires on_violation='adjust'.", remedy="Omit it.")
     return policy
 
 
@@ -128,12 +128,12 @@ def _boundary(boundary: str, allowed_lateness: str | None, idle_timeout: str | N
         for name, value in (("allowed_lateness", allowed_lateness), ("idle_timeout", idle_timeout)):
             if value is not None:
                 raise InvalidOption(
-                    f"Option '{name}' has no meaning with boundary=processingTime.", remedy="Leave one of them out."
+                    f"Option '{name}' cannot be combined with boundary=processingTime.", remedy="Omit one of them."
                 )
         return ProcessingTime()
     if boundary.lower() != _EVENT_TIME.lower():
         raise InvalidOption(
-            f"Option 'boundary' is '{boundary}'.", remedy=f"Allowed are {_EVENT_TIME}, {_PROCESSING_TIME}."
+            f"Option 'boundary' is '{boundary}'.", remedy=f"Allowed values: {_EVENT_TIME}, {_PROCESSING_TIME}."
         )
     lateness_ms = 0 if allowed_lateness is None else parse_duration_ms(allowed_lateness, option="allowed_lateness")
     timeout_ms = None if idle_timeout is None else parse_duration_ms(idle_timeout, option="idle_timeout")

@@ -24,7 +24,7 @@ class TimeState(Enum):
     HOLDS_BACK = "holds back"
     AHEAD = "ahead"
     IDLE = "idle"
-    ASSERTS_NOTHING = "asserts nothing"
+    ASSERTS_NOTHING = "no watermark"
 
 
 @dataclass(frozen=True, slots=True)

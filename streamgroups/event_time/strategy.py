@@ -54,7 +54,10 @@ class Generation:
     def __post_init__(self) -> None:
         amount = self.every.count if isinstance(self.every, Records) else self.every.duration_ms
         if amount <= 0:
-            raise InvalidOption(f"Option 'emitEvery' is {amount}.", remedy="Write it like '10 records' or 5s, above 0.")
+            raise InvalidOption(
+                f"Option 'emitEvery' is {amount}.",
+                remedy="Set a number of records such as '10 records', or a duration such as 5s, greater than 0.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

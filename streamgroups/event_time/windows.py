@@ -44,8 +44,8 @@ class Hopping:
         _refuse_nothing(size=self.size_ms, hop=self.hop_ms)
         if self.hop_ms > self.size_ms:
             raise InvalidOption(
-                f"Option 'hop' is {self.hop_ms}ms, longer than 'size', which is {self.size_ms}ms: records would be in no window.",
-                remedy="Give the shorter one to hop.",
+                f"Option 'hop' is {self.hop_ms}ms, which is longer than 'size' ({self.size_ms}ms): some records would be in no window.",
+                remedy="Set 'hop' to at most 'size'.",
             )
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Windowing:
         if isinstance(self.shape, Session) and isinstance(self.boundary, ProcessingTime):
             raise InvalidOption(
                 "Option 'boundary' is 'processingTime' for session windows.",
-                remedy="Only tumbling and hopping windows have it; leave it out.",
+                remedy="Omit it: only tumbling and hopping windows support it.",
             )
 
 

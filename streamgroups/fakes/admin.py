@@ -71,9 +71,9 @@ class FakeAdmin:
         if self._describe(group_id).members:
             return dict.fromkeys(offsets, GroupRefused(f"Group '{group_id}' has members."))
         failures = {tp: self.failures[group_id, tp] for tp in offsets if (group_id, tp) in self.failures}
-        failures |= {tp: UnknownTopic(f"'{tp}' is not there.") for tp in offsets if not self._exists(tp)}
+        failures |= {tp: UnknownTopic(f"'{tp}' does not exist.") for tp in offsets if not self._exists(tp)}
         failures |= {
-            tp: StreamGroupsError(f"The metadata for '{tp}' is too large.", remedy="Write less.")
+            tp: StreamGroupsError(f"The metadata for '{tp}' is too large.", remedy="Write fewer bytes.")
             for tp, committed in offsets.items()
             if utf16_units(committed.metadata) > MOST_METADATA_UNITS
         }

@@ -33,7 +33,8 @@ class FakeBoard:
         # The client that members use ends each text with a NUL, which counts.
         if any(utf16_units(note.metadata) + 1 > MOST_METADATA_UNITS for note in notes.values()):
             raise StreamGroupsError(
-                f"A note for group '{group_id}' is larger than a broker takes.", remedy="Write less for each partition."
+                f"A metadata entry for group '{group_id}' is larger than a broker accepts.",
+                remedy="Write fewer bytes for each partition.",
             )
         for tp, note in notes.items():
             self._cluster.commit(group_id, {tp: note.next_offset}, note.metadata)

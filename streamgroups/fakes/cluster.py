@@ -221,14 +221,14 @@ class FakeCluster:
         partition = self._partition(offset_range.topic_partition)
         if offset_range.next_offset < partition.beginning_offset or offset_range.end_offset > partition.end_offset:
             raise DataLoss(
-                f"{offset_range} is not there: the partition holds "
+                f"{offset_range} does not exist: the available offsets are "
                 f"[{partition.beginning_offset}, {partition.end_offset}).",
-                remedy="Produce more, delete less, or read what is there.",
+                remedy="Produce more, delete less, or read existing records.",
             )
         if self._read_committed and len(offset_range) and offset_range.end_offset > partition.last_stable_offset:
             raise ReadTimedOut(
-                f"{offset_range} is not all committed: a transaction is open from {partition.last_stable_offset} on.",
-                remedy="End the transaction, or read what is before it.",
+                f"{offset_range} is not committed: a transaction is open from offset {partition.last_stable_offset}.",
+                remedy="End the transaction, or read the records before it.",
             )
         hidden = partition.aborted if self._read_committed else ()
         return tuple(
@@ -246,8 +246,8 @@ class FakeCluster:
         if utf16_units(metadata) > MOST_METADATA_UNITS:
             raise GroupRefused(
                 f"The metadata of a commit to group '{group_id}' has {utf16_units(metadata)} characters, "
-                f"and a broker takes {MOST_METADATA_UNITS}.",
-                remedy="Write less, or raise the broker's offset.metadata.max.bytes.",
+                f"but a broker accepts {MOST_METADATA_UNITS}.",
+                remedy="Write less, or increase the broker's offset.metadata.max.bytes.",
             )
         stored = self._committed.setdefault(group_id, {})
         # Of a text that ends with a NUL, as librdkafka's do, readers see what is before it.
@@ -280,7 +280,7 @@ class FakeCluster:
     def check_reachable(self) -> None:
         """Raises :class:`~streamgroups.errors.BrokerUnreachable` while :attr:`reachable` is false."""
         if not self.reachable:
-            raise BrokerUnreachable("The cluster is switched off.", remedy="Set FakeCluster.reachable to True.")
+            raise BrokerUnreachable("The cluster is unreachable.", remedy="Set FakeCluster.reachable to True.")
 
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Log.topics`."""

@@ -99,7 +99,7 @@ class FakeGroup:
         """The group gives up on a member that lives: it is a zombie until it hears of it, by a commit or by :meth:`settle`."""
         participant = next((s.participant for s in self._seats.values() if s.participant.name == name), None)
         if participant is None:
-            raise LookupError(f"group '{self.group_id}' counts on no member '{name}'")
+            raise LookupError(f"group '{self.group_id}' does not expect member '{name}'")
         self._expel(participant)
 
     def settle(self) -> None:

@@ -81,7 +81,8 @@ class FakeLedger(Generic[_Output]):
         changed = sorted(tp for (g, tp), n in pending.read.items() if self._positions.get((g, tp)) != n)
         if changed:
             raise LedgerConflict(
-                f"The ledger's positions of {', '.join(map(str, changed))} have changed meanwhile.", remedy="Try again."
+                f"Another transaction has changed the ledger positions of {', '.join(map(str, changed))}.",
+                remedy="Try again.",
             )
         self.written += pending.written
         self._positions |= pending.next_offsets

@@ -260,7 +260,7 @@ class FakeMember:
             self._leave()
         elif self._assign is None:
             if self._member_id is not None and not self._group.knows(self._member_id):
-                self._lose_all("heartbeat refused")
+                self._lose_all("heartbeat rejected")
             if self._member_id is None and not self._failure:
                 self._member_id = self._group.join(self)
         self._commit_due()

@@ -36,8 +36,8 @@ class FakeRecords:
         for tp, beginning in self._cluster.beginning_offsets(positions).items():
             if not beginning <= positions[tp] <= high_watermarks[tp]:
                 raise DataLoss(
-                    f"{tp} has no offset {positions[tp]}: it holds [{beginning}, {high_watermarks[tp]}).",
-                    remedy="Read where there is something.",
+                    f"{tp} has no offset {positions[tp]}: the available offsets are [{beginning}, {high_watermarks[tp]}).",
+                    remedy="Read an available offset.",
                 )
         for tp, end in self._cluster.end_offsets(positions).items():
             for record in self._cluster.read(OffsetRange(tp, positions[tp], max(end, positions[tp]))):

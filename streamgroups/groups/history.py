@@ -195,7 +195,7 @@ def parse(line: str) -> Event:
             note=string(raw.get("note", ""), most=len(line)),
         )
     except (KeyError, TypeError, AttributeError, ValueError, InvalidOption) as e:
-        raise ValueError(f"not a line of a history: {line[:200]!r}") from e
+        raise ValueError(f"invalid history line: {line[:200]!r}") from e
 
 
 def parse_lines(lines: Iterable[str]) -> list[Event]:

@@ -99,7 +99,7 @@ def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool
     >>> check_may_join(LiveGroup("g", (bob,)), frozenset({"flights"}), by_pattern=False, mode=MembershipMode.SHARED)
     Traceback (most recent call last):
     streamgroups.errors.GroupRefused: Group 'g' is in use by another subscription: bob (/10.0.0.2) reads orders, this \
-one would read flights. Use another group.id, or stop the other members first.
+query would read flights. Use another group.id, or stop the other members first.
     """
     if not group.members:
         return
@@ -115,7 +115,7 @@ one would read flights. Use another group.id, or stop the other members first.
         if not fits:
             raise GroupRefused(
                 f"Group '{group.group_id}' is in use by another subscription: {member} reads "
-                f"{', '.join(sorted(member.topics))}, this one would read {', '.join(sorted(topics))}.",
+                f"{', '.join(sorted(member.topics))}, this query would read {', '.join(sorted(topics))}.",
                 remedy="Use another group.id, or stop the other members first.",
             )
     if group.assignor not in _ASSIGNORS_THAT_FIT:
@@ -126,11 +126,11 @@ one would read flights. Use another group.id, or stop the other members first.
         )
     if mode is MembershipMode.EXCLUSIVE:
         raise GroupRefused(
-            f"Group '{group.group_id}' has live members ({who}); membership=exclusive needs it alone.",
+            f"Group '{group.group_id}' has live members ({who}), but membership=exclusive permits no other member.",
             remedy="Stop them (a killed member counts until its session times out), or use another group.id.",
         )
     if group.held_exclusively:
         raise GroupRefused(
-            f"Group '{group.group_id}' is held by {who} with membership=exclusive.",
+            f"Group '{group.group_id}' is used by {who} with membership=exclusive.",
             remedy="Stop that query, or use another group.id.",
         )

@@ -120,8 +120,8 @@ def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:
     7
     >>> parse("flights,0\\n", source="f.csv", group_id="board")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: f.csv, line 1: it must be topic,partition,offset or group,topic,partition,offset. \
-Make such a file with: streamgroups groups export.
+    streamgroups.errors.InvalidOption: f.csv, line 1: a line must be topic,partition,offset or group,topic,partition,offset. \
+Create an offsets file with: streamgroups groups export.
     """
     # A group may be called "{".
     if text.lstrip().startswith("{") and not _ENDS_LIKE_CSV.search(text.lstrip().partition("\n")[0]):
@@ -140,10 +140,10 @@ def _parse_csv(text: str, source: str, group_id: str | None) -> FiledOffsets:
             continue
         where = f"{source}, line {number}"
         if len(row) not in (3, 4):
-            raise _malformed(where, "it must be topic,partition,offset or group,topic,partition,offset")
+            raise _malformed(where, "a line must be topic,partition,offset or group,topic,partition,offset")
         group = row[0] if len(row) == 4 else group_id
         if group is None:
-            raise InvalidOption(f"{where}: it names no group.", remedy="Say which with --group.")
+            raise InvalidOption(f"{where}: the group is missing.", remedy="Name the group with --group.")
         topic, partition, offset = row[-3], row[-2].strip(), row[-1].strip()
         for value in (partition, offset):
             if not (value.isascii() and value.isdigit()) or len(value) > _MAX_DIGITS:
@@ -156,9 +156,9 @@ def _parse_json(text: str, source: str) -> FiledOffsets:
     try:
         whole = read_json(text)
     except ValueError as e:
-        raise _malformed(source, f"it is not whole JSON ({e})") from None
+        raise _malformed(source, f"it is not valid JSON ({e})") from None
     if not isinstance(whole, dict) or whole.get("kind") != _KIND or whole.get("schema_version") != _VERSION:
-        raise _malformed(source, "it is not a file of offsets, or of a newer version")
+        raise _malformed(source, "it is not an offsets file, or it has a newer version")
     identities, other = _identities(whole, source)
     found: dict[str, dict[TopicPartition, FiledOffset]] = {}
     for group in _listed(whole, "groups", source):
@@ -167,7 +167,7 @@ def _parse_json(text: str, source: str) -> FiledOffsets:
             name, topic, partition, offset, metadata = values
             types = ((name, str), (topic, str), (partition, int), (offset, int | None), (metadata, str))
             if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in types):
-                raise _malformed(source, f"{json.dumps(p)[:100]} is not a partition's offset")
+                raise _malformed(source, f"{json.dumps(p)[:100]} is not the offset of a partition")
             filed = FiledOffset(offset, metadata, identities.get(topic, other))
             _add(found, source, name, topic, partition, filed)
     return found
@@ -200,11 +200,11 @@ def _add(
     if tp in found.setdefault(group_id, {}):
         raise _malformed(where, f"{tp} of group '{group_id}' is listed twice")
     if not group_id or not topic or not 0 <= partition <= _LARGEST_PARTITION:
-        raise _malformed(where, f"'{group_id}', '{topic}', {partition} is no group, topic and partition")
+        raise _malformed(where, f"'{group_id}', '{topic}', {partition} are not a group, a topic and a partition")
     if offset.next_offset is not None and not 0 <= offset.next_offset <= _LARGEST_OFFSET:
-        raise _malformed(where, f"{offset.next_offset} is no offset")
+        raise _malformed(where, f"{offset.next_offset} is not an offset")
     found[group_id][tp] = offset
 
 
 def _malformed(where: str, what: str) -> InvalidOption:
-    return InvalidOption(f"{where}: {what}.", remedy="Make such a file with: streamgroups groups export.")
+    return InvalidOption(f"{where}: {what}.", remedy="Create an offsets file with: streamgroups groups export.")

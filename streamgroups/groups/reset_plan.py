@@ -113,8 +113,8 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
         moves.append(Move(tp, fact.committed_offset, within, asked if asked != within else None, fact.bounds))
     if unshiftable:
         raise GroupRefused(
-            f"Group '{group_id}' cannot be shifted: it has no committed offset for {names(unshiftable)}; nothing was changed.",
-            remedy="Name only partitions that it has committed, or use --to-earliest or --to-latest.",
+            f"The offsets of group '{group_id}' cannot be shifted: it has no committed offset for {names(unshiftable)}; nothing was changed.",
+            remedy="Name only partitions with a committed offset, or use --to-earliest or --to-latest.",
         )
     return moves
 
@@ -150,11 +150,11 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | Trouble]) -> dict[To
 
     >>> require_bounds({TopicPartition("flights", 9): Trouble.NO_PARTITION})
     Traceback (most recent call last):
-    streamgroups.errors.UnknownTopic: There is no partition flights-9; nothing was changed. See: streamgroups topics list.
+    streamgroups.errors.UnknownTopic: Partition flights-9 does not exist; nothing was changed. See: streamgroups topics list.
     """
     missing = [tp for tp, found in bounds.items() if found is Trouble.NO_PARTITION]
     if missing:
-        what = f"There is no partition {names(missing)}; nothing was changed."
+        what = f"Partition {names(missing)} does not exist; nothing was changed."
         only = missing[0] if len(missing) == 1 else None
         raise UnknownTopic(
             what,
@@ -165,8 +165,8 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | Trouble]) -> dict[To
     leaderless = [tp for tp, found in bounds.items() if isinstance(found, Trouble)]
     if leaderless:
         raise BrokerUnreachable(
-            f"Nobody leads {names(leaderless)} now; nothing was changed.",
-            remedy="Bring its brokers back, or leave it out with --topic.",
+            f"Partition {names(leaderless)} has no leader; nothing was changed.",
+            remedy="Start its brokers, or exclude it with --topic.",
         )
     return {tp: found for tp, found in bounds.items() if isinstance(found, Bounds)}
 
@@ -189,16 +189,14 @@ def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
     {'flights': frozenset({0, 2, 5}), 'airports': None}
     >>> parse_scope(["flights:a"])
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: --topic flights:a is malformed. Write --topic flights or --topic flights:0,1,2.
+    streamgroups.errors.InvalidOption: --topic flights:a is invalid. Write --topic flights or --topic flights:0,1,2.
     """
     scope: dict[str, frozenset[int] | None] = {}
     for text in texts:
         topic, colon, listed = text.partition(":")
         numbers = listed.split(",") if colon else []
         if not topic or any(not (n.strip().isascii() and n.strip().isdigit()) for n in numbers):
-            raise InvalidOption(
-                f"--topic {text} is malformed.", remedy="Write --topic flights or --topic flights:0,1,2."
-            )
+            raise InvalidOption(f"--topic {text} is invalid.", remedy="Write --topic flights or --topic flights:0,1,2.")
         earlier = scope.get(topic, frozenset())
         if not colon or earlier is None:
             scope[topic] = None

@@ -82,7 +82,7 @@ def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> fr
     return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
 
 
-_CREATE_IT = "Create it, correct its name, or allow this user to Describe it."
+_CREATE_IT = "Create it, correct its name, or grant this user Describe on the topic."
 
 
 def _quoted(names: Iterable[object]) -> str:
@@ -92,4 +92,4 @@ def _quoted(names: Iterable[object]) -> str:
 def _see(existing: Mapping[str, int]) -> str:
     some = sorted(existing)[:5]
     more = " …" if len(existing) > 5 else ""
-    return f" (the cluster shows {', '.join(some)}{more})" if some else " (the cluster shows no topic)"
+    return f" (visible topics: {', '.join(some)}{more})" if some else " (no topic is visible)"

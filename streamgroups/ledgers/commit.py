@@ -108,7 +108,7 @@ def _judge_quiet(
     group_id = min(groups)
     if quiet is None:
         raise FencedBatch(
-            f"A batch of group '{group_id}' has output and has read nothing: its replay could not be told from it.",
+            f"A batch of group '{group_id}' has output but has read no records: a replay of it could not be detected.",
             remedy="Write this query's output at least once.",
         )
     noted = quiet.in_ledger(groups[group_id].positions(quiet.positions.keys()))
@@ -149,5 +149,5 @@ def take_over_partitions(
             transaction.advance(new, {tp: owned[tp].identity for tp in new})
     for difference in decided.differences:
         wins = "the group" if difference.topic_partition in decided.move else "the ledger"
-        logger.warning("Group '%s' and its ledger differ, %s is right: %s", group_id, wins, difference)
+        logger.warning("Group '%s' and its ledger differ; the positions of %s are used: %s", group_id, wins, difference)
     return decided

@@ -42,12 +42,12 @@ class Standing(Enum):
     """How a range stands to the ledger; the value is what an error says of it."""
 
     NEXT = "is next"
-    DONE = "is written already"
-    OVERLAPS = "is written in part"
-    PASSED = "has been passed"
+    DONE = "was already written"
+    OVERLAPS = "was partly written"
+    PASSED = "is before the ledger position"
     LEAVES_A_GAP = "leaves a gap"
-    UNKNOWN = "has no position"
-    FOREIGN = "is of another topic or cluster"
+    UNKNOWN = "has no ledger position"
+    FOREIGN = "belongs to another topic or cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,11 @@ class Finding:
         if self.identities is not None:
             of_ledger, of_batch = self.identities
             return f"{self.range} {self.standing.value} (ledger: {of_ledger}; batch: {of_batch})"
-        where = "the ledger does not know it" if self.position is None else f"the ledger stands at {self.position}"
+        where = (
+            "the ledger does not contain the partition"
+            if self.position is None
+            else f"ledger position: {self.position}"
+        )
         return f"{self.range} {self.standing.value} ({where})"
 
 
@@ -129,21 +133,21 @@ class Fenced:
 
         >>> found = Finding(OffsetRange(TopicPartition("flights", 0), 10, 20), 25)
         >>> print(Fenced((found,)).error("billing").what)
-        A batch of group 'billing' was refused, nothing of it is written: flights-0[10,20) has been passed (the ledger stands at 25).
+        A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
         # If all that is wrong is that some are done, the others say no more than that.
         told = "; ".join(str(f) for f in self.findings if f.standing is not Standing.NEXT)
         return FencedBatch(
-            f"A batch of group '{group_id}' was refused, nothing of it is written: {told}.", remedy=self._remedy()
+            f"A batch of group '{group_id}' was rejected, and none of it was written: {told}.", remedy=self._remedy()
         )
 
     def _remedy(self) -> str:
         standings = {f.standing for f in self.findings}
         if Standing.UNKNOWN in standings:
-            return "If the ledger was emptied by mistake restore it; then restart the query, which opens it anew where the group stands."
+            return "If the ledger was emptied by mistake, restore it. Then restart the query, which copies the group's committed offsets to the ledger."
         if Standing.LEAVES_A_GAP in standings:
-            return "Check that the ledger is the right one and was not set back; then restart the query, which goes on where it stands."
-        return "Restart the query: it goes on where the ledger stands. A run that others have replaced needs nothing."
+            return "Check that this is the ledger of the query and not an old copy. Then restart the query, which continues at the ledger position."
+        return "Restart the query: it continues at the ledger position. A run that was replaced needs no action."
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ def judge(
     >>> judge(batch, {p0: 20, p1: 6})
     AlreadyDone()
     >>> [str(f) for f in judge(batch, {p0: 20, p1: 5}).findings]
-    ['flights-0[10,20) is written already (the ledger stands at 20)', 'flights-1[5,6) is next (the ledger stands at 5)']
+    ['flights-0[10,20) was already written (ledger position: 20)', 'flights-1[5,6) is next (ledger position: 5)']
     """
     read = sorted(r for r in ranges if len(r))
     partitions = [r.topic_partition for r in read]
@@ -236,8 +240,8 @@ def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | Not
     {'fares': {TopicPartition(topic='fares', partition=0): 6}}
     >>> combine({"fares": commit, "flights": done})
     Traceback (most recent call last):
-    streamgroups.errors.FencedBatch: A batch of groups fares and flights is rejected, nothing of it is written: the ledger has its output for \
-group flights, but not for fares. Restart the query: it continues where the ledger is.
+    streamgroups.errors.FencedBatch: A batch of groups fares and flights was rejected, and none of it was written: the ledger contains its output for \
+group flights, but not for fares. Restart the query: it continues at the ledger position.
     """
     for group_id, verdict in sorted(verdicts.items()):
         if isinstance(verdict, Fenced):
@@ -246,9 +250,9 @@ group flights, but not for fares. Restart the query: it continues where the ledg
     done = sorted(g for g, v in verdicts.items() if isinstance(v, AlreadyDone))
     if commits and done:
         raise FencedBatch(
-            f"A batch of groups {' and '.join(sorted([*commits, *done]))} is rejected, nothing of it is written: "
-            f"the ledger has its output for group {', '.join(done)}, but not for {', '.join(commits)}.",
-            remedy="Restart the query: it continues where the ledger is.",
+            f"A batch of groups {' and '.join(sorted([*commits, *done]))} was rejected, and none of it was written: "
+            f"the ledger contains its output for group {', '.join(done)}, but not for {', '.join(commits)}.",
+            remedy="Restart the query: it continues at the ledger position.",
         )
     if commits:
         return CommitGroups(commits)

@@ -120,15 +120,15 @@ def judge_quiet(batch: QuietBatch, noted: QuietBatch | None, *, group_id: str) -
     ['Commit', 'Commit', 'AlreadyDone']
     >>> judge_quiet(batch, QuietBatch("5f2c", 8, 1), group_id="board")
     Traceback (most recent call last):
-    streamgroups.errors.FencedBatch: Batch 7 of group 'board', which reads nothing, was refused: what its checkpoint had written already goes to \
-batch 8. The checkpoint was set back, or another run of the query goes on with it. In the first case start with a new checkpoint.
+    streamgroups.errors.FencedBatch: No-data batch 7 of group 'board' was rejected: the sink already contains batch 8 of its checkpoint. \
+The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.
     """
     if noted is None or noted.query_id != batch.query_id or noted.batch_id < batch.batch_id:
         return Commit(batch.positions)
     if noted == batch:
         return AlreadyDone()
     raise FencedBatch(
-        f"Batch {batch.batch_id} of group '{group_id}', which reads nothing, was refused: what its checkpoint had written already goes to "
-        f"batch {noted.batch_id}.",
-        remedy="The checkpoint was set back, or another run of the query goes on with it. In the first case start with a new checkpoint.",
+        f"No-data batch {batch.batch_id} of group '{group_id}' was rejected: the sink already contains batch {noted.batch_id} of its "
+        "checkpoint.",
+        remedy="The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.",
     )

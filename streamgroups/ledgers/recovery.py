@@ -100,8 +100,8 @@ def take_over(
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
             "Ledger and group differ: " + "; ".join(map(str, differences)) + ".",
-            remedy="Restart once with onRestart=group (moves the ledger where a tool has moved the group) "
-            "or onRestart=checkpoint (moves the group where the ledger stands).",
+            remedy="Restart once with onRestart=group to apply an offset reset of the group to the ledger, "
+            "or with onRestart=checkpoint to reset the group to the ledger positions.",
         )
     move = {
         d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)

@@ -79,17 +79,17 @@ class GroupFigures:
 
 
 _OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | None]]] = {
-    "lag_records": ("Unread records of a partition, at most.", lambda p: p.lag_records),
+    "lag_records": ("Lag of the partition in records, an upper bound.", lambda p: p.lag_records),
     "lag_exact": (
-        "1 if that is exact; 0 if it may count transaction markers, gaps or aborted records.",
+        "1 if the lag is exact; 0 if it may count transaction markers, gaps or aborted records.",
         lambda p: None if p.lag_exact is None else float(p.lag_exact),
     ),
-    "open_records": ("Records behind the last stable offset, which are no lag.", lambda p: p.open_records),
-    "lag_seconds": ("For how long its oldest unread record has been waiting.", lambda p: _seconds(p.lag_ms)),
-    "committed_offset": ("The next offset the group will read.", lambda p: p.committed_offset),
-    "processed_offset": ("The next offset the query will read.", lambda p: p.processed_offset),
-    "beginning_offset": ("The oldest offset that is still there.", lambda p: p.beginning_offset),
-    "end_offset": ("The offset after the last record.", lambda p: p.end_offset),
+    "open_records": ("Records after the last stable offset, which the lag does not include.", lambda p: p.open_records),
+    "lag_seconds": ("Age of the first record that the group has not read.", lambda p: _seconds(p.lag_ms)),
+    "committed_offset": ("Next offset that the group reads.", lambda p: p.committed_offset),
+    "processed_offset": ("Next offset that the query reads.", lambda p: p.processed_offset),
+    "beginning_offset": ("Earliest offset.", lambda p: p.beginning_offset),
+    "end_offset": ("Offset after the last record.", lambda p: p.end_offset),
     "lost_records": ("Offsets that were deleted before the group read them.", lambda p: p.lost_records),
 }
 GROUP_LABELS = ("group",)
@@ -176,12 +176,12 @@ def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_
     def gauge(name: str, text: str, more: Sequence[str] = ()) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"streamgroups_group_{name}", text, labels=[*labels, *more])
 
-    members = gauge("members", "Live members.")
-    state = gauge("state", "1 for the state the group is in, as Kafka calls it.", ["state"])
-    lag = gauge("lag_records", "Unread records, at most.")
-    open_ = gauge("open_records", "Records behind the last stable offsets, which are no lag.")
-    lag_s = gauge("lag_seconds", "For how long the oldest unread record has been waiting.")
-    partitions = gauge("partitions", "Partitions by what their lag is doing.", ["lag_state"])
+    members = gauge("members", "Number of members.")
+    state = gauge("state", "1 for the current state of the group, by Kafka's name.", ["state"])
+    lag = gauge("lag_records", "Lag of the group in records, an upper bound.")
+    open_ = gauge("open_records", "Records after the last stable offsets, which the lag does not include.")
+    lag_s = gauge("lag_seconds", "Age of the first record that the group has not read.")
+    partitions = gauge("partitions", "Number of partitions by lag state.", ["lag_state"])
     for g in groups:
         _add(members, g.labels, g.members)
         if g.state is not None:
@@ -220,7 +220,7 @@ def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LA
     count = CounterMetricFamily("streamgroups_partition_gaps", "Recorded gaps.", labels=names)
     lost = CounterMetricFamily(
         "streamgroups_partition_gap_lost_offsets",
-        "Offsets that expired before the group read them, as its gaps record.",
+        "Offsets that expired before the group read them, by its recorded gaps.",
         labels=names,
     )
     for g in groups:
@@ -235,38 +235,38 @@ def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LA
 
 _OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = {
     "input_rows_per_second": (
-        "How fast rows arrived for the last batch, from all sources.",
+        "Arrival rate of rows before the last batch, from all sources.",
         lambda q: q.progress.input_rows_per_s if q.progress else None,
     ),
     "processed_rows_per_second": (
-        "How fast the last batch was processed.",
+        "Processing rate of the last batch.",
         lambda q: q.progress.processed_rows_per_s if q.progress else None,
     ),
     "batch_duration_seconds": (
-        "How long the last batch took.",
+        "Duration of the last batch.",
         lambda q: _seconds(q.progress.duration_ms) if q.progress else None,
     ),
-    "batch_id": ("Spark's number of the last batch.", lambda q: q.progress.batch_id if q.progress else None),
+    "batch_id": ("Spark's id of the last batch.", lambda q: q.progress.batch_id if q.progress else None),
     "trigger_timestamp_seconds": (
-        "When the last batch was begun.",
+        "Start time of the last batch.",
         lambda q: _seconds(q.progress.trigger_ms) if q.progress else None,
     ),
-    "heard_timestamp_seconds": ("When Spark last told of the query.", lambda q: _seconds(q.heard_ms)),
+    "last_event_timestamp_seconds": ("Time of Spark's last event of the query.", lambda q: _seconds(q.heard_ms)),
     "watermark_timestamp_seconds": (
-        "The event-time watermark.",
+        "Event-time watermark.",
         lambda q: _seconds(q.progress.watermark_ms) if q.progress else None,
     ),
-    "state_rows": ("Rows in the query's state.", lambda q: q.progress.state_rows if q.progress else None),
+    "state_rows": ("Rows in the state of the query.", lambda q: q.progress.state_rows if q.progress else None),
     "state_memory_bytes": (
-        "What the query's state takes in memory.",
+        "Memory used by the state of the query.",
         lambda q: q.progress.state_bytes if q.progress else None,
     ),
 }
 _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = {
     "batches": ("Finished batches.", lambda q: q.batches),
     "input_rows": ("Rows read, from all sources.", lambda q: q.input_rows),
-    "late_records": ("Records that came too late for their windows.", lambda q: q.late_records),
-    "batch_seconds": ("Time spent in batches.", lambda q: q.busy_ms / MS_PER_S),
+    "late_records": ("Records that arrived after their windows had closed.", lambda q: q.late_records),
+    "batch_seconds": ("Total duration of batches.", lambda q: q.busy_ms / MS_PER_S),
 }
 
 
@@ -290,14 +290,14 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
         yield counter
     phases = GaugeMetricFamily(
         "streamgroups_query_phase_duration_seconds",
-        "How long the phases of the last batch took, by Spark's names.",
+        "Duration of each phase of the last batch, by Spark's names.",
         labels=[*QUERY_LABELS, "phase"],
     )
     for q in queries:
         for phase, duration_ms in q.progress.phases_ms.items() if q.progress else ():
             phases.add_metric([q.name, q.query_id, phase], duration_ms / MS_PER_S)
     yield phases
-    failed = CounterMetricFamily("streamgroups_query_failures", "Queries that failed.", labels=["query", "cause"])
+    failed = CounterMetricFamily("streamgroups_query_failures", "Failed queries.", labels=["query", "cause"])
     for (name, cause), count in failures.items():
         failed.add_metric([name, cause], count)
     yield failed
@@ -305,15 +305,15 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
 
 _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
     "batch_in_flight_seconds": (
-        "For how long a batch has been in flight; 0 between two batches.",
+        "Time since the start of the batch in flight; 0 between two batches.",
         lambda f: (f.batch_ms or 0) / MS_PER_S,
     ),
     "handover_timeout_seconds": (
-        "For how long a rebalance waits for a batch; then its partitions go to others.",
+        "Maximum time that a rebalance waits for a batch before other members get its partitions.",
         lambda f: f.handover_ms / MS_PER_S,
     ),
     "lease_timeout_seconds": (
-        "After how long a batch makes the member leave its group.",
+        "Maximum duration of a batch before the member leaves its group.",
         lambda f: _seconds(f.lease_timeout_ms),
     ),
 }

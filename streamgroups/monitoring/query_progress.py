@@ -162,7 +162,7 @@ def read_progress(text: str) -> QueryProgress:
             sources=tuple(_ours(progress.get("sources") or [])),
         )
     except (KeyError, TypeError, AttributeError) as e:
-        raise ValueError(f"not the progress of a query: {type(e).__name__}: {e}") from e
+        raise ValueError(f"not a progress event of a query: {type(e).__name__}: {e}") from e
 
 
 def _signed(value: Any) -> int | None:

@@ -149,7 +149,7 @@ def survey(
             # What is wrong with one group must not hide the others.
             if len(group_ids) == 1:
                 raise
-            logger.warning("Group %r is left out: %s: %s", g, type(e).__name__, e)
+            logger.warning("Group %r is skipped: %s: %s", g, type(e).__name__, e)
     memory = Memory() if memory is None else memory
     return _with_first_unread(topics, _counted(topics, snapshots, count_bytes, memory), reads, memory)
 

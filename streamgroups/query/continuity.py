@@ -183,7 +183,7 @@ class Continuity:
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
         member.move(
             moved,
-            note=f"Records are gone: {told}. Reading continues: {places} (onDataLoss)",
+            note=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
             identities={tp: self._now(tp) for tp in moved},
         )
         return moved

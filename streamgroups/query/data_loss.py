@@ -102,12 +102,12 @@ class Loss:
         at = "unknown" if self.position.next_offset is None else self.position.next_offset
         there = f"[{self.bounds.beginning_offset}, {self.bounds.end_offset})"
         words = {
-            Cause.EXPIRED: f"{self.topic_partition} (position {at}, the partition holds {there}): records were deleted, by retention perhaps",
-            Cause.TRUNCATED: f"{self.topic_partition} (position {at}, the partition holds {there}): the topic was truncated, or deleted and recreated",
-            Cause.RECREATED: f"{self.topic_partition} (position {at} of topic id {self.position.identity.topic_id}, the topic id is now {self.now.topic_id}, "
-            f"the partition holds {there}): the topic was deleted and recreated",
-            Cause.OTHER_CLUSTER: f"{self.topic_partition} (position {at} of cluster id {self.position.identity.cluster_id}, the cluster id is now "
-            f"{self.now.cluster_id}, the partition holds {there}): another cluster answers at this address",
+            Cause.EXPIRED: f"{self.topic_partition} (position {at}, available offsets {there}): records were deleted, possibly by retention",
+            Cause.TRUNCATED: f"{self.topic_partition} (position {at}, available offsets {there}): the topic was truncated, or deleted and recreated",
+            Cause.RECREATED: f"{self.topic_partition} (position {at} of topic id {self.position.identity.topic_id}, current topic id {self.now.topic_id}, "
+            f"available offsets {there}): the topic was deleted and recreated",
+            Cause.OTHER_CLUSTER: f"{self.topic_partition} (position {at} of cluster id {self.position.identity.cluster_id}, current cluster id "
+            f"{self.now.cluster_id}, available offsets {there}): the bootstrap servers belong to another cluster",
         }
         return words[self.cause]
 
@@ -179,15 +179,15 @@ def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:
     >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
     >>> error = data_loss([find_loss(p0, StoredPosition(20, then), now, Bounds(0, 30))], "billing")
     >>> print(error.what)  # doctest: +NORMALIZE_WHITESPACE
-    Group 'billing' cannot continue at its position: flights-0 (position 20 of topic id t1, the topic id is now t2, the partition
-    holds [0, 30)): the topic was deleted and recreated.
+    Group 'billing' cannot continue at its position: flights-0 (position 20 of topic id t1, current topic id t2, available
+    offsets [0, 30)): the topic was deleted and recreated.
     """
     found = sorted(losses, key=lambda loss: loss.topic_partition)
     topics = " ".join(f"--topic {topic}" for topic in dict.fromkeys(loss.topic_partition.topic for loss in found))
     positions = "position" if len(found) == 1 else "positions"
     return DataLoss(
         f"Group '{group_id}' cannot continue at its {positions}: {'; '.join(map(str, found))}.",
-        remedy="Set onDataLoss=earliest to continue at the earliest offset, or onDataLoss=skip to leave out what may have been read before; "
-        "each gap is recorded (streamgroups gaps). "
-        f"Or move the group: streamgroups groups reset {group_id} {topics} --to-earliest --execute.",
+        remedy="Set onDataLoss=earliest to continue at the earliest offset, or onDataLoss=skip to skip records that may have been read before. "
+        "Each gap is recorded (streamgroups gaps). "
+        f"Or reset the offsets of the group: streamgroups groups reset {group_id} {topics} --to-earliest --execute.",
     )

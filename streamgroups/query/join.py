@@ -120,6 +120,6 @@ class Joining:
         members = self._cluster.describe(self._group_id).members
         if not whole or len(members) > 1:
             raise GroupRefused(
-                f"Group '{self._group_id}' has {len(members)} members; membership=exclusive needs it alone.",
+                f"Group '{self._group_id}' has {len(members)} members, but membership=exclusive permits only one.",
                 remedy="Start one of them with another group.id.",
             )

@@ -17,7 +17,7 @@ from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 
 _WORDS = {policy.value: policy for policy in OnDataLoss}
 _REMEDY = (
-    "Write fail, skip or earliest, or one of them for topics and partitions: "
+    "Allowed values: fail, skip, earliest, or a JSON text with one of them for each topic or partition, such as "
     '{"flights":"skip","orders":{"0":"earliest"}}.'
 )
 
@@ -46,7 +46,7 @@ def loss_policies(known: Mapping[str, str]) -> LossPolicies:
     if "failOnDataLoss" in known and (given != {OnDataLoss.FAIL} if fails else OnDataLoss.FAIL in given):
         raise InvalidOption(
             f"Options 'failOnDataLoss' ('{known['failOnDataLoss']}') and 'onDataLoss' ('{value}') contradict each other.",
-            remedy="Give only 'onDataLoss': fail is failOnDataLoss=true, earliest is failOnDataLoss=false.",
+            remedy="Set only 'onDataLoss': fail equals failOnDataLoss=true, and earliest equals failOnDataLoss=false.",
         )
     return policies
 

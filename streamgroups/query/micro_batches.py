@@ -290,7 +290,10 @@ class MicroBatches:
             return group.settled and partitions <= group.owned
 
         if not comes_true(settled, self._join_timeout_ms / 1000, every_s=LOOK_S):
-            logger.warning("Group '%s' did not settle; ending with nothing read", self._group_id)
+            logger.warning(
+                "The rebalance of group '%s' did not complete in time; the query ends without reading records",
+                self._group_id,
+            )
         self._unread.limit_to(self._cluster.end_offsets(partitions))
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
@@ -313,9 +316,13 @@ class MicroBatches:
         self._continuity.remember(checkpoint)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
         for difference in resumption.differences:
-            logger.warning("Restart of group '%s': %s", self._group_id, difference)
+            logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, difference)
         for left in resumption.left:
-            logger.warning("Restart of group '%s': %s is left to the group", self._group_id, left)
+            logger.warning(
+                "Restart of group '%s': %s is skipped, because this member does not own the partition",
+                self._group_id,
+                left,
+            )
         self._record(
             Kind.RESUMED,
             offsets=resumption.next_offsets,
@@ -324,7 +331,7 @@ class MicroBatches:
         )
         self.written = InFlight(checkpoint.number, resumption.written)
         for written in resumption.written:
-            logger.info("Restart of group '%s': %s is written already", self._group_id, written)
+            logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
         moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
         if moved:
             self._member.move(moved, note="", identities=resumption.identities)

@@ -90,8 +90,8 @@ def ranges_of(
     for tp in sorted(starts):
         if starts[tp] > ends[tp]:
             raise InvalidOption(
-                f"{tp} is to be read from {starts[tp]} to {ends[tp]}, which is backwards.",
-                remedy="Let the starting options name earlier offsets or times than the ending options.",
+                f"{tp}: the starting offset {starts[tp]} is greater than the ending offset {ends[tp]}.",
+                remedy="Set the starting options to earlier offsets or times than the ending options.",
             )
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
 
@@ -109,7 +109,9 @@ def _offsets(
         moved = nearest_offsets(positions, lenient)
         for tp, (named, nearest) in moved.items():
             policy = on_data_loss.of(tp).value
-            logger.warning("%s has no offset %d: %d is taken (onDataLoss=%s)", tp, named, nearest.next_offset, policy)
+            logger.warning(
+                "%s has no offset %d; offset %d is used (onDataLoss=%s)", tp, named, nearest.next_offset, policy
+            )
         inside = {tp: nearest for tp, (_, nearest) in moved.items()}
         positions = replace(positions, by_partition={**positions.by_partition, **inside})
     times = times_asked(positions, bounds)

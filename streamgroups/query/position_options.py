@@ -57,9 +57,7 @@ def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Position
     if named is not None:
         return _named(named.strip().upper(), known, strategy)
     if "startingTime" in known:
-        raise InvalidOption(
-            "Option 'startingTime' is given without startingPosition=AT_TIME.", remedy="Give both, or neither."
-        )
+        raise InvalidOption("Option 'startingTime' requires startingPosition=AT_TIME.", remedy="Set both, or neither.")
     if "startingTimestamp" in known:
         time_ms = parse_time_ms(known["startingTimestamp"], option="startingTimestamp")
         return Positions(AtTime(time_ms), when_no_record_matches=strategy)
@@ -70,8 +68,8 @@ def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Position
     positions = _offsets(known, "startingOffsets", default)
     if not streaming and Latest() in (positions.default, *positions.by_partition.values()):
         raise InvalidOption(
-            "Option 'startingOffsets' names the latest offsets, after which a batch read finds nothing.",
-            remedy="Start at earliest, at a time or at an offset.",
+            "Option 'startingOffsets' contains the latest offsets, so a batch query reads no records.",
+            remedy="Start at the earliest offset, at an offset or at a time.",
         )
     return positions
 
@@ -92,8 +90,8 @@ def ending_positions(known: Mapping[str, str]) -> Positions:
     positions = _offsets(known, "endingOffsets", Latest())
     if TrimHorizon() in (positions.default, *positions.by_partition.values()):
         raise InvalidOption(
-            "Option 'endingOffsets' names the earliest offsets, before which a batch read finds nothing.",
-            remedy="End at latest, at a time or at an offset.",
+            "Option 'endingOffsets' contains the earliest offsets, so a batch query reads no records.",
+            remedy="End at the latest offset, at an offset or at a time.",
         )
     return positions
 
@@ -103,11 +101,11 @@ def _named(word: str, known: Mapping[str, str], strategy: WhenNoRecordMatches) -
     for other in STARTING[1:-1]:
         if other in known and other != partner:
             raise InvalidOption(
-                f"Options 'startingPosition' ('{word}') and '{other}' exclude each other.",
-                remedy="AT_TIME goes with startingTime, AT_OFFSET with startingOffsets, the others with none.",
+                f"Options 'startingPosition' ('{word}') and '{other}' cannot be combined.",
+                remedy="Use AT_TIME with startingTime, AT_OFFSET with startingOffsets, and other positions with neither.",
             )
     if partner is not None and partner not in known:
-        raise InvalidOption(f"startingPosition={word} needs option '{partner}'.", remedy="Give both.")
+        raise InvalidOption(f"startingPosition={word} requires option '{partner}'.", remedy="Set both.")
     if word == "TRIM_HORIZON":
         return Positions(TrimHorizon())
     if word == "LATEST":
@@ -119,7 +117,7 @@ def _named(word: str, known: Mapping[str, str], strategy: WhenNoRecordMatches) -
         return _offsets(known, "startingOffsets", TrimHorizon())
     raise InvalidOption(
         f"Option 'startingPosition' is '{known['startingPosition']}'.",
-        remedy="Allowed are TRIM_HORIZON, LATEST, AT_TIME and AT_OFFSET.",
+        remedy="Allowed values: TRIM_HORIZON, LATEST, AT_TIME, AT_OFFSET.",
     )
 
 
@@ -129,7 +127,7 @@ def _strategy(known: Mapping[str, str]) -> WhenNoRecordMatches:
         return WhenNoRecordMatches(value.strip().lower())
     except ValueError:
         raise InvalidOption(
-            f"Option 'startingOffsetsByTimestampStrategy' is '{value}'.", remedy="Allowed are error and latest."
+            f"Option 'startingOffsetsByTimestampStrategy' is '{value}'.", remedy="Allowed values: error, latest."
         ) from None
 
 
@@ -155,6 +153,6 @@ def _by_partition(known: Mapping[str, str], name: str, *, least: int = 0) -> dic
         words = "earliest, latest or " if name.endswith("Offsets") else ""
         raise InvalidOption(
             f"Option '{name}' is '{value}'.",
-            remedy=f'Write {words}a number for each partition: {{"flights":{{"0":5}}}}.',
+            remedy=f'Set {words}a number for each partition, such as {{"flights":{{"0":5}}}}.',
         ) from None
     return found

@@ -207,7 +207,7 @@ class Moving:
         patience_ms = 0 if self._follower.is_overdue else self._patience_ms
         if not comes_true(all_move, patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
             logger.info(
-                "Group '%s' is being moved: %s not read until the other members have stopped",
+                "Offset reset of group '%s': %s not read until the other members have paused",
                 self._group_id,
                 f"{len(stopped)} partition{' is' if len(stopped) == 1 else 's are'}",
             )
@@ -220,9 +220,9 @@ class Moving:
             return job(self._place)
         except NotAuthorized as e:
             self._off = True
-            logger.warning("Group '%s' cannot be moved while this query runs: %s", self._group_id, e)
+            logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
         except StreamGroupsError as e:
             # Whoever moves the group waits for this member, so nothing goes wrong but the move.
             self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
-            logger.warning("Whether group '%s' is being moved could not be seen: %s", self._group_id, e)
+            logger.warning("The reset requests of group '%s' could not be read: %s", self._group_id, e)
         return otherwise

@@ -43,8 +43,8 @@ class LeftRanges:
         except StreamGroupsError as e:
             if left:
                 logger.warning(
-                    "Group '%s': that %s is left to the group could not be noted (%s). Let this query run another batch before it is "
-                    "stopped: its checkpoint takes that for read.",
+                    "Group '%s': the skipped ranges %s could not be stored (%s). Run another batch before you stop this query: "
+                    "until then its checkpoint counts these ranges as read.",
                     self._group_id,
                     ", ".join(str(r) for r in batch.ranges if r.topic_partition in left),
                     e,
@@ -56,7 +56,7 @@ class LeftRanges:
             noted = self._read(partitions)
         except StreamGroupsError as e:
             logger.warning(
-                "Group '%s': whether batch %d has read %s is not known (%s); what is not committed is read again.",
+                "Group '%s': the skipped ranges of batch %d in %s could not be read (%s); records without a committed offset are read again.",
                 self._group_id,
                 batch.number,
                 ", ".join(map(str, sorted(partitions))),

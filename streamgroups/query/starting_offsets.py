@@ -67,7 +67,7 @@ def resolve(
     unknown = sorted(positions.by_partition.keys() - bounds.keys())
     if unknown:
         raise InvalidOption(
-            f"Positions are given for {', '.join(map(str, unknown))}, which this query does not read.",
+            f"The starting positions contain {', '.join(map(str, unknown))}, which this query does not read.",
             remedy="Name only partitions of the subscribed topics.",
         )
     return {tp: _resolve_one(positions, tp, bounds[tp], at_times) for tp in sorted(bounds)}
@@ -89,14 +89,14 @@ def _resolve_one(
             return bounds.end_offset
         raise InvalidOption(
             f"{tp} has no record at or after {position.timestamp_ms} (milliseconds since the epoch).",
-            remedy="Name an earlier time, or set startingOffsetsByTimestampStrategy=latest to begin at its end.",
+            remedy="Set an earlier time, or set startingOffsetsByTimestampStrategy=latest to start at the end of the partition.",
         )
     next_offset = _named(position)
     if not bounds.beginning_offset <= next_offset <= bounds.end_offset:
         raise InvalidOption(
-            f"{tp} has no offset {next_offset}: it holds [{bounds.beginning_offset}, {bounds.end_offset}).",
-            remedy="Name an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
-            "onDataLoss=earliest to take the nearest.",
+            f"{tp} has no offset {next_offset}: the available offsets are [{bounds.beginning_offset}, {bounds.end_offset}).",
+            remedy="Use an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
+            "onDataLoss=earliest to use the nearest offset.",
         )
     return next_offset
 

@@ -57,7 +57,7 @@ def failure_in(text: str) -> Failure:
     # Without a traceback, a line that names an error of ours is still worth more than the first one.
     named = [line for line in lines if _OURS.search(line)]
     first = [line for line in lines if line.strip()][:1]
-    last = (ends or named or first or ["an error without a text"])[-1].strip()
+    last = (ends or named or first or ["an error without a message"])[-1].strip()
     ours = _OURS.match(last) if ends else _OURS.search(last)
     error = None if ours is None else _errors().get(ours["name"])
     return Failure(_short(last if ours is None or error is None else last[ours.start("name") :]), error)

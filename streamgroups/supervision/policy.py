@@ -64,8 +64,8 @@ class RestartPolicy:
                 raise InvalidOption(f"{field.name} is {getattr(self, field.name)}.", remedy="It must be at least 1.")
         if self.first_wait_ms > self.most_wait_ms:
             raise InvalidOption(
-                f"first_wait_ms is {self.first_wait_ms}, and most_wait_ms only {self.most_wait_ms}.",
-                remedy="The first wait is the shortest one.",
+                f"first_wait_ms is {self.first_wait_ms}, which is greater than most_wait_ms ({self.most_wait_ms}).",
+                remedy="Set a shorter first wait or a longer maximum.",
             )
 
 
@@ -174,7 +174,7 @@ def decide(
     Done()
     """
     if isinstance(event, EngineGone):
-        return state, GiveUp("Spark's JVM is gone, and there is nothing to start the query on")
+        return state, GiveUp("Spark's JVM has stopped, so the query cannot be started")
     if not isinstance(event, Failed):
         return state, Done()
     is_steady = event.ran_ms >= policy.steady_ms
@@ -197,12 +197,12 @@ def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: Restart
     """Why another run is not worth it; ``None`` if it is."""
     error = failure.error
     if error in NEVER_PASS:
-        return "this error does not pass by itself"
+        return "this error is not transient"
     if error in NEVER_PASS_AT_FIRST and not state.has_worked:
-        return "this error does not pass by itself, and the query has not worked yet"
+        return "this error is not transient, and the query has not finished a batch yet"
     if state.failures < policy.most_failures or state.failing_since_ms is None:
         return None
     failing_ms = now_ms - state.failing_since_ms
     if error is not None and error.retriable and failing_ms < policy.patience_ms:
         return None
-    return f"{state.failures} runs in a row failed before they finished a batch, over {failing_ms / 1_000:.0f} s"
+    return f"{state.failures} consecutive runs failed before they finished a batch, over {failing_ms / 1_000:.0f} s"

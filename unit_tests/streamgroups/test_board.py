@@ -84,7 +84,7 @@ class TestNextStep:
     def test_S6_nobody_goes_on_before_all_have_stopped(self) -> None:
         notes = {P0: note(stopped="a"), P1: note(stopped="a"), P2: note(stopped="older")}
         waits = self.step(self.ORDERS, notes, [P0, P1])
-        assert waits == Step({}, frozenset(), {}, {}, {"a": "flights-2 has not stopped"})
+        assert waits == Step({}, frozenset(), {}, {}, {"a": "flights-2 has not paused"})
         assert self.step(self.ORDERS, notes, [P2]).stop == {P2: "a"}
         stopped = {**notes, P2: note(stopped="a")}
         assert self.step(self.ORDERS, stopped, [P0, P1]) == Step(
@@ -98,7 +98,7 @@ class TestNextStep:
 
     def test_S6_an_order_of_which_a_part_is_missing_stops_nobody(self) -> None:
         orders = {P0: order("a", 10), P1: order("a", 20)}
-        missing = {"a": "2 of the 3 entries for flights are there"}
+        missing = {"a": "only 2 of 3 entries for flights exist"}
         assert self.step(orders, {}, [P0, P1]) == Step({}, frozenset(), {}, missing, {})
         # One who has stopped for it reads on, and notes so: the part may come later.
         stopped = {P0: note(stopped="a"), P1: Note("bob", 0, None, stopped="a")}
@@ -109,7 +109,7 @@ class TestNextStep:
         orders = {P0: Order("a", 10, {"flights": 1, "gone": 4})}
         assert self.step(orders, {P0: note(stopped="a")}, [P0]).move == orders
         assert self.step(orders, {}, [P0], counts={**FLIGHTS, "gone": 4}).incomplete == {
-            "a": "0 of the 4 entries for gone are there"
+            "a": "only 0 of 4 entries for gone exist"
         }
 
     def test_S6_an_order_that_is_written_in_several_commits_holds_with_the_last(self) -> None:

@@ -44,7 +44,7 @@ def test_G3_a_name_that_a_live_member_has_is_refused_naming_it() -> None:
     group = LiveGroup("billing", (member("worker-1", 1, 0), member("worker-2")))
     with pytest.raises(GroupRefused) as refusal:
         check_name_is_free(group, "worker-1")
-    assert "worker-1 (/10.0.0.2), which holds flights-0, flights-1" in refusal.value.what
+    assert "worker-1 (/10.0.0.2), which owns flights-0, flights-1" in refusal.value.what
     check_name_is_free(group, "worker-3")
 
 
@@ -63,7 +63,7 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 
 
 def test_a_group_does_not_have_the_name_of_a_board() -> None:
-    with pytest.raises(InvalidOption, match="own notes"):
+    with pytest.raises(InvalidOption, match="reserves for its metadata groups"):
         check_group_name("billing.streamgroups")
     check_group_name("billing.streamgroups.too")
 
@@ -84,7 +84,7 @@ def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
     with pytest.raises(GroupRefused) as refusal:
         check_group_count("flights", readers, 50)
     assert "'flights' is read by 50 groups" in refusal.value.what
-    assert refusal.value.remedy.endswith("without members are: unknown, b, a.")
+    assert refusal.value.remedy.endswith("without members: unknown, b, a.")
 
 
 def test_G14_where_all_groups_are_in_use_it_says_so() -> None:

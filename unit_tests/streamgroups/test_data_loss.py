@@ -101,9 +101,9 @@ def test_an_error_names_group_partition_positions_both_ids_and_the_way_out() -> 
     losses.append(find_loss(TopicPartition("orders", 1), StoredPosition(20, A), B, Bounds(5, 30)))
     error = data_loss([loss for loss in losses if loss is not None], "billing")
     assert error.what == (
-        "Group 'billing' cannot continue at its positions: flights-0 (position 20 of cluster id c1, the cluster id is now c2, the partition "
-        "holds [0, 30)): another cluster answers at this address; orders-1 (position 20 of topic id t1, the topic id is now t2, the "
-        "partition holds [5, 30)): the topic was deleted and recreated."
+        "Group 'billing' cannot continue at its positions: flights-0 (position 20 of cluster id c1, current cluster id c2, "
+        "available offsets [0, 30)): the bootstrap servers belong to another cluster; orders-1 (position 20 of topic id t1, "
+        "current topic id t2, available offsets [5, 30)): the topic was deleted and recreated."
     )
     assert "onDataLoss=earliest" in error.remedy
     assert "streamgroups groups reset billing --topic flights --topic orders --to-earliest --execute" in error.remedy

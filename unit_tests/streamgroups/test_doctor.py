@@ -23,7 +23,7 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "python too old": (
         lambda: installation.judge_python("3.9.7", OURS),
         State.PROBLEM,
-        "needs Python >=3.10",
+        "requires Python >=3.10",
         "virtual environment",
     ),
     "python untested": (lambda: installation.judge_python("3.14.0", OURS), State.WARNING, "up to 3.13", "Python 3.13"),
@@ -45,8 +45,8 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "reader plain, as asked": (
         lambda: installation.judge_reader(replace(NATIVE, wanted="plain")),
         State.WARNING,
-        "STREAMGROUPS_READER asks for it",
-        "Leave the variable out",
+        "STREAMGROUPS_READER selects it",
+        "Unset the variable",
     ),
     "reader demanded that does not work": (
         lambda: installation.judge_reader(replace(NOT_BUILT, wanted="native")),
@@ -75,19 +75,19 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "librdkafka of an old system": (
         lambda: installation.judge_client(ClientLibrary("2.16.1", "2.3.0"), CLIENT),
         State.PROBLEM,
-        "needs librdkafka >=2.12,<3",
+        "requires librdkafka >=2.12,<3",
         "--only-binary :all: 'confluent-kafka>=2.12,<3'",
     ),
     "librdkafka with known faults": (
         lambda: installation.judge_client(ClientLibrary("2.12.1", "2.12.1"), CLIENT),
         State.WARNING,
-        "can crash; a member that was silent too long",
+        "can crash; a member whose session has timed out",
         "'confluent-kafka>=2.15'",
     ),
     "librdkafka with one known fault": (
         lambda: installation.judge_client(ClientLibrary("2.14.2", "2.14.2"), None),
         State.WARNING,
-        "Known faults: a member that was silent too long",
+        "Known defects: a member whose session has timed out",
         "'confluent-kafka>=2.15'",
     ),
     "java missing": (
@@ -117,13 +117,13 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "workers' python does not exist": (
         lambda: machine.judge_workers(WorkerPython("/no/python", "PYSPARK_PYTHON", None), "3.11.2"),
         State.PROBLEM,
-        "/no/python (from PYSPARK_PYTHON), which does not run",
+        "/no/python (from PYSPARK_PYTHON), which does not start",
         "PYSPARK_PYTHON",
     ),
     "workers' python is another release": (
         lambda: machine.judge_workers(WorkerPython("/usr/bin/python3", "PATH", "3.9.2"), "3.11.2"),
         State.PROBLEM,
-        "Python 3.9; the driver's is 3.11",
+        "Python 3.9, but the driver runs Python 3.11",
         "activate the environment",
     ),
     "workers' python is another patch release": (
@@ -135,13 +135,13 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "workers' python lacks what they need": (
         lambda: machine.judge_workers(WorkerPython("/p", "PATH", "3.11.2", missing=("pyarrow", "pyspark")), "3.11.2"),
         State.PROBLEM,
-        "does not find pyarrow, pyspark",
+        "which lacks pyarrow, pyspark",
         "PYSPARK_PYTHON",
     ),
     "no spark at SPARK_HOME": (
         lambda: machine.judge_spark_home(SparkHome("/opt/spark", None), "4.2.0"),
         State.PROBLEM,
-        "there is no Spark there",
+        "which contains no Spark",
         "Unset SPARK_HOME",
     ),
     "another spark at SPARK_HOME": (
@@ -166,14 +166,14 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "embedded kafka not fetched": (
         lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", cached=False)),
         State.OK,
-        "will be fetched into /c/k",
+        "will be downloaded to /c/k",
         "",
     ),
     "embedded kafka damaged": (
         lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", True, "a.jar is missing")),
         State.WARNING,
         "damaged: a.jar is missing",
-        "fetched again",
+        "downloaded again",
     ),
     "little memory": (
         lambda: machine.judge_machine(replace(ROOMY, available_bytes=1 << 30))[0],
@@ -181,11 +181,11 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         "little memory",
         "spark.driver.memory",
     ),
-    "memory unknown": (lambda: machine.judge_machine(replace(ROOMY, available_bytes=None))[0], State.OK, "Cores", ""),
+    "memory unknown": (lambda: machine.judge_machine(replace(ROOMY, available_bytes=None))[0], State.OK, "cores", ""),
     "full disk": (
         lambda: machine.judge_machine(replace(ROOMY, temporary_free_bytes=5 << 20))[-1],
         State.WARNING,
-        "/tmp, where Spark spills and shuffles, has 5 MiB left",
+        "/tmp, where Spark spills and shuffles, has 5 MiB free",
         "spark.local.dir",
     ),
 }
@@ -214,7 +214,7 @@ def test_packages_that_will_do_share_a_line() -> None:
         CLIENT,
     ]
     assert installation.judge_packages(packages) == [
-        ok("spark", "PySpark; needed: >=4.2,<5.", "4.2.1"),
+        ok("spark", "PySpark; required: >=4.2,<5.", "4.2.1"),
         ok("packages", "pandas 2.3.3, rich 15.0.0."),
     ]
 
@@ -224,7 +224,7 @@ def test_packages_that_will_do_share_a_line() -> None:
     [
         (Package("pyspark", "<5,>=4.2", None, ("sql",)), "spark", "not installed", "'pyspark[sql]>=4.2,<5'"),
         (Package("pyspark", "<5,>=4.2", "3.5.1", ("sql",)), "spark", "3.5.1 is installed", "'pyspark[sql]>=4.2,<5'"),
-        (Package("pandas", "<3,>=2.2", "3.0.1"), "packages", "needs >=2.2,<3", "'pandas>=2.2,<3'"),
+        (Package("pandas", "<3,>=2.2", "3.0.1"), "packages", "requires >=2.2,<3", "'pandas>=2.2,<3'"),
         (Package("confluent-kafka", "<3,>=2.12", "2.6.0"), "packages", "2.6.0", "'confluent-kafka>=2.12,<3'"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_broker_that_advertises_an_address_nobody_can_reach() -> None:
     assert (answering.state, answering.in_use) == (State.OK, "2 brokers")
     assert "inside" not in answering.what
     assert away.state is State.PROBLEM
-    assert "Broker 2 tells clients to use inside:9092, which cannot be reached: unknown host." in away.what
+    assert "Broker 2 advertises inside:9092, which is not reachable: unknown host." in away.what
     assert "advertised.listeners" in away.remedy
 
 
@@ -77,11 +77,11 @@ def test_a_server_that_was_given_and_is_silent() -> None:
     ("supported", "state", "in_use", "says"),
     [
         ((V4_1,), State.OK, "4.1", "metadata.version is 27."),
-        ((None,), State.OK, None, "could not be asked"),
+        ((None,), State.OK, None, "could not be read"),
         ((V4_1, None), State.OK, "4.1", "metadata.version is 27."),
         ((V4_1, V4_2), State.WARNING, "4.1, 4.2", "different releases; the cluster works as 4.1"),
-        ((V4_2,), State.OK, "4.2", "metadata.version is 27, of release 4.1: not all features are on"),
-        ((Supported({9: 8}, {}, {}),), State.OK, None, "does not tell its release"),
+        ((V4_2,), State.OK, "4.2", "metadata.version is 27, of release 4.1: some features are disabled"),
+        ((Supported({9: 8}, {}, {}),), State.OK, None, "The release is unknown"),
         ((Supported({9: 6}, {}, {}),), State.PROBLEM, "before 2.5", "older than Kafka 2.5"),
     ],
 )
@@ -100,12 +100,17 @@ def test_every_level_belongs_to_a_release_and_none_goes_back() -> None:
 @pytest.mark.parametrize(
     ("supported", "settings", "in_use", "says"),
     [
-        (V4_1, SETTINGS, "classic, consumer", "may be either"),
-        (V4_1, None, "classic, consumer", "may be either"),
-        (V4_1, {**SETTINGS, PROTOCOLS: "classic"}, "classic", "group.coordinator.rebalance.protocols lacks it"),
-        (V3_9, SETTINGS, "classic", "Kafka 4.0 has it"),
+        (V4_1, SETTINGS, "classic, consumer", "Both values of"),
+        (V4_1, None, "classic, consumer", "Both values of"),
+        (
+            V4_1,
+            {**SETTINGS, PROTOCOLS: "classic"},
+            "classic",
+            "group.coordinator.rebalance.protocols does not contain it",
+        ),
+        (V3_9, SETTINGS, "classic", "Kafka 4.0 supports it"),
         (replace(V4_1, finalized={"metadata.version": 27}), SETTINGS, "classic", "--feature group.version=1"),
-        (None, SETTINGS, "classic", "could not be asked"),
+        (None, SETTINGS, "classic", "could not be read"),
     ],
 )
 def test_group_protocols(supported: Supported | None, settings: dict[str, str] | None, in_use: str, says: str) -> None:
@@ -122,7 +127,7 @@ def test_group_protocols(supported: Supported | None, settings: dict[str, str] |
         ({RETENTION: "4319"}, State.WARNING, "4319 minutes", "long weekend"),
         ({RETENTION: "60"}, State.WARNING, "60 minutes", "long weekend"),
         ({METADATA_BYTES: "1000"}, State.WARNING, None, "1000 bytes"),
-        (None, State.WARNING, None, "may not read the brokers' settings"),
+        (None, State.WARNING, None, "cannot read the settings of the brokers"),
     ],
 )
 def test_settings(settings: dict[str, str] | None, state: State, in_use: str | None, says: str) -> None:

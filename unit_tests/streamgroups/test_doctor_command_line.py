@@ -98,10 +98,10 @@ def test_a_java_that_spark_cannot_start(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("""echo '["3.9.2", []]'""", "Python 3.9; the driver's is"),
-        ("""echo '["{}.{}.0", ["pyarrow"]]'""".format(*sys.version_info[:2]), "does not find pyarrow"),
-        ("exit 1", "does not run here"),
-        ("echo Hello", "does not run here"),
+        ("""echo '["3.9.2", []]'""", "Python 3.9, but the driver runs Python"),
+        ("""echo '["{}.{}.0", ["pyarrow"]]'""".format(*sys.version_info[:2]), "which lacks pyarrow"),
+        ("exit 1", "does not start here"),
+        ("echo Hello", "does not start here"),
     ],
 )
 def test_workers_with_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
@@ -119,7 +119,7 @@ def test_workers_get_the_python_of_path_when_nothing_is_set(tmp_path: Path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     code, found = findings()
     assert code == 1
-    assert found["workers"]["what"] == "Workers will run python3 (from PATH), which does not run here."
+    assert found["workers"]["what"] == "Workers will run python3 (from PATH), which does not start here."
 
 
 def test_a_reader_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_hides_a_module_is_a_warning(tmp_path: Path, fine_machine: P
 def test_jars_that_are_damaged_are_a_warning(tmp_path: Path) -> None:
     from streamgroups_broker import DEFAULT_KAFKA_VERSION
 
-    assert "will be fetched" in findings()[1]["embedded kafka"]["what"]
+    assert "will be downloaded" in findings()[1]["embedded kafka"]["what"]
     (tmp_path / "cache" / "streamgroups" / f"kafka-{DEFAULT_KAFKA_VERSION}").mkdir(parents=True)
     code, found = findings()
     assert code == 0

@@ -87,7 +87,7 @@ def test_a_text_that_only_mentions_an_error_is_not_that_error() -> None:
             "org.apache.spark.SparkException: Job aborted",
         ),
         ("\n  \nx\ny", "x"),
-        ("", "an error without a text"),
+        ("", "an error without a message"),
         ("Traceback (most recent call last):\n  cut off", "Traceback (most recent call last):"),
         ("x" * 600, "x" * 499 + "…"),
     ],

@@ -64,7 +64,7 @@ def test_a_last_line_that_lacks_only_its_line_feed_counts() -> None:
     ],
 )
 def test_a_whole_line_that_is_none_of_a_history_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="not a line of a history"):
+    with pytest.raises(ValueError, match="invalid history line"):
         parse_lines([line + "\n"])
 
 

@@ -43,15 +43,15 @@ def test_S4_a_pattern_may_know_more_topics_than_the_others_but_not_fewer() -> No
         (
             group({"orders"}),
             SHARED,
-            r"m0 \(/10.0.0.1\) reads orders, this one would read flights",
+            r"m0 \(/10.0.0.1\) reads orders, this query would read flights",
             "another group.id",
         ),
         (group({"flights"}, assignor="range"), SHARED, "assign by 'range'", "partition.assignment.strategy"),
-        (group({"flights"}), EXCLUSIVE, "membership=exclusive needs it alone", "session times out"),
+        (group({"flights"}), EXCLUSIVE, "membership=exclusive permits no other member", "session times out"),
         (
             group({"flights"}, exclusive=True),
             SHARED,
-            r"held by m0 \(/10.0.0.1\) with membership=exclusive",
+            r"used by m0 \(/10.0.0.1\) with membership=exclusive",
             "Stop that",
         ),
         (group({"flights"}), None, "so 'assign' cannot commit to it", "Use 'subscribe'"),

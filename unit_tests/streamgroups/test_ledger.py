@@ -66,7 +66,7 @@ def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
         (BATCH[1], Standing.DONE),
     ]
     error = verdict.error("billing")
-    assert "flights-1[5,9) is written already (the ledger stands at 9)" in error.what
+    assert "flights-1[5,9) was already written (ledger position: 9)" in error.what
     assert "flights-0" not in error.what
     assert "Restart the query" in error.remedy
 
@@ -74,10 +74,18 @@ def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
 @pytest.mark.parametrize(
     ("positions", "said", "remedy"),
     [
-        ({P0: 12, P1: 5}, "flights-0[10,20) is written in part (the ledger stands at 12)", "goes on where the ledger"),
-        ({P0: 33, P1: 5}, "flights-0[10,20) has been passed (the ledger stands at 33)", "goes on where the ledger"),
-        ({P0: 10, P1: 2}, "flights-1[5,9) leaves a gap (the ledger stands at 2)", "not set back"),
-        ({P0: 10}, "flights-1[5,9) has no position (the ledger does not know it)", "opens it anew"),
+        ({P0: 12, P1: 5}, "flights-0[10,20) was partly written (ledger position: 12)", "continues at the ledger"),
+        (
+            {P0: 33, P1: 5},
+            "flights-0[10,20) is before the ledger position (ledger position: 33)",
+            "continues at the ledger",
+        ),
+        ({P0: 10, P1: 2}, "flights-1[5,9) leaves a gap (ledger position: 2)", "not an old copy"),
+        (
+            {P0: 10},
+            "flights-1[5,9) has no ledger position (the ledger does not contain the partition)",
+            "copies the group's committed offsets",
+        ),
     ],
 )
 def test_a_refusal_says_what_where_and_what_next(positions: dict[TopicPartition, int], said: str, remedy: str) -> None:
@@ -140,7 +148,7 @@ def test_a_batch_is_written_once() -> None:
 
 def test_a_refused_batch_changes_nothing() -> None:
     ledger = _opened(at=3)
-    with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) is written in part"):
+    with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) was partly written"):
         commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 4)]}, "a zombie's")
     assert (ledger.written, ledger.positions([P0, P1])) == ([], {P0: 3, P1: 3})
 
@@ -171,7 +179,7 @@ def test_a_batch_without_output_moves_the_ledger_all_the_same() -> None:
 def test_output_of_a_batch_that_read_nothing_is_refused() -> None:
     ledger = _opened()
     assert commit_batch(ledger, {"g": []}, None) == NothingRead()
-    with pytest.raises(FencedBatch, match="has output and has read nothing") as refused:
+    with pytest.raises(FencedBatch, match="has output but has read no records") as refused:
         commit_batch(ledger, {"g": []}, "a window that closed")
     assert "at least once" in refused.value.remedy
     assert ledger.written == []
@@ -200,11 +208,11 @@ def test_X2_a_join_moves_the_positions_of_all_its_groups_with_its_output() -> No
 @pytest.mark.parametrize(
     ("positions", "match"),
     [
-        ({"fares": {P0: 0}, "flights": {P0: 20, P1: 9}}, "has its output for group flights, but not for fares"),
-        ({"fares": {P0: 3}, "flights": {P0: 10, P1: 5}}, "has its output for group fares, but not for flights"),
-        ({"fares": {P0: 0}, "flights": {P0: 15, P1: 5}}, "group 'flights'.*is written in part"),
-        ({"fares": {P0: 9}, "flights": {P0: 10, P1: 5}}, "group 'fares'.*has been passed"),
-        ({"fares": {P0: 0}}, "group 'flights'.*has no position"),
+        ({"fares": {P0: 0}, "flights": {P0: 20, P1: 9}}, "contains its output for group flights, but not for fares"),
+        ({"fares": {P0: 3}, "flights": {P0: 10, P1: 5}}, "contains its output for group fares, but not for flights"),
+        ({"fares": {P0: 0}, "flights": {P0: 15, P1: 5}}, "group 'flights'.*was partly written"),
+        ({"fares": {P0: 9}, "flights": {P0: 10, P1: 5}}, "group 'fares'.*is before the ledger position"),
+        ({"fares": {P0: 0}}, "group 'flights'.*has no ledger position"),
     ],
 )
 def test_X3_a_join_is_fenced_if_its_groups_do_not_agree(

@@ -80,8 +80,8 @@ def test_what_another_source_wrote_is_refused(foreign: Any) -> None:
     with pytest.raises(OffsetFormat) as refusal:
         decode(foreign)
     assert str(refusal.value) == (
-        f"The checkpoint holds an offset that streamgroups has not written: {foreign}. "
-        "Give this query a checkpointLocation of its own; positions come from the group."
+        f"The checkpoint contains an offset that streamgroups did not write: {foreign}. "
+        "Set another checkpointLocation for this query. The group stores the positions."
     )
 
 
@@ -90,8 +90,8 @@ def test_what_another_version_wrote_is_rejected(version: int, age: str) -> None:
     with pytest.raises(OffsetFormat) as refusal:
         decode({"version": version, "whatever": []})
     assert str(refusal.value) == (
-        f"The checkpoint was written by {age} streamgroups (offset version {version}, known here: {VERSION}). "
-        "Install the version that wrote it, or give the query a new checkpointLocation; positions come from the group."
+        f"The checkpoint was written by {age} streamgroups (offset version {version}, supported version {VERSION}). "
+        "Install the version that wrote it, or set a new checkpointLocation. The group stores the positions."
     )
 
 

@@ -21,7 +21,7 @@ def test_a_position_of_its_own_beats_the_one_for_all() -> None:
 
 
 def test_positions_by_partition_must_name_every_partition() -> None:
-    with pytest.raises(InvalidOption, match="No position is given for flights-1"):
+    with pytest.raises(InvalidOption, match="The position of flights-1 is missing"):
         Positions(None, {P0: AtOffset(5)}).of(P1)
 
 

@@ -140,7 +140,7 @@ def test_partitions_that_are_not_there() -> None:
 
 @pytest.mark.parametrize("text", ["", ":0", "flights:", "flights:0,,1", "flights:-1", "flights:0:1", "flights:٣"])
 def test_a_malformed_scope(text: str) -> None:
-    with pytest.raises(InvalidOption, match="is malformed"):
+    with pytest.raises(InvalidOption, match="is invalid"):
         parse_scope([text])
 
 
@@ -183,19 +183,19 @@ def test_csv_files_keep_offsets(filed: dict[str, dict[TopicPartition, FiledOffse
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("flights,0", "line 1: it must be"),
+        ("flights,0", "line 1: a line must be"),
         ("flights,0,1\nflights,x,1", "line 2: 'x' is not a number"),
         ("flights,0,-1", "'-1' is not a number"),
         ("flights,0,1\nflights,0,2", "line 2: flights-0 of group 'g' is listed twice"),
-        ("flights,99999999999,1", "is no group, topic and partition"),
-        (f"flights,0,{2**63}", "is no offset"),
-        ("{", "it is not whole JSON"),
-        ("{}", "it is not a file of offsets"),
-        ('{"kind":"streamgroups-offsets","schema_version":2,"groups":[]}', "or of a newer version"),
+        ("flights,99999999999,1", "are not a group, a topic and a partition"),
+        (f"flights,0,{2**63}", "is not an offset"),
+        ("{", "it is not valid JSON"),
+        ("{}", "it is not an offsets file"),
+        ('{"kind":"streamgroups-offsets","schema_version":2,"groups":[]}', "or it has a newer version"),
         ('{"kind":"streamgroups-offsets","schema_version":1,"groups":{}}', "'groups' is not a list"),
         (
             '{"kind":"streamgroups-offsets","schema_version":1,"groups":[{"group":"g","partitions":[{"topic":"t"}]}]}',
-            "is not a partition's offset",
+            "is not the offset of a partition",
         ),
     ],
 )
@@ -206,5 +206,5 @@ def test_files_that_make_no_sense(text: str, says: str) -> None:
 
 
 def test_a_csv_file_without_a_group_needs_one() -> None:
-    with pytest.raises(InvalidOption, match="names no group"):
+    with pytest.raises(InvalidOption, match="the group is missing"):
         parse("flights,0,1", source="f.csv", group_id=None)

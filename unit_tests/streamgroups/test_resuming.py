@@ -101,7 +101,7 @@ def test_X2_what_the_sink_has_written_is_not_read_again(policy: OnRestart) -> No
 @pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
 def test_X4_an_old_checkpoint_does_not_write_again(resume: Resume) -> None:
     owned = {P0: Owned(35, Origin.WRITTEN)}
-    with pytest.raises(PositionsDiffer, match=r"flights-0: checkpoint \d0, group 35 .* would write output again"):
+    with pytest.raises(PositionsDiffer, match=r"flights-0: checkpoint \d0, group 35 .* would duplicate or lose output"):
         resume(LAST, owned, CHECKPOINT)
     with pytest.raises(PositionsDiffer, match="Checkpoint and group differ"):
         resume(LAST, owned, FAIL)
@@ -152,7 +152,7 @@ def test_S5_fail_prints_every_difference_and_what_to_do() -> None:
         resume_unfinished(batch, {P0: Owned(12), P1: Owned(35)}, FAIL)
     assert str(refusal.value) == (
         "Checkpoint and group differ: flights-0: checkpoint 10, group 12 (+2); flights-1: checkpoint 40, group 35 (-5). "
-        "Restart once with onRestart=group or onRestart=checkpoint to say which one is right."
+        "Restart once with onRestart=group to use the group's positions, or with onRestart=checkpoint to use the checkpoint's."
     )
 
 

@@ -48,7 +48,7 @@ def test_G1_G16_every_position_has_an_offset(position: Position, next_offset: in
 
 @pytest.mark.parametrize("position", [AtOffset(2), AtOffset(10), AfterOffset(1), AfterOffset(9)])
 def test_G16_an_offset_that_is_not_there_is_refused(position: Position) -> None:
-    with pytest.raises(InvalidOption, match=r"flights-0 has no offset \d+: it holds \[3, 9\)"):
+    with pytest.raises(InvalidOption, match=r"flights-0 has no offset \d+: the available offsets are \[3, 9\)"):
         resolve(Positions(position), BOUNDS, {})
 
 
@@ -60,9 +60,9 @@ def test_S4_no_record_so_late_is_an_error_or_the_end() -> None:
 
 
 def test_S4_positions_by_partition_name_exactly_the_partitions() -> None:
-    with pytest.raises(InvalidOption, match="No position is given for flights-0"):
+    with pytest.raises(InvalidOption, match="The position of flights-0 is missing"):
         resolve(Positions(None, {}), BOUNDS, {})
-    with pytest.raises(InvalidOption, match="given for flights-1, which this query does not read"):
+    with pytest.raises(InvalidOption, match="contain flights-1, which this query does not read"):
         resolve(Positions(TrimHorizon(), {P1: Latest()}), BOUNDS, {})
 
 
@@ -121,8 +121,8 @@ class TestLookup:
                 P1: 0,
             }
         assert caplog.messages == [
-            "flights-0 has no offset 0: 1 is taken (onDataLoss=earliest)",
-            "flights-1 has no offset 7: 0 is taken (onDataLoss=earliest)",
+            "flights-0 has no offset 0; offset 1 is used (onDataLoss=earliest)",
+            "flights-1 has no offset 7; offset 0 is used (onDataLoss=earliest)",
         ]
 
     def test_S4_what_is_not_read_is_refused_even_if_loss_is_allowed(self, cluster: FakeCluster) -> None:
@@ -133,7 +133,7 @@ class TestLookup:
                 [P0],
                 on_data_loss=LossPolicies(OnDataLoss.EARLIEST),
             )
-        with pytest.raises(InvalidOption, match="No position is given for flights-1"):
+        with pytest.raises(InvalidOption, match="The position of flights-1 is missing"):
             offsets_of(
                 cluster, Positions(None, {P0: AtOffset(0)}), [P0, P1], on_data_loss=LossPolicies(OnDataLoss.EARLIEST)
             )
@@ -141,7 +141,7 @@ class TestLookup:
     def test_S4_a_batch_read_goes_from_here_to_there(self, cluster: FakeCluster) -> None:
         ranges = ranges_of(cluster, Positions(TrimHorizon(), {P0: AtOffset(2)}), Positions(Latest()), [P1, P0])
         assert ranges == [OffsetRange(P0, 2, 6), OffsetRange(P1, 0, 0)]
-        with pytest.raises(InvalidOption, match="flights-0 is to be read from 6 to 2, which is backwards"):
+        with pytest.raises(InvalidOption, match="flights-0: the starting offset 6 is greater than the ending offset 2"):
             ranges_of(cluster, Positions(Latest()), Positions(AtOffset(2)), [P0])
 
     def test_S4_a_batch_read_of_what_is_gone_and_of_what_is_yet_to_come(self, cluster: FakeCluster) -> None:

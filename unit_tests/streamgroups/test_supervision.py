@@ -161,7 +161,7 @@ def test_a_query_that_waits_for_records_is_well() -> None:
 def test_why_it_is_given_up_is_said() -> None:
     state = Supervision(failures=9, failing_since_ms=0)
     decision = decide(state, Failed(BUG, 10), 102_000, POLICY, 0)[1]
-    assert decision == GiveUp("10 runs in a row failed before they finished a batch, over 102 s")
+    assert decision == GiveUp("10 consecutive runs failed before they finished a batch, over 102 s")
     assert decide(state, Failed(DOWN, 10), 102_000, POLICY, 0)[1] == Restart(200)
     assert isinstance(decide(state, Failed(DOWN, 10), 900_000, POLICY, 0)[1], GiveUp)
 

@@ -155,8 +155,8 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
     ("arguments", "code", "says"),
     [
         (["board", "--topic", "flihgts", "--to-latest"], 1, "There is no topic 'flihgts'"),
-        (["board", "--topic", "flights:7", "--to-latest"], 1, "There is no partition flights-7"),
-        (["board", "--topic", "flights:x", "--to-latest"], 2, "--topic flights:x is malformed"),
+        (["board", "--topic", "flights:7", "--to-latest"], 1, "Partition flights-7 does not exist"),
+        (["board", "--topic", "flights:x", "--to-latest"], 2, "--topic flights:x is invalid"),
         (["board", "--topic", "flights", "--to-datetime", "yesterday"], 2, "'yesterday', which is not a time"),
         (["board", "--topic", "flights", "--to-datetime", "1969-12-31"], 2, "is before 1970"),
         (["board", "--topic", "flights", "--by-duration", "soon"], 2, "'soon', which is not a duration"),

@@ -282,7 +282,7 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
     assert not state.exists()
     result = stream("cursors", "get", cursor)
     assert (result.code, result.out) == (2, "")
-    assert "was altered, or signed with another key" in result.err
+    assert "was altered, or it was signed with another key" in result.err
     assert "need one --signing-key-file" in result.err
 
 
@@ -296,16 +296,16 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         (["--group", "billing"], "Give --group and --instance, or --partition."),
         ([*GROUP, "--partition", "0"], "Say what reads the stream"),
         ([*GROUP, "--type", "AT_OFFSET", "--offset", "1"], "Use TRIM_HORIZON, AT_TIME or LATEST for groups, or --partition."),
-        ([*GROUP, "--type", "AT_TIME"], "The cursor type AT_TIME needs --time. Give it with --time."),
-        ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON takes no --time."),
+        ([*GROUP, "--type", "AT_TIME"], "The cursor type AT_TIME requires --time. Set --time."),
+        ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON does not accept --time."),
         ([*GROUP, "--type", "AT_TIME", "--time", "yesterday"], "--time is 'yesterday', which is not a time"),
         ([*GROUP, "--type", "SOMEWHERE"], "'SOMEWHERE' is not one of"),
         ([*GROUP, "--lease", "soon"], "Option '--lease' is 'soon', which is not a duration"),
-        ([*GROUP, "--lease", "6m"], "--lease in milliseconds is 360000; it can be from 1,000 to 300,000."),
-        (["--group", "billing.streamgroups", "--instance", "a"], "a name that streamgroups keeps"),
-        (["--group", "billing", "--instance", " "], "--instance is ' ', which is no name"),
+        ([*GROUP, "--lease", "6m"], "--lease in milliseconds is 360000. It must be between 1,000 and 300,000."),
+        (["--group", "billing.streamgroups", "--instance", "a"], "a name that streamgroups reserves"),
+        (["--group", "billing", "--instance", " "], "--instance is ' ', which is not a valid name"),
         (["--partition", "-1"], "--partition"),
-        (["--partition", "0", "--type", "AFTER_OFFSET"], "needs --offset. Give it with --offset."),
+        (["--partition", "0", "--type", "AFTER_OFFSET"], "requires --offset. Set --offset."),
         (["--partition", "0", "--signing-key-file", "nowhere.key"], "nowhere.key cannot be read: No such file"),
         (["--partition", "0", "--lease", "1m"], "--lease and --commit-on-get are about instances of groups."),
         (["--partition", "0", "--no-commit-on-get"], "Leave them out, or give --group and --instance."),
@@ -339,8 +339,8 @@ def test_G5_cursors_that_are_no_good(stream: CommandLine, instances: Instances) 
     for wrong, code, says in (
         ("nonsense", 2, "This is not a cursor."),
         (f"{version}.{claims[:-4]}AAAA.{signature}", 2, "This cursor was altered"),
-        (f"sgc9.{claims}.{signature}", 2, "of version 'sgc9'"),
-        (expired, 3, "s ago: a cursor lasts 5 minutes. Make a new one with streamgroups cursors create"),
+        (f"sgc9.{claims}.{signature}", 2, "has version 'sgc9'"),
+        (expired, 3, "s ago. A cursor is valid for 5 minutes. Create a new cursor with streamgroups cursors create"),
     ):
         for command in ("get", "heartbeat", "commit", "leave"):
             result = stream("cursors", command, wrong)

@@ -31,7 +31,7 @@ def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_
     """Each partition's request names all topics of the step; a broker stores 4,096 bytes beside an offset."""
     topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
     where = {TopicPartition(topic, 0): 0 for topic in topics}
-    with pytest.raises(GroupRefused, match="100 topics are too many to move in one step"):
+    with pytest.raises(GroupRefused, match="100 topics are too many for one reset request"):
         book.give("airline", where, topics)
     assert cluster.committed(resets_of("airline"), where) == {}
     assert cluster.committed(board_of("airline"), where) == {}

@@ -37,11 +37,11 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("options", "refusal"),
         [
-            ({}, "Nothing says how event time moves on"),
+            ({}, "The watermark strategy is missing"),
             ({"watermarkDelay": "0s", "flush": "true"}, "the checkpoint stores Spark's watermark"),
             ({"watermarkDelay": "0s", "onViolation": "drop"}, "Spark's own operators always drop late records"),
             ({"watermarkDelay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
-            ({"emitEvery": "5"}, "could be records or a duration"),
+            ({"emitEvery": "5"}, "can be a number of records or a duration"),
         ],
     )
     def test_what_cannot_be_is_refused(self, options: dict[str, str], refusal: str) -> None:

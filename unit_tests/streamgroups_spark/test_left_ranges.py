@@ -74,8 +74,8 @@ def test_without_the_board_the_unsure_is_read_again_and_that_is_told(caplog: pyt
         assert list(left.among(BATCH, [tp(1)])) == [tp(1)]
         left.note(BATCH, [tp(1)])
     first, second = caplog.messages
-    assert "whether batch 4 has read flights-1 is not known" in first
-    assert "flights-1[0,2) is left to the group could not be noted" in second
+    assert "the skipped ranges of batch 4 in flights-1 could not be read" in first
+    assert "the skipped ranges flights-1[0,2) could not be stored" in second
     assert "No access to group 'airline.streamgroups.left'" in second
 
 

@@ -370,7 +370,7 @@ class TestStarting:
             Run(world, "alice", Settings(starting=starting)).start()
         run = Run(world, "bob", Settings(starting=starting, on_data_loss=LossPolicies(OnDataLoss.EARLIEST))).start()
         assert world.committed() == {0: 3, 1: 5}
-        assert "flights-0 has no offset 1: 3 is taken (onDataLoss=earliest)" in caplog.messages
+        assert "flights-0 has no offset 1; offset 3 is used (onDataLoss=earliest)" in caplog.messages
         world.produce(0, 1)
         assert run.batch() == ["flights-0[3,5)", "flights-1[5,6)"]
 

@@ -105,24 +105,24 @@ def test_S4_every_option_is_taken_in_any_case(
         ("maxTriggerDelay", "-5s", "500ms, 30s, 10 minutes"),
         ("minPartitions", "1.5", "whole number greater than 0"),
         ("maxRecordsPerPartition", "many", "whole number greater than 0"),
-        ("failOnDataLoss", "yes", "true and false"),
-        ("onDataLoss", "latest", "Write fail, skip or earliest"),
-        ("onDataLoss", '{"flights":"latest"}', "Write fail, skip or earliest"),
-        ("onDataLoss", '{"flights":{"-1":"skip"}}', "Write fail, skip or earliest"),
-        ("onDataLoss", "{}", "Write fail, skip or earliest"),
-        ("includeHeaders", "1", "true and false"),
+        ("failOnDataLoss", "yes", "true, false"),
+        ("onDataLoss", "latest", "Allowed values: fail, skip, earliest"),
+        ("onDataLoss", '{"flights":"latest"}', "Allowed values: fail, skip, earliest"),
+        ("onDataLoss", '{"flights":{"-1":"skip"}}', "Allowed values: fail, skip, earliest"),
+        ("onDataLoss", "{}", "Allowed values: fail, skip, earliest"),
+        ("includeHeaders", "1", "true, false"),
         ("eventTimeHeader", " ", "name of a header"),
         ("kafkaConsumer.pollTimeoutMs", "0", "whole number greater than 0"),
         ("fetchOffset.numRetries", "-1", "0 or greater"),
         ("fetchOffset.retryIntervalMs", "x", "0 or greater"),
-        ("startingPosition", "BEGINNING", "TRIM_HORIZON, LATEST, AT_TIME and AT_OFFSET"),
+        ("startingPosition", "BEGINNING", "TRIM_HORIZON, LATEST, AT_TIME, AT_OFFSET"),
         ("startingOffsets", "newest", "earliest, latest or a number"),
         ("startingOffsets", '{"flights":{"0":-3}}', "a number for each partition"),
         ("startingOffsets", "{}", "a number for each partition"),
         ("startingOffsetsByTimestamp", '{"flights":{"0":-1}}', "a number for each partition"),
         ("startingOffsetsByTimestamp", "[1]", "a number for each partition"),
         ("startingTimestamp", "yesterday", "2026-01-31T12:00:00Z"),
-        ("startingOffsetsByTimestampStrategy", "newest", "error and latest"),
+        ("startingOffsetsByTimestampStrategy", "newest", "error, latest"),
     ],
 )
 def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed(
@@ -139,7 +139,7 @@ def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed
     [
         ({**BASE, "subscrib": "x"}, "Option 'subscrib' is unknown. Did you mean 'subscribe'?"),
         ({**BASE, "startingtme": "x"}, "Option 'startingtme' is unknown. Did you mean 'startingTime'?"),
-        ({**BASE, "bootstrap": "x"}, "Option 'bootstrap' is unknown. Kafka's own settings begin with 'kafka.'."),
+        ({**BASE, "bootstrap": "x"}, "Option 'bootstrap' is unknown. Names of Kafka settings start with 'kafka.'."),
         ({**BASE, "path": "/data"}, "load('/data') has a path, but topics have no path."),
         ({**BASE, "kafka.sesion.timeout.ms": "1"}, "Did you mean 'kafka.session.timeout.ms'?"),
         ({**BASE, "kafka.enable.auto.commit": "true"}, "Option 'kafka.enable.auto.commit' is not supported"),
@@ -168,17 +168,17 @@ def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str,
             {**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "is 9, which is greater than 'maxOffsetsPerTrigger'",
         ),
-        ({**BASE, "startingTime": "5"}, "'startingTime' is given without startingPosition=AT_TIME"),
-        ({**BASE, "startingPosition": "AT_TIME"}, "startingPosition=AT_TIME needs option 'startingTime'"),
-        ({**BASE, "startingPosition": "AT_OFFSET"}, "startingPosition=AT_OFFSET needs option 'startingOffsets'"),
+        ({**BASE, "startingTime": "5"}, "'startingTime' requires startingPosition=AT_TIME"),
+        ({**BASE, "startingPosition": "AT_TIME"}, "startingPosition=AT_TIME requires option 'startingTime'"),
+        ({**BASE, "startingPosition": "AT_OFFSET"}, "startingPosition=AT_OFFSET requires option 'startingOffsets'"),
         (
             {**BASE, "startingPosition": "LATEST", "startingOffsets": "earliest"},
-            "'startingPosition' ('LATEST') and 'startingOffsets' exclude each other",
+            "'startingPosition' ('LATEST') and 'startingOffsets' cannot be combined",
         ),
-        ({**BASE, "startingPosition": "AT_TIME", "startingTimestamp": "5"}, "exclude each other"),
+        ({**BASE, "startingPosition": "AT_TIME", "startingTimestamp": "5"}, "cannot be combined"),
         ({"group.id": "airline", "subscribe": "flights"}, "'kafka.bootstrap.servers' is missing"),
-        ({**BASE, "group.id": "airline.streamgroups"}, "a name that streamgroups keeps"),
-        ({**BASE, "group.id": "airline.streamgroups.resets"}, "a name that streamgroups keeps"),
+        ({**BASE, "group.id": "airline.streamgroups"}, "a name that streamgroups reserves"),
+        ({**BASE, "group.id": "airline.streamgroups.resets"}, "a name that streamgroups reserves"),
     ],
 )
 def test_S4_contradictions_and_gaps_are_refused_by_name(options: dict[str, str], what: str) -> None:
@@ -312,7 +312,7 @@ def test_S4_where_to_end_has_spark_s_precedence(options: dict[str, str], ending:
     ],
 )
 def test_S4_a_batch_read_that_finds_nothing_is_refused(options: dict[str, str]) -> None:
-    assert "a batch read finds nothing" in refused({**BASE, **options}, streaming=False).what
+    assert "a batch query reads no records" in refused({**BASE, **options}, streaming=False).what
 
 
 def test_a_position_is_one_for_all_or_for_each() -> None:

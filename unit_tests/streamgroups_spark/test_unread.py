@@ -103,7 +103,7 @@ def test_S7_a_position_behind_an_open_transaction_is_no_data_loss(next_offset: i
 
 def test_S7_a_position_behind_the_last_record_is_data_loss() -> None:
     beside = Beside(9)
-    with pytest.raises(DataLoss, match=r"position 9, the partition holds \[0, 8\)"):
+    with pytest.raises(DataLoss, match=r"position 9, available offsets \[0, 8\)"):
         beside.unread.of(beside.member, ())
 
 

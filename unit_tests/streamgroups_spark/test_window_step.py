@@ -225,13 +225,13 @@ def _compare(
             continue
         pane = row["k0"], row["start"], row["end"]
         if pane not in latest:
-            assert row["pane"] != "withdrawn"
+            assert row["pane"] != "retraction"
             assert row["revision"] == 0 or gap_ms is not None
         else:
             assert row["revision"] > latest[pane]["revision"]
-            assert row["pane"] in ("refinement", "withdrawn")
+            assert row["pane"] in ("update", "retraction")
         latest[pane] = row
-    valid = {pane: row for pane, row in latest.items() if row["pane"] != "withdrawn"}
+    valid = {pane: row for pane, row in latest.items() if row["pane"] != "retraction"}
     if gap_ms is not None:
         assert sum(row["r0"] for row in valid.values()) == len(counted)
         panes = {
@@ -272,7 +272,7 @@ def test_a_window_is_told_when_the_watermark_has_reached_it_and_not_before(
     for records, moved_ms, now_ms in batches:
         before_ms, watermark_ms = watermark_ms, watermark_ms + moved_ms
         for row in bucket.take(records, watermark_ms, now_ms):
-            if row["pane"] in ("on time", "refinement"):
+            if row["pane"] in ("on time", "update"):
                 assert reached(At(watermark_ms), row["end"])
                 assert (row["pane"] == "on time") == (row["end"] > before_ms)
 
@@ -321,8 +321,8 @@ def test_w4_a_late_record_refines_within_the_allowed_lateness() -> None:
     minutes = Bucket(Windowing(tumbling(5), EventTime(allowed_lateness_ms=2)))
     assert minutes.take(at(0, 2, 1), 3, 0) == []
     assert brief(minutes.take(at(5), 5, 0)) == [(0, 5, "a", 3, "on time", 0)]
-    assert brief(minutes.take(at(4), 6, 0)) == [(0, 5, "a", 4, "refinement", 1)]
-    assert brief(minutes.take(at(7, 4), 7, 0)) == [(0, 5, "a", 5, "refinement", 2)]
+    assert brief(minutes.take(at(4), 6, 0)) == [(0, 5, "a", 4, "update", 1)]
+    assert brief(minutes.take(at(7, 4), 7, 0)) == [(0, 5, "a", 5, "update", 2)]
     assert brief(minutes.take(at(4), 7, 0)) == [(0, 5, "a", None, "dead letter", None)]
 
 
@@ -362,10 +362,10 @@ def test_a_session_that_was_told_and_grows_is_withdrawn() -> None:
     sessions = Bucket(Windowing(Session(5), EventTime(allowed_lateness_ms=10)))
     sessions.take(at(0, 8), 5, 0)
     assert brief(sessions.rows) == [(0, 5, "a", 1, "on time", 0)]
-    assert brief(sessions.take(at(4), 6, 0)) == [(0, 5, "a", None, "withdrawn", 1)]
+    assert brief(sessions.take(at(4), 6, 0)) == [(0, 5, "a", None, "retraction", 1)]
     assert sessions.take(at(20, key="b"), 12, 0) == []
     assert brief(sessions.take([], 13, 0)) == [(0, 13, "a", 3, "on time", 1)]
-    assert brief(sessions.take(at(6), 14, 0)) == [(0, 13, "a", 4, "refinement", 2)]
+    assert brief(sessions.take(at(6), 14, 0)) == [(0, 13, "a", 4, "update", 2)]
 
 
 def test_the_form_of_a_state_names_what_must_not_change() -> None:

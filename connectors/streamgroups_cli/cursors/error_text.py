@@ -30,10 +30,10 @@ _WORDS = {
     "Option 'time'": "--time",
     "'time'": "--time",
     "'offset'": "--offset",
-    "time=...": "it with --time.",
-    "offset=...": "it with --offset.",
+    "time=...": "--time.",
+    "offset=...": "--offset.",
     # Of the Spark source, which understands positions in the same way.
-    " (-2 or -1 in startingOffsets), or set onDataLoss=earliest to take the nearest": "",
+    " (-2 or -1 in startingOffsets), or set onDataLoss=earliest to use the nearest offset": "",
 }
 _ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sorted(_WORDS, key=len, reverse=True)))
 
@@ -43,9 +43,9 @@ def command_words() -> Iterator[None]:
     """Translates what is refused inside the ``with`` block.
 
     >>> with command_words():
-    ...     raise StreamGroupsError("The cursor type AT_TIME needs 'time'.", remedy="Give time=...")
+    ...     raise StreamGroupsError("The cursor type AT_TIME requires 'time'.", remedy="Set time=...")
     Traceback (most recent call last):
-    streamgroups.errors.StreamGroupsError: The cursor type AT_TIME needs --time. Give it with --time.
+    streamgroups.errors.StreamGroupsError: The cursor type AT_TIME requires --time. Set --time.
     """
     try:
         yield

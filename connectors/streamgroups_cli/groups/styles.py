@@ -43,7 +43,7 @@ def time_state_style(state: str) -> str:
     >>> time_state_style("holds back"), time_state_style("ahead")
     ('yellow', '')
     """
-    return {"holds back": "yellow", "idle": "bright_black", "asserts nothing": "bright_black"}.get(state, "")
+    return {"holds back": "yellow", "idle": "bright_black", "no watermark": "bright_black"}.get(state, "")
 
 
 def sparkline(values: Sequence[int], width: int) -> str:

@@ -11,7 +11,7 @@ MUTANTS = (
         "streamgroups/ledgers/ledger.py",
         "if standings == {Standing.NEXT}:",
         "if Standing.NEXT in standings:",
-        "a batch that is written in part is written again",
+        "a batch that was partly written is written again",
     ),
     Mutant(
         "L2",
@@ -19,7 +19,7 @@ MUTANTS = (
         "streamgroups/ledgers/ledger.py",
         "if standings == {Standing.DONE}:",
         "if Standing.DONE in standings:",
-        "a batch that is written in part counts as written",
+        "a batch that was partly written counts as written",
     ),
     Mutant(
         "L3",
@@ -67,7 +67,7 @@ MUTANTS = (
         "streamgroups/checkpoints/restart.py",
         "return OffsetRange(r.topic_partition, next_offset, r.end_offset)",
         "return r",
-        "a range that is written in part is replayed from its start",
+        "a range that was partly written is replayed from its start",
     ),
     Mutant(
         "L9",
@@ -195,7 +195,7 @@ MUTANTS = (
         "connectors/streamgroups_spark/sinks/batch_info.py",
         "if written and written != ranges:",
         "if False:",
-        "a batch that is written in part counts as written",
+        "a batch that was partly written counts as written",
     ),
     Mutant(
         "T16",

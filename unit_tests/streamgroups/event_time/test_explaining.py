@@ -1,4 +1,4 @@
-"""W2, W3: people see what holds the watermark back."""
+"""W2, W3: people see what holds back the watermark."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_each_partition_says_what_it_does() -> None:
     lines = explain(state, IDLE)
     assert [(it.event_time, it.doing) for it in lines] == [
         ("1970-01-01T00:00:00.900Z", "ahead"),
-        ("1970-01-01T00:00:00.300Z", "holds the watermark back; nothing unread for 1 s"),
-        ("none yet", "idle for 4 s: holds nothing back"),
+        ("1970-01-01T00:00:00.300Z", "holds back the watermark; no available records for 1 s"),
+        ("none yet", "idle for 4 s: does not hold back the watermark"),
     ]
     text = as_text("board", "alice", state, lines)
     assert text.splitlines()[0] == "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.300Z."
@@ -33,9 +33,9 @@ def test_each_partition_says_what_it_does() -> None:
 
 def test_a_partition_that_has_said_nothing_holds_time_back_until_it_is_idle() -> None:
     (line,) = explain(SourceTime(partitions={P0: PartitionTime()}), IDLE)
-    assert line.doing == "holds the watermark back: no event time yet"
+    assert line.doing == "holds back the watermark: no event time yet"
 
 
 def test_imported_time_is_nobodys_fault() -> None:
     (line,) = explain(SourceTime(partitions={P0: PartitionTime()}), TimeSettings(import_from="trades"))
-    assert line.doing == "asserts nothing: time is imported"
+    assert line.doing == "emits no watermark: event time is imported"

@@ -51,13 +51,13 @@ def test_w10_a_join_is_as_quick_as_its_fastest_input() -> None:
     [
         (
             {"a": following("b"), "c": OWN},
-            "'importFrom' of stream 'a' is 'b', which is no stream of this query. Streams are a, c.",
+            "'importFrom' of stream 'a' is 'b', which is not a stream of this query. Allowed values: a, c.",
         ),
-        ({"a": following("b"), "b": following("c")}, "'importFrom' of stream 'b' is 'c', which is no stream"),
-        ({"a": following("a", own=True)}, "'importFrom' of stream 'a' names the stream itself"),
+        ({"a": following("b"), "b": following("c")}, "'importFrom' of stream 'b' is 'c', which is not a stream"),
+        ({"a": following("a", own=True)}, "'importFrom' of stream 'a' names the same stream"),
         (
             {"a": following("b"), "b": following("c"), "c": following("a")},
-            "No time reaches stream 'a': it imports along a <- b <- c, and none",
+            "Stream 'a' has no watermark: it imports event time along a <- b <- c, and no",
         ),
     ],
 )

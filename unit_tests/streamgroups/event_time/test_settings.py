@@ -68,15 +68,15 @@ def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "Nothing says how event time moves on. Give 'emitEvery' or 'watermarkDelay'"),
-        ({"partitionIdleTimeout": "1m", "onViolation": "drop"}, "Nothing says how event time moves on"),
-        ({"emitEvery": "none"}, "Nothing says how event time moves on"),
-        ({"flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
-        ({"importFrom": "trades", "flush": "true"}, "Option 'flush' is 'true', but the stream generates no time"),
-        ({"watermarkDelay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed are true and false."),
+        ({}, "The watermark strategy is missing. Set 'emitEvery' or 'watermarkDelay'"),
+        ({"partitionIdleTimeout": "1m", "onViolation": "drop"}, "The watermark strategy is missing"),
+        ({"emitEvery": "none"}, "The watermark strategy is missing"),
+        ({"flush": "true"}, "Option 'flush' is 'true', but the stream generates no watermark"),
+        ({"importFrom": "trades", "flush": "true"}, "Option 'flush' is 'true', but the stream generates no watermark"),
+        ({"watermarkDelay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed values: true, false."),
         (
             {"emitEvery": "10"},
-            "Option 'emitEvery' is '10', which could be records or a duration. Write '10 records' or '10s'.",
+            "Option 'emitEvery' is '10', which can be a number of records or a duration. Write '10 records' or '10s'.",
         ),
         ({"emitEvery": "0 records"}, "Option 'emitEvery' is 0."),
         ({"emitEvery": "0s"}, "Option 'emitEvery' is 0."),
@@ -94,13 +94,13 @@ def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
         ({"watermarkDelay": "1s", "partitionIdleTimeout": "0s"}, "Option 'partitionIdleTimeout' is 0ms."),
         (
             {"watermarkDelay": "1s", "onViolation": "ignore"},
-            "Option 'onViolation' is 'ignore'. Allowed are keep, drop, adjust.",
+            "Option 'onViolation' is 'ignore'. Allowed values: keep, drop, adjust.",
         ),
         (
             {"watermarkDelay": "1s", "idleTimeout": "1s"},
             "Option 'idleTimeout' is unknown. Did you mean 'partitionIdleTimeout'?",
         ),
-        ({"watermarkDelay": "1s", "x": "1"}, "Option 'x' is unknown. Known are emitEvery, watermarkDelay,"),
+        ({"watermarkDelay": "1s", "x": "1"}, "Option 'x' is unknown. Allowed options: emitEvery, watermarkDelay,"),
     ],
 )
 def test_time_that_makes_no_sense_is_refused_by_name(options: dict[str, str], named: str) -> None:
@@ -132,30 +132,30 @@ def test_windows(options: dict[str, str], windowing: Windowing) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "Nothing says how long a window is."),
-        ({"hop": "1m"}, "Nothing says how long a window is."),
-        ({"size": "1m", "hop": "5m"}, "Option 'hop' is 300000ms, longer than 'size'"),
+        ({}, "The size of the windows is missing."),
+        ({"hop": "1m"}, "The size of the windows is missing."),
+        ({"size": "1m", "hop": "5m"}, "Option 'hop' is 300000ms, which is longer than 'size'"),
         ({"size": "0s"}, "Option 'size' is 0ms."),
         ({"size": "5m", "hop": "0s"}, "Option 'hop' is 0ms."),
         ({"gap": "0s"}, "Option 'gap' is 0ms."),
         ({"size": "-5m"}, "Option 'size' is '-5m', which is negative."),
         ({"gap": "-5m"}, "Option 'gap' is '-5m', which is negative."),
-        ({"size": "5m", "gap": "1m"}, "Options 'gap' and 'size' exclude each other."),
-        ({"hop": "5m", "gap": "1m"}, "Options 'gap' and 'hop' exclude each other."),
+        ({"size": "5m", "gap": "1m"}, "Options 'gap' and 'size' cannot be combined."),
+        ({"hop": "5m", "gap": "1m"}, "Options 'gap' and 'hop' cannot be combined."),
         ({"size": "5m", "allowedLateness": "-2m"}, "Option 'allowedLateness' is '-2m', which is negative."),
         ({"size": "5m", "idleTimeout": "-2m"}, "Option 'idleTimeout' is '-2m', which is negative."),
         ({"size": "5m", "idleTimeout": "0s"}, "Option 'idleTimeout' is 0ms."),
         (
             {"size": "5m", "boundary": "systemTime"},
-            "Option 'boundary' is 'systemTime'. Allowed are eventTime, processing",
+            "Option 'boundary' is 'systemTime'. Allowed values: eventTime, processing",
         ),
         (
             {"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"},
-            "Option 'idleTimeout' has no meaning with boundary=processingTime.",
+            "Option 'idleTimeout' cannot be combined with boundary=processingTime.",
         ),
         (
             {"size": "5m", "boundary": "processingTime", "allowedLateness": "0s"},
-            "Option 'allowedLateness' has no meaning with boundary=processingTime.",
+            "Option 'allowedLateness' cannot be combined with boundary=processingTime.",
         ),
         ({"gap": "5m", "boundary": "processingTime"}, "Option 'boundary' is 'processingTime' for session windows."),
         ({"size": "5m", "allowedLatness": "1m"}, "Option 'allowedLatness' is unknown. Did you mean 'allowedLateness'?"),
@@ -168,7 +168,7 @@ def test_windows_that_make_no_sense_are_refused_by_name(options: dict[str, str],
 
 
 def test_windows_by_event_time_need_a_watermark_and_those_by_the_clock_do_not() -> None:
-    with pytest.raises(InvalidOption, match="by event time, but the stream has no watermark"):
+    with pytest.raises(InvalidOption, match="use event time, but the stream has no watermark"):
         window_settings({"size": "5m"}, None)
     assert window_settings({"size": "5m", "boundary": "processingTime"}, None).boundary == ProcessingTime()
 

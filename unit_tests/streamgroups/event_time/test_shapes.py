@@ -33,9 +33,9 @@ def test_W9_what_may_be(policy: str, windowing: Windowing, until: str | None, ex
     [
         ("drop", BY_CLOCK, None, "boundary=processingTime"),
         ("adjust", BY_CLOCK, "valid_until", "boundary=processingTime"),
-        ("drop", IDLE, None, "there is an idle timeout"),
-        ("adjust", IDLE, "valid_until", "there is an idle timeout"),
-        ("adjust", PLAIN, None, "Name the column .* with 'until'"),
+        ("drop", IDLE, None, "cannot be combined with an idle timeout"),
+        ("adjust", IDLE, "valid_until", "cannot be combined with an idle timeout"),
+        ("adjust", PLAIN, None, "Set 'until' to the column"),
         ("drop", PLAIN, "valid_until", "Option 'until'"),
         ("keep", PLAIN, "valid_until", "Option 'until'"),
         ("discard", PLAIN, None, "Option 'on_violation' is 'discard'"),
@@ -54,7 +54,7 @@ def test_W6_boundaries() -> None:
 @pytest.mark.parametrize(
     ("shape", "boundary", "lateness", "idle", "named"),
     [
-        (tumbling("5m"), "ingestTime", None, None, "Option 'boundary' is 'ingestTime'. Allowed are"),
+        (tumbling("5m"), "ingestTime", None, None, "Option 'boundary' is 'ingestTime'. Allowed values"),
         (tumbling("5m"), "processingTime", "1s", None, "Option 'allowed_lateness'"),
         (tumbling("5m"), "processingTime", None, "1s", "Option 'idle_timeout'"),
         ("5 minutes", "eventTime", None, None, "Option 'window' is '5 minutes'"),
