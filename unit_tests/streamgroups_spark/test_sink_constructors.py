@@ -63,7 +63,7 @@ def test_a_kafka_sink_as_options_of_spark() -> None:
     ("wrong", "why"),
     [
         ({"topic": " "}, "Option 'topic' is empty"),
-        ({"delivery": "twice"}, "Option 'delivery' is 'twice'. Allowed are exactly-once, at-least-once"),
+        ({"delivery": "twice"}, "Option 'delivery' is 'twice'. Allowed values: exactly-once, at-least-once"),
         ({"transaction_timeout": "0s"}, "Option 'kafka.transaction.timeout.ms' is '0'"),
         ({"transaction_timeout": "60000"}, "Option 'transaction_timeout' is '60000', which is not a duration"),
         ({"settings": {"acks": "1"}}, "Option 'kafka.acks' is '1'"),
