@@ -260,7 +260,7 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
         (["nobody-made-this", *group], ExitCode.ERROR, "Stream 'nobody-made-this' does not exist"),
         (["nobody-made-this", *partition], ExitCode.ERROR, "Create the topic, or grant Describe"),
         ([stream, "--partition", "1"], ExitCode.ERROR, "has no partition 1. It has 1, numbered from 0."),
-        ([stream, *partition, "--type", "AT_OFFSET", "--offset", "21"], ExitCode.USAGE, "it holds [0, 20). Name an offset in"),
+        ([stream, *partition, "--type", "AT_OFFSET", "--offset", "21"], ExitCode.USAGE, "the available offsets are [0, 20). Use an offset in"),
         ([stream, *group, "--type", "AT_TIME", "--time", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),
         ([stream, *group, "--kafka", "sesion.timeout.ms=1"], ExitCode.USAGE, "Did you mean 'session.timeout.ms'?"),
         ([stream, *group, "-b", NOWHERE, "--timeout", "1s"], ExitCode.ERROR, f"at {NOWHERE} could not be reached within 1 s"),

@@ -81,7 +81,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         recorded.write_html(tmp_path / "time.html")
         page = (tmp_path / "time.html").read_text()
         assert all(f"<title>{topic}-{p}" in page for p in (fast, slow)), "the silent one has no time to draw"
-        assert '<p class="intro">0 records were late, 12 windows closed' in page
+        assert '<p class="intro">0 late records, 12 closed windows' in page
         assert 120 - sum(lost.flights.values()) == 54, (
             "Spark's own: the slow partition's but for the last window, and the first"
         )

@@ -231,7 +231,7 @@ def test_G16_what_is_not_there_is_refused(
     topic = new_topic(1)
     produce(bootstrap, topic, 10, partitions=1)
     cursors = open_cursors()
-    with pytest.raises(InvalidOption, match=rf"{topic}-0 has no offset 11: it holds \[0, 10\)"):
+    with pytest.raises(InvalidOption, match=rf"{topic}-0 has no offset 11: the available offsets are \[0, 10\)"):
         cursors.create_cursor(topic, 0, sg.AT_OFFSET, offset=11)
     with pytest.raises(UnknownTopic, match="has no partition 1"):
         cursors.create_cursor(topic, 1, sg.TRIM_HORIZON)

@@ -54,7 +54,7 @@ def active(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterat
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--topic", "nobody-made-this", "--to-latest"], ExitCode.ERROR, "There is no topic 'nobody-made-this'"),
+        (["--topic", "nobody-made-this", "--to-latest"], ExitCode.ERROR, "Topic 'nobody-made-this'"),
         (["--topic", "{topic}:7", "--to-latest"], ExitCode.ERROR, "Partition {topic}-7 does not exist"),
         (["--topic", "{topic}", "--to-offset", "99", "--strict"], ExitCode.REFUSED, "Offset 99 is outside {topic}-0"),
         (["--topic", "{topic}", "--to-datetime", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),

@@ -85,7 +85,7 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
             assert command.stderr is not None
             for line in command.stderr:
                 said.append(line)
-                if line.startswith("What undoes this"):
+                if line.startswith("The previous offsets are stored"):
                     asked_ms = time.time_ns() // 1_000_000
         assert command.returncode == 0, said
         assert any(f"{PARTITIONS} partitions moved." in line for line in said)

@@ -57,10 +57,10 @@ def svg(html: str) -> ElementTree.Element:
 def test_every_tenure_is_a_bar_with_its_offsets_and_commits() -> None:
     bars = [t for t in titles(timeline(HISTORY, [KILL])) if " owned " in t]
     assert bars == [
-        "alice owned flights-0 from 0.1 s to 9.5 s, went from offset 0 to 40 in 2 commits, then left the group",
-        "alice owned flights-1 from 0.1 s to 1.1 s, went from offset 0 to 20 in 1 commit, then gave it back",
-        "bob owned flights-1 from 1.2 s to 2.5 s, went from offset 20 to 30 in 1 commit, then was killed",
-        "alice owned flights-1 from 8.0 s to 9.5 s, went from offset 30 to 60 in 1 commit, then left the group",
+        "alice owned flights-0 from 0.1 s to 9.5 s, committed offsets 0 to 40 in 2 commits, then left the group",
+        "alice owned flights-1 from 0.1 s to 1.1 s, committed offsets 0 to 20 in 1 commit, then released it",
+        "bob owned flights-1 from 1.2 s to 2.5 s, committed offsets 20 to 30 in 1 commit, then was killed",
+        "alice owned flights-1 from 8.0 s to 9.5 s, committed offsets 30 to 60 in 1 commit, then left the group",
     ]
 
 
@@ -75,8 +75,8 @@ def test_commits_are_ticks_and_hand_overs_diamonds() -> None:
 
 def test_a_kill_shows_what_was_in_flight_and_how_long_nobody_owned_the_partition() -> None:
     html = timeline(HISTORY, [KILL])
-    assert titles(html, of_class="flight") == ["flights-1[30,50) was in flight at bob; the next owner reads it again"]
-    assert titles(html, of_class="gap") == ["flights-1: without an owner for 5.5 s"]
+    assert titles(html, of_class="flight") == ["flights-1[30,50) was in flight in bob; the next owner reads it again"]
+    assert titles(html, of_class="gap") == ["flights-1: no owner for 5.5 s"]
     assert "kill -9 bob, 2.5 s" in titles(html, of_class="mark kill")
 
 

@@ -31,10 +31,14 @@ _RUN_AGAIN = (
 
 Port = Annotated[
     int,
-    typer.Option(help="Client port of the first node, the next ones follow; 0 chooses free ports.", min=0, max=65533),
+    typer.Option(
+        help="Client port of the first node; further nodes use the next ports. 0 selects free ports.", min=0, max=65533
+    ),
 ]
-Nodes = Annotated[int, typer.Option(help="How many nodes, each broker and controller.", min=1, max=3)]
-DataDir = Annotated[Path | None, typer.Option(help="Keep data and logs here. Default: temporary, deleted at the end.")]
+Nodes = Annotated[int, typer.Option(help="Number of nodes; each is broker and controller.", min=1, max=3)]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Directory for data and logs. Default: a temporary directory, deleted at the end.")
+]
 Version = Annotated[str | None, typer.Option("--kafka-version", help="Kafka release, 4.0.0 or newer.")]
 Property = Annotated[
     list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Kafka broker property; repeatable.")
@@ -66,7 +70,7 @@ def start(
     properties: Property = None,
     output: OutputOption = Output.table,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait; the first start also downloads Kafka.")
+        str, typer.Option(metavar="DURATION", help="Timeout; the first start also downloads Kafka.")
     ] = "10m",
 ) -> None:
     """Start a broker in the background."""
@@ -125,7 +129,7 @@ def parse_properties(assignments: list[str]) -> dict[str, str]:
         name, separator, value = assignment.partition("=")
         if not separator or not name.strip():
             raise InvalidOption(
-                f"--property {assignment!r} is not NAME=VALUE.", remedy="Such as log.retention.hours=1."
+                f"--property {assignment!r} is not NAME=VALUE.", remedy="Write it as log.retention.hours=1."
             )
         parsed[name.strip()] = value
     return parsed
@@ -141,7 +145,7 @@ def _broker(
 
 
 def _announce(kafka: EmbeddedKafka) -> None:
-    print(f"Kafka {kafka.version} is running, data in {kafka.data_dir}. Ctrl-C stops it.")
+    print(f"Kafka {kafka.version} is running with data in {kafka.data_dir}. Ctrl-C stops it.")
     print(f"bootstrap servers: {kafka.bootstrap_servers}", flush=True)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _OBJECTS_PER_COLLECTION = 200_000
 _MIN_TIMEOUT_MS = 100
 
-_SETTINGS_HELP = "A client setting, by Java's or librdkafka's name; repeatable. Wins over the file."
+_SETTINGS_HELP = "A client setting by its Java or librdkafka name; repeatable. Overrides the file."
 
 BootstrapServerOption = Annotated[
     str | None,
@@ -39,7 +39,7 @@ BootstrapServerOption = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
-        help="One broker or more of the cluster, separated by commas.",
+        help="One or more brokers of the cluster, separated by commas.",
         rich_help_panel="Cluster",
     ),
 ]
@@ -48,7 +48,7 @@ CommandConfigOption = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="A Java properties file, as Kafka's own tools take it.",
+        help="A Java properties file, as for Kafka's tools.",
         rich_help_panel="Cluster",
     ),
 ]
@@ -108,10 +108,10 @@ def _connect(
     command_config: CommandConfigOption = None,
     kafka: KafkaOption = None,
     timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for the cluster.", rich_help_panel="Cluster")
+        str, typer.Option(metavar="DURATION", help="Timeout for requests to the cluster.", rich_help_panel="Cluster")
     ] = "10s",
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say how many requests it took.", rich_help_panel="Cluster")
+        bool, typer.Option("--verbose", "-v", help="Print the number of requests.", rich_help_panel="Cluster")
     ] = False,
 ) -> Iterator[Cluster]:
     started_s = time.monotonic()
@@ -183,12 +183,14 @@ def parse_settings(assignments: list[str]) -> dict[str, str]:
     {'security.protocol': 'SSL', 'sasl.password': 'a=b'}
     >>> parse_settings(["hunter2"])
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: One --kafka is not NAME=VALUE. Write it like --kafka security.protocol=SSL.
+    streamgroups.errors.InvalidOption: A --kafka option is not NAME=VALUE. Write it as --kafka security.protocol=SSL.
     """
     parsed = {}
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator or not name.strip():
-            raise InvalidOption("One --kafka is not NAME=VALUE.", remedy="Write it like --kafka security.protocol=SSL.")
+            raise InvalidOption(
+                "A --kafka option is not NAME=VALUE.", remedy="Write it as --kafka security.protocol=SSL."
+            )
         parsed[name.strip().removeprefix("kafka.")] = value
     return parsed

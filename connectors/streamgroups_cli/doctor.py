@@ -42,7 +42,7 @@ def doctor(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Main script of your Spark job: files beside it can hide modules of Python's.",
+            help="Main script of your Spark job: files beside it can hide modules of Python.",
             exists=True,
             dir_okay=False,
         ),
@@ -88,7 +88,7 @@ def _client_config(bootstrap_server: str | None, file: Path | None, settings: Ma
         from streamgroups_kafka.client.properties_file import command_config
     except ImportError as e:
         remedy = "Run `streamgroups doctor` without --bootstrap-server first."
-        raise InvalidOption(f"Without a Kafka client no cluster can be looked at: {e}.", remedy=remedy) from e
+        raise InvalidOption(f"A check of the cluster requires a Kafka client: {e}.", remedy=remedy) from e
     return command_config(bootstrap_server, file, settings)
 
 
@@ -131,7 +131,7 @@ def _own_findings(python_version: str, distribution: Distribution | None) -> lis
 
     where = str(Path(__file__).parents[2])
     if distribution is None:
-        what = f"It runs from {where} and is not installed, so what it needs is not known."
+        what = f"It runs from {where} and is not installed, so its requirements are unknown."
         return [
             ok("python", "", python_version),
             warning("streamgroups", what, "Run: pip install streamgroups.", __version__),
@@ -168,7 +168,7 @@ def _summary(problems: int, warnings: int) -> str:
     """The last line.
 
     >>> print(_summary(0, 0), _summary(1, 0), _summary(2, 1), sep=" | ")
-    Everything is fine. | 1 problem. | 2 problems, 1 warning.
+    No problems found. | 1 problem. | 2 problems, 1 warning.
     """
     counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((problems, "problem"), (warnings, "warning")) if n]
-    return f"{', '.join(counts)}." if counts else "Everything is fine."
+    return f"{', '.join(counts)}." if counts else "No problems found."

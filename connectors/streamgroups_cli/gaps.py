@@ -39,7 +39,7 @@ _COLUMNS = (
 def gaps(
     connect: Connect,
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="GROUP", help="Which groups. Default: all.", show_default=False)
+        list[str] | None, typer.Argument(metavar="GROUP", help="Groups. Default: all.", show_default=False)
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
@@ -64,7 +64,7 @@ def gaps(
     )
     for (group, tp), of_partition in found.items():
         if of_partition.not_kept:
-            say(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not kept.")
+            say(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not stored.")
     if not rows:
         say("No gaps are recorded.")
     if missing:

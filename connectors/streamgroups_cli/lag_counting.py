@@ -23,8 +23,8 @@ CountLimitOption = Annotated[
         "--count-limit",
         metavar="MIB",
         min=0,
-        help="How many MiB may be read to count unread records without transaction markers, gaps and aborted records. "
-        "A lag beyond that is an upper bound, marked <=. 0: read nothing.",
+        help="Maximum MiB to read to compute the exact lag, without transaction markers, gaps and aborted records. "
+        "A greater lag is an upper bound, marked <=. 0 reads nothing.",
     ),
 ]
 

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 def metrics(
     connect: Connect,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to answer; port 0 takes a free one.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 selects a free port.")
     ] = "127.0.0.1:9308",
     group: Annotated[
         list[str] | None,
         typer.Option("--group", "-g", metavar="GROUP", help="Only this group; repeatable. Default: all."),
     ] = None,
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look at the cluster.")] = "15s",
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval between polls of the cluster.")] = "15s",
     window: Annotated[
-        str, typer.Option(metavar="DURATION", help="How far back verdicts look; they need half of it.")
+        str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
     ] = "5m",
     count_limit: CountLimitOption = LOOK_MIB,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and leave.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
 ) -> None:
     """Export members, state and lag of groups to Prometheus."""
     if dashboard:
@@ -63,9 +63,9 @@ def metrics(
             server, thread = start_http_server(port, host, registry)
         except OSError as e:
             raise InvalidOption(
-                f"--listen {listen} cannot be used: {e.strerror}.", remedy="Name another address."
+                f"--listen {listen} cannot be used: {e.strerror}.", remedy="Use another address."
             ) from e
-        say(f"Metrics are at http://{host}:{server.server_port}/metrics")
+        say(f"Metrics are available at http://{host}:{server.server_port}/metrics")
         try:
             _refresh_until_told_to_stop(looks, interval_s)
         finally:
@@ -84,7 +84,7 @@ def _refresh_until_told_to_stop(looks: Looks, interval_s: float) -> None:
         if failure is not None and not failed:
             say(f"Warning: {failure}")
         elif failure is None and failed:
-            say("The cluster answers again.")
+            say("The cluster is reachable again.")
         failed = failure is not None
 
 
@@ -98,11 +98,11 @@ def parse_address(text: str) -> tuple[str, int]:
     (('127.0.0.1', 9308), ('::1', 0))
     >>> parse_address("9308")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: --listen is '9308', which is not HOST:PORT. Write it like 127.0.0.1:9308.
+    streamgroups.errors.InvalidOption: --listen is '9308', which is not HOST:PORT. Write it as 127.0.0.1:9308.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InvalidOption(f"--listen is '{text}', which is not HOST:PORT.", remedy="Write it like 127.0.0.1:9308.")
+        raise InvalidOption(f"--listen is '{text}', which is not HOST:PORT.", remedy="Write it as 127.0.0.1:9308.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -37,7 +37,7 @@ class Output(str, Enum):
     csv = "csv"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 _NAMES_JSON = re.compile(r"(--output=|-v?o)json", re.IGNORECASE)
 _NAMES_OUTPUT = re.compile(r"--output|-v?o")
 

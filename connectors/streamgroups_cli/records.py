@@ -32,9 +32,12 @@ class Show(str, Enum):
 
 
 ShowOption = Annotated[
-    Show, typer.Option(help="Keys and values: auto is text where it is printable UTF-8, else hexadecimal.")
+    Show,
+    typer.Option(
+        help="Format of keys and values: auto prints printable UTF-8 as text, and other bytes as hexadecimal."
+    ),
 ]
-FullOption = Annotated[bool, typer.Option("--full", help="Do not cut long values in tables.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Do not truncate long values in tables.")]
 
 
 class Printable(Protocol):

@@ -57,8 +57,8 @@ class Looks:
             failure, groups = e, ()
         except Exception as e:
             # An exporter of all groups must outlive what is wrong with one of them.
-            logger.warning("Looking at the groups failed", exc_info=e)
-            failure, groups = StreamGroupsError(f"Looking at the groups failed: {type(e).__name__}: {e}."), ()
+            logger.warning("Cannot poll the groups", exc_info=e)
+            failure, groups = StreamGroupsError(f"Cannot poll the groups: {type(e).__name__}: {e}."), ()
         with self._lock:
             self._groups, self._up = groups, failure is None
             self._looks += 1
@@ -83,11 +83,15 @@ class Looks:
         """How the looking goes."""
         with self._lock:
             own = [
-                _single("streamgroups_up", "Whether the last look at the cluster succeeded.", float(self._up)),
-                _single("streamgroups_look_duration_seconds", "How long the last look took.", self._took_s),
-                _single("streamgroups_last_look_timestamp_seconds", "When the last look succeeded.", self._last_s),
-                CounterMetricFamily("streamgroups_looks", "Looks at the cluster.", value=self._looks),
-                CounterMetricFamily("streamgroups_look_failures", "Looks that failed.", value=self._failures),
+                _single("streamgroups_up", "1 if the last poll of the cluster succeeded, else 0.", float(self._up)),
+                _single("streamgroups_poll_duration_seconds", "Duration of the last poll.", self._took_s),
+                _single(
+                    "streamgroups_last_successful_poll_timestamp_seconds",
+                    "Time of the last successful poll.",
+                    self._last_s,
+                ),
+                CounterMetricFamily("streamgroups_polls", "Polls of the cluster.", value=self._looks),
+                CounterMetricFamily("streamgroups_poll_failures", "Failed polls.", value=self._failures),
                 CounterMetricFamily("streamgroups_requests", "Requests to the cluster.", value=self._requests()),
             ]
         yield from own

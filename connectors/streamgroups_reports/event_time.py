@@ -55,13 +55,13 @@ def time_page(moments: Sequence[Moment], *, title: str) -> str:
     >>> html = time_page([Moment(0, None, {p0: 900}), Moment(1_000, 900, {p0: 2_000}, late=3, closed=1)], title="Flights")
     >>> "flights-0" in html, "3 records were late" in html, "1 closed" in html
     (True, True, True)
-    >>> "Nothing was recorded." in time_page([], title="Flights")
+    >>> "No events were recorded." in time_page([], title="Flights")
     True
     """
     in_order = sorted(moments, key=lambda moment: moment.time_ms)
     late, closed = sum(m.late for m in in_order), sum(m.closed for m in in_order)
-    intro = f"{late:,} records were late, {closed:,} windows closed (each key's own)."
-    return html_page(title, intro, _drawn(in_order) if in_order else "<p>Nothing was recorded.</p>")
+    intro = f"{late:,} late records, {closed:,} closed windows, counted for each key."
+    return html_page(title, intro, _drawn(in_order) if in_order else "<p>No events were recorded.</p>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _drawn(moments: Sequence[Moment]) -> str:
     ]
     newline = "\n"
     return f"""{_legend(partitions)}
-<div class="wide"><svg viewBox="0 0 {_WIDTH} {bottom + 34}" role="img" aria-label="How far event time had come, and when">
+<div class="wide"><svg viewBox="0 0 {_WIDTH} {bottom + 34}" role="img" aria-label="Event time of each partition over time">
 {newline.join(drawn)}
 </svg></div>"""
 
@@ -112,7 +112,7 @@ def _legend(partitions: Sequence[TopicPartition]) -> str:
             item('<path d="M0 7H18" class="line low"/>', "watermark"),
             item('<path d="M9 1l6 6-6 6-6-6z" class="over"/>', "windows closed"),
             item('<rect x="5" width="8" height="14" class="flight"/>', "late records"),
-            item('<path d="M0 7H18" class="line mark"/>', "idle: holds nothing back"),
+            item('<path d="M0 7H18" class="line mark"/>', "idle: does not hold back the watermark"),
             "</ul>",
         ]
     )

@@ -51,7 +51,7 @@ def timeline(events: Iterable[Event], marks: Iterable[Mark] = ()) -> str:
     """The legend and the drawing alone, for a page of one's own that has the style of :func:`page`."""
     recorded = sorted(events, key=lambda e: e.time_ms)
     if not recorded:
-        return "<p>Nothing was recorded.</p>"
+        return "<p>No events were recorded.</p>"
     return _draw(picture(recorded, sorted(marks, key=lambda m: m.time_ms)))
 
 
@@ -71,7 +71,7 @@ def _draw(picture: Picture) -> str:
     ]
     newline = "\n"
     return f"""{_legend(picture)}
-<div class="wide"><svg viewBox="0 0 {_WIDTH} {axis + 34}" role="img" aria-label="Who owned which partition, and when">
+<div class="wide"><svg viewBox="0 0 {_WIDTH} {axis + 34}" role="img" aria-label="Owners of each partition over time">
 <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
 <path d="M0 0V6" class="hatch"/></pattern></defs>
 {newline.join(drawn)}
@@ -85,7 +85,7 @@ def _legend(picture: Picture) -> str:
     )
     return f"""<ul class="legend">{members}
 <li><svg width="14" height="14"><rect width="14" height="14" rx="3" class="m0"/><path d="M7 0V14" class="tick"/></svg>commit</li>
-<li><svg width="14" height="14"><path d="M7 1l6 6-6 6-6-6z" class="over"/></svg>hand-over</li>
+<li><svg width="14" height="14"><path d="M7 1l6 6-6 6-6-6z" class="over"/></svg>handover</li>
 <li><svg width="14" height="14"><rect y="2" width="14" height="10" class="gap"/></svg>no owner</li>
 <li><svg width="14" height="14"><rect width="14" height="14" rx="3" class="flight"/></svg>in flight, read again by the next owner</li>
 </ul>"""
@@ -125,7 +125,7 @@ def _bar(picture: Picture, stay: Stay, top: int) -> Iterator[str]:
     reached = max([stay.first_offset, *(offset for _, offset in stay.commits)])
     title = (
         f"{tenure.member} owned {tenure.topic_partition} from {picture.clock(tenure.begin_ms)} to "
-        f"{picture.clock(stay.end_ms)}, went from offset {stay.first_offset:,} to {reached:,} in "
+        f"{picture.clock(stay.end_ms)}, committed offsets {stay.first_offset:,} to {reached:,} in "
         f"{len(stay.commits):,} commit{'s' * (len(stay.commits) != 1)}, {stay.ended}"
     )
     yield _rect(begin, top, _x(picture, stay.end_ms) - begin, _BAR, _colour(picture, tenure.member), title)
@@ -137,7 +137,7 @@ def _bar(picture: Picture, stay: Stay, top: int) -> Iterator[str]:
             last = x
     if stay.abandoned is not None:
         x = _x(picture, stay.abandoned_since_ms)
-        title = f"{stay.abandoned} was in flight at {tenure.member}; the next owner reads it again"
+        title = f"{stay.abandoned} was in flight in {tenure.member}; the next owner reads it again"
         yield _rect(x, top, max(5.0, _x(picture, stay.end_ms) - x), _BAR, "flight", title)
 
 
@@ -145,7 +145,7 @@ def _hand_over(picture: Picture, before: Stay, after: Stay, top: int) -> Iterato
     x, wait_ms = _x(picture, after.tenure.begin_ms), after.tenure.begin_ms - before.end_ms
     if wait_ms > _GAP_MS:
         left = _x(picture, before.end_ms)
-        title = f"{after.tenure.topic_partition}: without an owner for {wait_ms / 1000:.1f} s"
+        title = f"{after.tenure.topic_partition}: no owner for {wait_ms / 1000:.1f} s"
         yield _rect(left, top + 4, x - left, _BAR - 8, "gap", title)
     title = escape(
         f"{after.tenure.topic_partition}: {before.tenure.member} → {after.tenure.member} at offset "

@@ -16,7 +16,7 @@ from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 _ENDED = {
-    "released": "then gave it back",
+    "released": "then released it",
     "lost": "then lost it",
     "expired": "then left the group, because its batch took too long",
     "closed": "then left the group",

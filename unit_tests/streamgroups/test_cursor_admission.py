@@ -83,7 +83,7 @@ def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
     check_group_count("flights", readers[:49], 50)
     with pytest.raises(GroupRefused) as refusal:
         check_group_count("flights", readers, 50)
-    assert "'flights' is read by 50 groups" in refusal.value.what
+    assert "'flights' is already read by 50 groups" in refusal.value.what
     assert refusal.value.remedy.endswith("without members: unknown, b, a.")
 
 

@@ -47,7 +47,7 @@ def test_a_malformed_option_is_one_line_and_exit_code_2(
 ) -> None:
     assert run(monkeypatch, "broker", "start", "--property", "nonsense") == 2
     assert capsys.readouterr().err == (
-        "Error: --property 'nonsense' is not NAME=VALUE. Such as log.retention.hours=1.\n"
+        "Error: --property 'nonsense' is not NAME=VALUE. Write it as log.retention.hours=1.\n"
     )
 
 

@@ -56,7 +56,7 @@ def undo_command(err: str) -> list[str]:
 def test_a_plan_is_shown_and_nothing_is_changed(board: CommandLine) -> None:
     result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5")
     assert (result.code, untouched(board)) == (0, True)
-    assert result.err == "Nothing was changed: this is the plan. --execute carries it out.\n"
+    assert result.err == "Nothing was changed: this is the plan. --execute applies it.\n"
     assert result.out.splitlines() == [
         "GROUP  TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  FROM-TIME                 TO-TIME                   TIME  NOTE",
         "board  flights          0            4          5       +1  1970-01-01T04:00:00.000Z  1970-01-01T05:00:00.000Z   +1h",
@@ -139,7 +139,7 @@ def test_somebody_who_joins_in_between_is_refused_by_the_broker(board: CommandLi
 def test_a_group_that_does_not_exist_is_made(board: CommandLine) -> None:
     result = board("groups", "reset", "new", "--topic", "flights:1", "--to-earliest", "--execute")
     assert (result.code, committed(board, "new")) == (0, {P1: 2})
-    assert "New, made by committing to it: new." in result.err
+    assert "These groups will be created by the commit: new." in result.err
     board(*undo_command(result.err))
     assert committed(board, "new") == {}
 
@@ -148,25 +148,25 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
     board.cluster.commit("board", {TopicPartition("gone", 0): 3})
     result = board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
     assert (result.code, committed(board)[P0], committed(board)[TopicPartition("gone", 0)]) == (0, 10, 3)
-    assert "Left out, for they do not exist any more: gone-0." in result.err
+    assert "Skipped, because they no longer exist: gone-0." in result.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["board", "--topic", "flihgts", "--to-latest"], 1, "There is no topic 'flihgts'"),
+        (["board", "--topic", "flihgts", "--to-latest"], 1, "Topic 'flihgts'"),
         (["board", "--topic", "flights:7", "--to-latest"], 1, "Partition flights-7 does not exist"),
         (["board", "--topic", "flights:x", "--to-latest"], 2, "--topic flights:x is invalid"),
         (["board", "--topic", "flights", "--to-datetime", "yesterday"], 2, "'yesterday', which is not a time"),
         (["board", "--topic", "flights", "--to-datetime", "1969-12-31"], 2, "is before 1970"),
         (["board", "--topic", "flights", "--by-duration", "soon"], 2, "'soon', which is not a duration"),
-        (["board", "--topic", "flights", "--from-file", "x"], 2, "--from-file says itself which partitions"),
+        (["board", "--topic", "flights", "--from-file", "x"], 2, "--from-file contains the partitions itself"),
         (["board", "--from-file", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
-        (["board", "--topic", "flights"], 2, "Say where to, in one way"),
-        (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "Say where to, in one way"),
-        (["board", "--to-latest"], 2, "Say which partitions"),
-        (["board", "--topic", "flights", "--all-topics", "--to-latest"], 2, "Say which partitions"),
-        (["--topic", "flights", "--to-latest"], 2, "Name one group or more"),
+        (["board", "--topic", "flights"], 2, "A reset requires exactly one target"),
+        (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "A reset requires exactly one target"),
+        (["board", "--to-latest"], 2, "The partitions are missing"),
+        (["board", "--topic", "flights", "--all-topics", "--to-latest"], 2, "The partitions are missing"),
+        (["--topic", "flights", "--to-latest"], 2, "Name one or more groups"),
         (["board", "--topic", "flights", "--to-offset", "x"], 2, "--to-offset"),
     ],
 )
@@ -198,7 +198,7 @@ def test_half_done_work_says_so_and_can_be_finished_or_undone(board: CommandLine
     result = board("groups", "reset", "board", "--all-topics", "--shift-by", "1", "--execute")
     assert (result.code, committed(board)) == (4, {P0: 5, P1: 6})
     assert "1 of 2 partitions were moved. Not moved: flights-1 of group 'board'. Not P1." in result.err
-    (rest,) = re.findall(r"Do the rest with: streamgroups (groups import \S+ --execute)\.", result.err)
+    (rest,) = re.findall(r"Apply the rest with: streamgroups (groups import \S+ --execute)\.", result.err)
     board.admin.failures.clear()
     for _ in range(2):
         # Doing it again does no harm.
@@ -272,7 +272,7 @@ def test_a_group_can_be_copied(board: CommandLine, tmp_path: Path) -> None:
     both = str(tmp_path / "both.json")
     board("groups", "export", "--all-groups", "--file", both)
     result = board("groups", "import", both, "--group", "third", "--execute")
-    assert (result.code, "lists 2 groups, and 'third' is none of them" in result.err) == (2, True)
+    assert (result.code, "contains 2 groups, but not 'third'" in result.err) == (2, True)
 
 
 def test_S11_an_export_of_a_topic_that_was_recreated_is_rejected(board: CommandLine, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_reset_from_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) ->
     assert "Warning: Offset 99 is outside flights-1 [2, 10]: 10 is taken." in result.err
     file.write_text("else,flights,0,1\n")
     result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
-    assert (result.code, f"{file} lists nothing for 'board'" in result.err) == (2, True)
+    assert (result.code, f"{file} contains no offsets of 'board'" in result.err) == (2, True)
 
 
 def test_files_are_not_written_over(board: CommandLine, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
     assert untouched(board)
     result = board("groups", "delete", "board", "--execute")
     assert (result.code, committed(board)) == (0, {})
-    (undo,) = re.findall(r"What undoes this is in (\S+)", result.err)
+    (undo,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     assert board("groups", "import", undo, "--execute").code == 0
     assert untouched(board)
 
@@ -354,11 +354,11 @@ def test_all_groups_are_moved_without_their_notes(noted: CommandLine) -> None:
 def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> None:
     plan = noted("groups", "delete", which)
     assert [line.split()[0] for line in plan.out.splitlines()[1:]] == ["board", resets_of("board"), board_of("board")]
-    assert "board.streamgroups: notes of members, deleted with their group" in plan.err
+    assert "board.streamgroups: metadata groups, deleted with their group" in plan.err
     result = noted("groups", "delete", which, "--execute")
     assert (result.code, noted.cluster.group_ids()) == (0, [resets_of("else")])
     assert "1 group and 2 auxiliary deleted." in result.err
-    (undo,) = re.findall(r"What undoes this is in (\S+)", result.err)
+    (undo,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     assert [g["group"] for g in json.loads(Path(undo).read_text())["groups"]] == ["board"]
     assert noted("groups", "import", undo, "--execute").code == 0
     assert untouched(noted)
@@ -395,7 +395,7 @@ def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
 def test_deleting_what_is_in_use_or_not_there_is_refused_whole(board: CommandLine) -> None:
     result = board("groups", "delete", "board", "bord", "--execute")
     assert (result.code, untouched(board)) == (1, True)
-    assert "There is no group 'bord'; nothing was changed." in result.err
+    assert "Group 'bord' does not exist; nothing was changed." in result.err
     board.join("other", "flights")
     result = board("groups", "delete", "board", "other", "--execute")
     assert (result.code, untouched(board)) == (3, True)
@@ -418,9 +418,9 @@ def test_offsets_of_a_topic_that_is_gone_can_be_deleted(board: CommandLine) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["board", "--topic", "airports"], 1, "has committed nothing of 'airports' there"),
-        (["board", "--topic", "flights:2"], 1, "has committed nothing of 'flights' there"),
-        (["bord", "--topic", "flights"], 1, "There is no group 'bord'"),
+        (["board", "--topic", "airports"], 1, "has no committed offsets for 'airports'"),
+        (["board", "--topic", "flights:2"], 1, "has no committed offsets for 'flights'"),
+        (["bord", "--topic", "flights"], 1, "Group 'bord'"),
         (["board"], 2, "--topic"),
     ],
 )
@@ -483,7 +483,7 @@ def test_S6_members_are_told_and_waited_for(board: CommandLine, query: Query, mo
     monkeypatch.setattr(board.admin, "describe_groups", describe_later)
     result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute")
     assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
-    assert "Group 'board' has 1 member, which will follow." in result.err
+    assert "Group 'board' has 1 member, and all will apply the reset." in result.err
     assert "3 partitions moved." in result.err
     assert board(*undo_command(result.err)).code == 0
     assert committed(board) == {P0: 4, P1: 6, P2: 0}
@@ -539,4 +539,4 @@ def test_what_members_do_not_read_cannot_be_moved_while_they_are_there(board: Co
 
 
 def undo_file(err: str) -> list[str]:
-    return re.findall(r"What undoes this is in (\S+)", err)
+    return re.findall(r"The previous offsets are stored in (\S+)", err)

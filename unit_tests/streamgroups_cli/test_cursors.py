@@ -292,9 +292,9 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "Say what reads the stream"),
-        (["--group", "billing"], "Give --group and --instance, or --partition."),
-        ([*GROUP, "--partition", "0"], "Say what reads the stream"),
+        ([], "A cursor requires an instance of a group"),
+        (["--group", "billing"], "Set --group and --instance, or --partition."),
+        ([*GROUP, "--partition", "0"], "A cursor requires an instance of a group"),
         ([*GROUP, "--type", "AT_OFFSET", "--offset", "1"], "Use TRIM_HORIZON, AT_TIME or LATEST for groups, or --partition."),
         ([*GROUP, "--type", "AT_TIME"], "The cursor type AT_TIME requires --time. Set --time."),
         ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON does not accept --time."),
@@ -307,9 +307,9 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         (["--partition", "-1"], "--partition"),
         (["--partition", "0", "--type", "AFTER_OFFSET"], "requires --offset. Set --offset."),
         (["--partition", "0", "--signing-key-file", "nowhere.key"], "nowhere.key cannot be read: No such file"),
-        (["--partition", "0", "--lease", "1m"], "--lease and --commit-on-get are about instances of groups."),
-        (["--partition", "0", "--no-commit-on-get"], "Leave them out, or give --group and --instance."),
-        (["--partition", "0", "--kafka", "group.id=x"], "Name it with --group."),
+        (["--partition", "0", "--lease", "1m"], "--lease and --commit-on-get require an instance of a group."),
+        (["--partition", "0", "--no-commit-on-get"], "Omit them, or set --group and --instance."),
+        (["--partition", "0", "--kafka", "group.id=x"], "Set the group with --group."),
     ],
 )  # fmt: skip
 def test_O2_wrong_input_is_refused(
@@ -374,7 +374,7 @@ def test_a_directory_that_cannot_be_made(stream: CommandLine, monkeypatch: pytes
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     result = stream("cursors", "create", "flights", "--partition", "0")
-    assert (result.code, "Set XDG_STATE_HOME to a directory of yours." in result.err) == (2, True)
+    assert (result.code, "Set XDG_STATE_HOME to a directory that you can write." in result.err) == (2, True)
 
 
 def test_a_request_to_an_instance_loads_no_client(state: Path) -> None:

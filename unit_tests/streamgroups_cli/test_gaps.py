@@ -111,7 +111,7 @@ def test_gaps_that_are_not_kept_are_counted(recorded: CommandLine) -> None:
     result = recorded("gaps", "board", "-o", "json")
     (summary,) = json.loads(result.out)["partitions"]
     assert (summary["gaps"], summary["lost_offsets"]) == (200, 200)
-    assert f"{summary['not_kept']} older gaps are counted, but not kept" in result.err
+    assert f"{summary['not_kept']} older gaps are counted, but not stored" in result.err
 
 
 def test_deleting_a_group_deletes_its_gaps(recorded: CommandLine) -> None:

@@ -86,7 +86,7 @@ def test_O3_lag_in_time_is_looked_up_on_request(board: CommandLine, monkeypatch:
     monkeypatch.setattr(describing, "READS_UNASKED", 1)
     assert times() == (
         [None, None],
-        "Lag in time was not looked up: too many records to read. --time-lag reads them.\n",
+        "The time lag was not computed: it requires too many reads. --time-lag computes it.\n",
     )
     assert times("--time-lag") == ([600_000, 600_000], "")
 

@@ -79,8 +79,8 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_group_state", "Empty"] == 1
     assert samples["streamgroups_group_partitions", "unknown"] == 3
     assert samples["streamgroups_requests_total", ""] == 7
-    assert samples["streamgroups_last_look_timestamp_seconds", ""] == 1_000
-    assert (samples["streamgroups_looks_total", ""], samples["streamgroups_look_failures_total", ""]) == (1, 0)
+    assert samples["streamgroups_last_successful_poll_timestamp_seconds", ""] == 1_000
+    assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (1, 0)
 
 
 def test_O4_recorded_gaps_are_counters_by_cause(exporter: Exporter) -> None:
@@ -115,12 +115,12 @@ def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatc
     times_s = iter([10.0, 12.5, 20.0, 20.25])
     monkeypatch.setattr("streamgroups_prometheus.exporter.time.monotonic", lambda: next(times_s))
     exporter.looks.refresh()
-    assert exporter.scrape()["streamgroups_look_duration_seconds", ""] == 2.5
+    assert exporter.scrape()["streamgroups_poll_duration_seconds", ""] == 2.5
     exporter.cluster.reachable = False
     exporter.looks.refresh()
     samples = exporter.scrape()
-    assert samples["streamgroups_look_duration_seconds", ""] == 0.25
-    assert (samples["streamgroups_looks_total", ""], samples["streamgroups_look_failures_total", ""]) == (2, 1)
+    assert samples["streamgroups_poll_duration_seconds", ""] == 0.25
+    assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (2, 1)
 
 
 def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:
@@ -144,7 +144,7 @@ def test_a_cluster_that_is_away_leaves_no_old_figures(exporter: Exporter) -> Non
     exporter.cluster.reachable = False
     assert exporter.looks.refresh() is not None
     samples = exporter.scrape()
-    assert (samples["streamgroups_up", ""], samples["streamgroups_look_failures_total", ""]) == (0, 1)
+    assert (samples["streamgroups_up", ""], samples["streamgroups_poll_failures_total", ""]) == (0, 1)
     assert not [name for name, _ in samples if name.startswith(("streamgroups_group_", "streamgroups_partition_"))]
     exporter.cluster.reachable = True
     exporter.looks.refresh()

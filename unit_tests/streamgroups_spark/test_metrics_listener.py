@@ -250,7 +250,7 @@ def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakeLooks)
     told.tell_of("flight-board", 4)
     told.look_once(fake_cluster)
     samples = told.scrape()
-    assert (samples["up", ()], samples["look_failures_total", ()]) == (0, 1)
+    assert (samples["up", ()], samples["poll_failures_total", ()]) == (0, 1)
     assert of_partition(samples, "0")["partition_end_offset"] == 20
     assert not [name for name, _ in samples if name == "group_members"]
 

@@ -113,7 +113,7 @@ class TestOneQuery:
         run = Run(world, "alice", TWO_A_TIME).start()
         assert [run.batch() for _ in range(3)] == [[f"flights-0[{n},{n + 2})"] for n in (0, 2, 4)]
         said = [r.getMessage() for r in caplog.records if "cannot be reset while" in r.getMessage()]
-        assert said == ["Group 'airline' cannot be reset while this query runs: No. Ask."]
+        assert said == ["The offsets of group 'airline' cannot be reset while this query runs: No. Ask."]
 
     def test_a_board_that_is_away_is_asked_again_later(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.produce(10)

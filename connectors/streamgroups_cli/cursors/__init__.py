@@ -10,7 +10,7 @@ from __future__ import annotations
 from streamgroups_cli.lazy_commands import lazy_app
 
 app = lazy_app(
-    "Read streams with cursors, alone or as an instance of a group.",
+    "Read streams with cursors, by partition or as an instance of a group.",
     {
         "create": "streamgroups_cli.cursors.creating:create",
         "get": "streamgroups_cli.cursors.reading:get",

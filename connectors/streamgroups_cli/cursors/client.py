@@ -52,7 +52,7 @@ def settings_of(config: ClientConfig) -> tuple[str, dict[str, str]]:
         InvalidOption: if a group is named among them.
     """
     if config.group_id is not None:
-        raise InvalidOption("A setting names a group ('group.id').", remedy="Name it with --group.")
+        raise InvalidOption("Setting 'group.id' is not permitted here.", remedy="Set the group with --group.")
     settings = dict(config.properties)
     # Instances are called by their own names.
     settings.pop("client.id", None)

@@ -24,15 +24,16 @@ def create(
     connect: Connect,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The topic.")],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group; made if it is new.")
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="The consumer group; created if it does not exist."),
     ] = None,
     instance: Annotated[
         str | None,
-        typer.Option("--instance", "-i", metavar="NAME", help="A name that no live member of the group has."),
+        typer.Option("--instance", "-i", metavar="NAME", help="Instance name, unique among the members of the group."),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, metavar="P", help="Instead of a group: read this partition, alone."),
+        typer.Option("--partition", "-p", min=0, metavar="P", help="Read this partition, instead of a group."),
     ] = None,
     type_: Annotated[
         CursorType,
@@ -40,8 +41,8 @@ def create(
             "--type",
             case_sensitive=False,
             metavar="TYPE",
-            help="Where to begin: TRIM_HORIZON (the oldest message), AT_TIME, LATEST; in a partition also AT_OFFSET, AFTER_OFFSET. "
-            "A group that has committed offsets goes on there, whatever the type.",
+            help="Starting position: TRIM_HORIZON (the earliest message), AT_TIME or LATEST; for a partition also AT_OFFSET or AFTER_OFFSET. "
+            "A group with committed offsets continues there, with any type.",
         ),
     ] = CursorType.TRIM_HORIZON,
     time: Annotated[
@@ -55,7 +56,7 @@ def create(
         bool | None,
         typer.Option(
             "--commit-on-get/--no-commit-on-get",
-            help="Whether a get commits what the one before it returned.",
+            help="Commit the messages of the previous get with each get.",
             show_default="commit-on-get",
         ),
     ] = None,
@@ -63,7 +64,7 @@ def create(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="How long the instance may make no request before it leaves its group.",
+            help="Maximum time between requests before the instance leaves its group.",
             show_default="30s",
         ),
     ] = None,
@@ -82,8 +83,8 @@ def create(
             check_instance(group or "", instance or "", timeout_ms)
         elif (lease, commit_on_get) != (None, None):
             raise InvalidOption(
-                "--lease and --commit-on-get are about instances of groups.",
-                remedy="Leave them out, or give --group and --instance.",
+                "--lease and --commit-on-get require an instance of a group.",
+                remedy="Omit them, or set --group and --instance.",
             )
         key = signing_key(signing_key_file)
         with connect() as cluster:
@@ -109,7 +110,7 @@ def _is_for_a_group(group: str | None, instance: str | None, partition: int | No
     given = (group is not None, instance is not None, partition is not None)
     if given not in ((True, True, False), (False, False, True)):
         raise InvalidOption(
-            "Say what reads the stream: an instance of a group, or you alone one partition.",
-            remedy="Give --group and --instance, or --partition.",
+            "A cursor requires an instance of a group, or a partition.",
+            remedy="Set --group and --instance, or --partition.",
         )
     return partition is None

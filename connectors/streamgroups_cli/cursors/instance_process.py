@@ -83,7 +83,7 @@ def launch(job: Job) -> str:
 
 
 def _last_line(trouble: str) -> str:
-    return f"The process of the instance ended: {(trouble.strip() or 'without a word').splitlines()[-1]}"
+    return f"The process of the instance ended: {(trouble.strip() or 'without a message').splitlines()[-1]}"
 
 
 def main() -> None:
@@ -169,7 +169,7 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
             return refusal(e)
         except Exception as e:
             # Nobody sees what this process prints.
-            return refusal(StreamGroupsError(f"The instance could not answer: {e!r}."))
+            return refusal(StreamGroupsError(f"The instance failed to answer: {e!r}."))
         self._answered_s = time.monotonic()
         return answer
 
@@ -190,7 +190,8 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
                 self._cursors.leave_group(cursor)
                 return {}
         raise StreamGroupsError(
-            f"An instance cannot {what!r}.", remedy="Use one version of streamgroups on this machine."
+            f"An instance does not support the request {what!r}.",
+            remedy="Use the same version of streamgroups for all instances on this machine.",
         )
 
 

@@ -24,7 +24,7 @@ KeyOption = Annotated[
     typer.Option(
         "--signing-key-file",
         metavar="FILE",
-        help="What cursors are signed with: the bytes of this file, 16 at least. Default: a key of this user on this machine.",
+        help="File with the key that signs cursors, at least 16 bytes. Default: a key of this user on this machine.",
         show_default=False,
     ),
 ]
@@ -40,11 +40,11 @@ def signing_key(file: Path | None) -> bytes:
     try:
         key = path.read_bytes()
     except OSError as e:
-        raise InvalidOption(f"{path} cannot be read: {e.strerror}.", remedy="Name a file with a key in it.") from e
+        raise InvalidOption(f"{path} cannot be read: {e.strerror}.", remedy="Set a file that contains a key.") from e
     if len(key) < _SHORTEST_KEY_BYTES:
         raise InvalidOption(
-            f"The key in {path} has {len(key)} bytes; it needs {_SHORTEST_KEY_BYTES} at least.",
-            remedy=f"Make one with: head -c {_KEY_BYTES} /dev/urandom > FILE.",
+            f"The key in {path} has {len(key)} bytes; it needs at least {_SHORTEST_KEY_BYTES}.",
+            remedy=f"Create a key with: head -c {_KEY_BYTES} /dev/urandom > FILE.",
         )
     return key
 
@@ -77,6 +77,7 @@ def _made(directory: Path) -> Path:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as e:
         raise InvalidOption(
-            f"{directory} cannot be made: {e.strerror}.", remedy="Set XDG_STATE_HOME to a directory of yours."
+            f"{directory} cannot be created: {e.strerror}.",
+            remedy="Set XDG_STATE_HOME to a directory that you can write.",
         ) from e
     return directory

@@ -30,7 +30,7 @@ CursorArgument = Annotated[
     str,
     typer.Argument(
         metavar="CURSOR",
-        help="What the last request returned; or @FILE: a file with the cursor in it, where the next one is put.",
+        help="The cursor that the last request returned; or @FILE, a file that contains it and receives the next cursor.",
     ),
 ]
 
@@ -47,7 +47,7 @@ def get(
             min=1,
             max=MOST_MESSAGES,
             metavar="N",
-            help="How many messages at most. Default: as many as fit one fetch.",
+            help="Maximum number of messages. Default: one fetch.",
             show_default=False,
         ),
     ] = None,
@@ -117,7 +117,7 @@ def read_cursor(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as e:
         why = e.strerror if isinstance(e, OSError) else "it is not text"
-        raise InvalidOption(f"{text[1:]} cannot be read: {why}.", remedy="Name a file with a cursor in it.") from e
+        raise InvalidOption(f"{text[1:]} cannot be read: {why}.", remedy="Set a file that contains a cursor.") from e
 
 
 def _put_back(text: str, after: str) -> bool:
@@ -131,7 +131,9 @@ def _put_back(text: str, after: str) -> bool:
             new.write(f"{after}\n")
         os.replace(new.name, path)
     except OSError as e:
-        raise InvalidOption(f"{path} cannot be written: {e.strerror}.", remedy=f"Go on with the cursor {after}") from e
+        raise InvalidOption(
+            f"{path} cannot be written: {e.strerror}.", remedy=f"Continue with the cursor {after}"
+        ) from e
     return True
 
 
@@ -148,7 +150,7 @@ def _of_instance(what: str, cursor: str, key_file: Path | None) -> dict[str, Any
         if isinstance(claims, PartitionCursor):
             raise InvalidCursor(
                 f"This is a cursor of partition {claims.stream}-{claims.partition}, which belongs to no group.",
-                remedy="There is nothing to commit, to keep up or to leave.",
+                remedy="Commit, heartbeat and leave require a cursor of a group.",
             )
         return ask(claims, {"do": what, "cursor": token})
 

@@ -51,7 +51,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
         raise StreamGroupsError(
             f"Instance '{instance.instance}' of group '{instance.group}' did not answer within {_TIMEOUT_S:g} s: its process hangs or is "
             "stopped.",
-            remedy="End that process. Its partitions go to the others after the session timeout.",
+            remedy="End that process. Other members get its partitions after the session timeout.",
             group=instance.group,
         ) from None
     except OSError:
@@ -60,7 +60,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
         raise FencedMember(
             f"Instance '{instance.instance}' of group '{instance.group}' is not on this machine: it has left, or its process "
             "was ended.",
-            remedy="Make a new cursor with create_group_cursor; the group goes on at its committed offsets.",
+            remedy="Create a new cursor with create_group_cursor. The group continues at its committed offsets.",
             group=instance.group,
         )
     read: dict[str, Any] = json.loads(answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from streamgroups_cli.lazy_commands import lazy_app
 
 app = lazy_app(
-    "See and move consumer groups.",
+    "Inspect consumer groups and reset their offsets.",
     {
         "list": "streamgroups_cli.groups.listing:list_groups",
         "describe": "streamgroups_cli.groups.describing:describe",

@@ -36,17 +36,17 @@ PARTITIONS_PER_COMMIT = 1_000
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
 
 NOTHING_TO_DO = "There is nothing to do."
-ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute carries it out."
+ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute applies it."
 
 ExecuteOption = Annotated[
-    bool, typer.Option("--execute/--dry-run", help="Do it; otherwise only the plan is shown.", show_default="dry-run")
+    bool, typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run")
 ]
 UndoOption = Annotated[
     Path | None,
     typer.Option(
         "--undo-file",
         metavar="FILE",
-        help="Where to write what undoes it. Default: a new file in the state directory.",
+        help="File for the previous offsets, for undo. Default: a new file in the state directory.",
     ),
 ]
 
@@ -58,7 +58,9 @@ AllowOtherIdsOption = Annotated[
 
 WaitOption = Annotated[
     str,
-    typer.Option("--wait", metavar="DURATION", help="How long members may take to finish their batches and move."),
+    typer.Option(
+        "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the reset."
+    ),
 ]
 
 
@@ -120,7 +122,7 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     path = file if file is not None else state_file("undo", list(changes), now_ms)
     identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
     write_new(path, to_json(filed, identities, made_at=utc(now_ms) or "", why=why))
-    say(f"What undoes this is in {path}")
+    say(f"The previous offsets are stored in {path}")
     return Undo(path, identities)
 
 
@@ -226,8 +228,8 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
         f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
-        remedy=f"Do the rest with: streamgroups groups import {path} --execute. "
-        f"Undo what was done with: streamgroups groups import {undo.path} --execute.",
+        remedy=f"Apply the rest with: streamgroups groups import {path} --execute. "
+        f"Undo the changes with: streamgroups groups import {undo.path} --execute.",
     )
 
 
@@ -263,7 +265,7 @@ def write_new(path: Path, text: str) -> Path:
             os.fsync(file.fileno())
     except OSError as e:
         raise InvalidOption(
-            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; name another file."
+            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; use another file."
         ) from e
     return path
 

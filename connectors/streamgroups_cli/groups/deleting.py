@@ -51,16 +51,14 @@ def delete(
         _emit("groups", _GROUPS, rows, output, dry_run=not execute)
         notes = there[len(ids) :]
         if notes:
-            say(f"{', '.join(notes)}: notes of members, deleted with their group; an import does not bring them back.")
+            say(f"{', '.join(notes)}: metadata groups, deleted with their group; an import does not restore them.")
         if not ids or not execute:
-            say(
-                "Nothing was changed: this is the plan. --execute carries it out." if ids else "There is nothing to do."
-            )
+            say("Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do.")
             return
         undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
         failures = _delete(cluster, there)
         if not failures:
-            also = f" and {len(notes)} auxiliary" if notes else ""
+            also = f" and {len(notes)} metadata groups" if notes else ""
             say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
             return
         if failures.keys() >= set(ids):
@@ -68,7 +66,7 @@ def delete(
             raise next(iter(failures.values()))
         raise PartlyDone(
             f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
-            remedy="Once the reason is gone, delete the rest with: "
+            remedy="Correct the reason, then delete the rest with: "
             f"streamgroups groups delete --execute {names(sorted(failures))}.",
         )
 
@@ -96,10 +94,10 @@ def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroups
 @with_cluster
 def delete_offsets(
     connect: Connect,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group.")],
     topic: Annotated[
         list[str],
-        typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or some of its partitions; repeatable."),
+        typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or partitions of it; repeatable."),
     ],
     execute: ExecuteOption = False,
     undo_file: UndoOption = None,
@@ -118,7 +116,7 @@ def delete_offsets(
         missing = [name for name in scope if name not in {tp.topic for tp in found}]
         if missing:
             raise UnknownTopic(
-                f"Group '{group}' has committed nothing of {', '.join(map(repr, missing))} there; nothing was changed.",
+                f"Group '{group}' has no committed offsets for {', '.join(map(repr, missing))}; nothing was changed.",
                 remedy=f"See: streamgroups groups describe {names([group])}.",
                 group=group,
             )
@@ -138,7 +136,7 @@ def _require_known(
     unknown = [g for g, d in described.items() if d.state == "Dead" and not committed[g]]
     if unknown:
         raise UnknownGroup(
-            f"There is no group {', '.join(map(repr, unknown))}; nothing was changed.",
+            f"Group {', '.join(map(repr, unknown))} does not exist; nothing was changed.",
             remedy="See: streamgroups groups list.",
             group=unknown[0] if len(unknown) == 1 else None,
         )
@@ -151,7 +149,7 @@ def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
         raise GroupRefused(
             f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
             "its offsets cannot be deleted; nothing was changed.",
-            remedy="Stop those members first (a killed one counts until its session times out).",
+            remedy="Stop these members first (a killed member counts until its session times out).",
             group=group.group_id,
         )
 

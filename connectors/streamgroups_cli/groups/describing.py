@@ -46,14 +46,14 @@ def describe(
     connect: Connect,
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
-    members: Annotated[bool, typer.Option("--members", help="Show members rather than partitions.")] = False,
-    only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with unread records.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members instead of partitions.")] = False,
+    only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with lag.")] = False,
     time_lag: Annotated[
         bool | None,
         typer.Option(
             "--time-lag/--no-time-lag",
-            help="Read the first unread record of each partition, for lag in time. "
-            f"Default: if there are at most {READS_UNASKED} to read.",
+            help="Read the first record of each partition's lag to compute the time lag. "
+            f"Default: up to {READS_UNASKED} records.",
             show_default=False,
         ),
     ] = None,
@@ -78,14 +78,14 @@ def describe(
     )
     if not members and any(not s.is_exact for s in found):
         say(
-            "A lag marked <= is an upper bound: offsets that were not counted may be markers or gaps. --count-limit reads more."
+            "A lag marked <= is an upper bound: it can include transaction markers and gaps. Increase --count-limit for the exact lag."
         )
     if (
         time_lag is None
         and not members
         and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
     ):
-        say("Lag in time was not looked up: too many records to read. --time-lag reads them.")
+        say("The time lag was not computed: it requires too many reads. --time-lag computes it.")
     missing = [s.description.group_id for s in snapshots if not exists(s)]
     if missing and asked is not None:
         raise unknown_groups(missing)
@@ -180,7 +180,7 @@ def note(lag: PartitionLag) -> str:
         case Trouble.EXPIRED:
             return f"{lag.lost_records} lost"
         case Trouble.PAST_END:
-            return "past the end"
+            return "after the end"
         case Trouble.NO_PARTITION:
             return "deleted"
         case Trouble.NO_LEADER:

@@ -30,7 +30,8 @@ def list_groups(
         list[str] | None, typer.Option("--type", help="Only groups of this type: classic, consumer; repeatable.")
     ] = None,
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also the auxiliary groups in which members of others leave notes.")
+        bool,
+        typer.Option("--internal", help="Include metadata groups, in which the members of other groups coordinate."),
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:

@@ -51,11 +51,11 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
     require_inactive(refused, doing="reset")
     new = [g for g in ids if described[g].state == "Dead"]
     if new:
-        say(f"New, made by committing to it: {', '.join(new)}.")
+        say(f"These groups will be created by the commit: {', '.join(new)}.")
     live = {g: described[g] for g in ids if is_active(described[g])}
     for group in live.values():
         count = len(group.members)
-        say(f"Group '{group.group_id}' has {count} member{'' if count == 1 else 's'}, which will follow.")
+        say(f"Group '{group.group_id}' has {count} member{'' if count == 1 else 's'}, and all will apply the reset.")
     return live
 
 
@@ -118,11 +118,11 @@ def move_live(
         return cluster.groups.alter_offsets(group_id, {tp: offsets[tp] for tp in left})
     if left:
         members = cluster.groups.describe_groups([group_id])[group_id].owners
-        who = ", ".join(sorted({str(members[tp]) for tp in left if tp in members})) or "nobody just now"
+        who = ", ".join(sorted({str(members[tp]) for tp in left if tp in members})) or "a rebalance"
         still = PartlyDone(
-            f"Group '{group_id}' is still moving, after {within_s:g} s: its members finish the batches they are at first. "
-            f"Waiting for {who}. The order stands.",
-            remedy=f"Look with: streamgroups groups describe {names([group_id])}.",
+            f"Group '{group_id}' has not applied the reset after {within_s:g} s: its members finish their batches first. "
+            f"Waiting for {who}. The reset request remains valid.",
+            remedy=f"See: streamgroups groups describe {names([group_id])}.",
             group=group_id,
         )
         return dict.fromkeys(left, still)

@@ -79,10 +79,10 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
     if outside and strict:
         more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
         raise GroupRefused(
-            f"{lines[0]}{more}; nothing was changed.", remedy="Name an offset inside, or leave --strict out."
+            f"{lines[0]}{more}; nothing was changed.", remedy="Use an offset in this range, or omit --strict."
         )
     for line, (_, move) in zip(lines, outside, strict=True):
-        say(f"Warning: {line}: {move.to_offset} is taken.")
+        say(f"Warning: {line}: offset {move.to_offset} is used.")
 
 
 def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, dry_run: bool) -> None:
@@ -106,7 +106,7 @@ def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cel
     from_ms = None if move.from_offset is None else times.get((tp, move.from_offset))
     to_ms = times.get((tp, move.to_offset))
     change_ms = None if from_ms is None or to_ms is None else to_ms - from_ms
-    note = "" if move.asked_offset is None else f"asked for {move.asked_offset}"
+    note = "" if move.asked_offset is None else f"requested {move.asked_offset}"
     if human:
         change = None if move.change is None else f"{move.change:+d}"
         shown_ms = duration(change_ms)
@@ -133,7 +133,7 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
     }
     inside = {(tp, offset) for tp, offset in places if offset < bounds[tp].end_offset}
     if len(inside) > READS_UNASKED:
-        say("Times were not looked up: too many records to read.")
+        say("The times were not read: they require too many reads.")
         return {}
     newest = cluster.topics.newest([tp for tp, _ in places - inside])
     found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}

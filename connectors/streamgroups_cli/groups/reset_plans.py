@@ -38,12 +38,12 @@ def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as e:
-        raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Name a file of offsets.") from e
+        raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Use an offsets file.") from e
     except UnicodeDecodeError:
-        raise InvalidOption(f"{file} is not text in UTF-8.", remedy="Name a file of offsets.") from None
+        raise InvalidOption(f"{file} is not text in UTF-8.", remedy="Use an offsets file.") from None
     filed = parse(text, source=str(file), group_id=group_id)
     if not any(filed.values()):
-        raise InvalidOption(f"{file} lists no offsets.", remedy="Make one with: streamgroups groups export.")
+        raise InvalidOption(f"{file} contains no offsets.", remedy="Create one with: streamgroups groups export.")
     return filed
 
 
@@ -58,7 +58,7 @@ def plan_from_file(
     missing = [g for g in ids if g not in filed]
     if missing:
         listed = ", ".join(f"'{g}'" for g in missing)
-        raise InvalidOption(f"{source} lists nothing for {listed}.", remedy="Name groups that it lists.")
+        raise InvalidOption(f"{source} contains no offsets of {listed}.", remedy="Name groups that it contains.")
     others = _of_others(cluster, [filed[g] for g in ids])
     if others and not allow_other_ids:
         raise _other_ids(others, source)
@@ -114,7 +114,7 @@ def plan_scenario(
     if scope is None:
         gone = sorted(tp for tp, b in found.items() if b is Trouble.NO_PARTITION)
         if gone:
-            say(f"Left out, for they do not exist any more: {', '.join(map(str, gone))}.")
+            say(f"Skipped, because they no longer exist: {', '.join(map(str, gone))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
     bounds = require_bounds(found)
@@ -143,12 +143,12 @@ def _require_owned(plans: Sequence[GroupPlan]) -> None:
         if nobodys:
             raise GroupRefused(
                 f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
-                remedy="Name what they read with --topic, or stop them first.",
+                remedy="Name the topics that they read with --topic, or stop them first.",
                 group=p.group_id,
             )
         if p.forgotten:
             raise GroupRefused(
-                f"Group '{p.group_id}' has members, so what it has committed of {names(p.forgotten)} cannot be deleted; "
+                f"Group '{p.group_id}' has members, so its committed offsets of {names(p.forgotten)} cannot be deleted; "
                 "nothing was changed.",
                 remedy="Stop them first.",
                 group=p.group_id,

@@ -23,7 +23,7 @@ from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, r
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups_cli.output import Output, OutputOption
 
-_SCENARIO = "Where to (give one)"
+_SCENARIO = "Target (use one)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,20 @@ def reset(
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
     topic: TopicsOption = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that a group has committed.")] = False,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="The oldest record.", rich_help_panel=_SCENARIO)
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics with committed offsets of the group.")
     ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end.", rich_help_panel=_SCENARIO)] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="The earliest offset.", rich_help_panel=_SCENARIO)
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="The latest offset.", rich_help_panel=_SCENARIO)
+    ] = False,
     to_current: Annotated[
         bool,
-        typer.Option("--to-current", help="Where it is; the end where it has no position.", rich_help_panel=_SCENARIO),
+        typer.Option(
+            "--to-current", help="The committed offset, or the latest offset without one.", rich_help_panel=_SCENARIO
+        ),
     ] = False,
     to_offset: Annotated[
         int | None, typer.Option(metavar="N", help="This offset.", rich_help_panel=_SCENARIO, show_default=False)
@@ -54,27 +60,34 @@ def reset(
     shift_by: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="So many offsets further, or back.", rich_help_panel=_SCENARIO, show_default=False
+            metavar="N",
+            help="Shift the committed offset by N, forward or backward.",
+            rich_help_panel=_SCENARIO,
+            show_default=False,
         ),
     ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The first record at or after a time, in ISO 8601; UTC if it has no time zone.",
+            help="The first record at or after a time, in ISO 8601; UTC without a time zone.",
             rich_help_panel=_SCENARIO,
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="This long before now, as in 1h30m.", rich_help_panel=_SCENARIO),
+        typer.Option(
+            metavar="DURATION",
+            help="The first record at or after this duration before now, as in 1h30m.",
+            rich_help_panel=_SCENARIO,
+        ),
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What a file of offsets says, for each group.", rich_help_panel=_SCENARIO),
+        typer.Option(metavar="FILE", help="The offsets in a file, for each group.", rich_help_panel=_SCENARIO),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
+        bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
     ] = False,
     allow_other_ids: AllowOtherIdsOption = False,
     execute: ExecuteOption = False,
@@ -99,12 +112,12 @@ def reset(
     scope = None if all_topics else parse_scope(topic or [])
     if isinstance(where_to, Path):
         if topic or all_topics:
-            raise InvalidOption(
-                "--from-file says itself which partitions.", remedy="Leave --topic and --all-topics out."
-            )
+            raise InvalidOption("--from-file contains the partitions itself.", remedy="Omit --topic and --all-topics.")
         filed = read_offsets_file(where_to, chosen[0] if chosen and len(chosen) == 1 else None)
     elif bool(topic) == all_topics:
-        raise InvalidOption("Say which partitions: --topic TOPIC[:0,1], or --all-topics.", remedy="Not both.")
+        raise InvalidOption(
+            "The partitions are missing: use --topic TOPIC[:0,1], or --all-topics.", remedy="Use one of them."
+        )
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         if isinstance(where_to, Path):
@@ -127,7 +140,7 @@ def reset(
 def _only(given: Mapping[str, Scenario | Ago | Path | None]) -> Scenario | Ago | Path:
     chosen = [scenario for scenario in given.values() if scenario is not None]
     if len(chosen) != 1:
-        raise InvalidOption("Say where to, in one way.", remedy=f"Give one of {', '.join(given)}.")
+        raise InvalidOption("A reset requires exactly one target.", remedy=f"Use one of {', '.join(given)}.")
     return chosen[0]
 
 

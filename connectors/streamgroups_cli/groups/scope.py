@@ -15,11 +15,11 @@ from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
 from streamgroups_cli.connection import Cluster
 
-GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Which groups.", show_default=False)]
+GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups.", show_default=False)]
 AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
 TopicsOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or some of its partitions; repeatable."),
+    typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or partitions of it; repeatable."),
 ]
 
 
@@ -30,7 +30,7 @@ def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] |
         InvalidOption: if none is named, or some are and all are asked for too.
     """
     if bool(groups) == all_groups:
-        raise InvalidOption("Name one group or more, or give --all-groups.", remedy="Not both.")
+        raise InvalidOption("Name one or more groups, or use --all-groups.", remedy="Use one of them.")
     return list(dict.fromkeys(groups)) if groups else None
 
 
@@ -53,7 +53,7 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
     if missing:
         named = ", ".join(f"'{topic}'" for topic in missing)
         raise UnknownTopic(
-            f"There is no topic {named}, or this user may not see it; nothing was changed.",
+            f"Topic {named} does not exist, or this user cannot describe it; nothing was changed.",
             remedy="See: streamgroups topics list.",
         )
     listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]

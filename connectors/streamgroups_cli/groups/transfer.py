@@ -43,7 +43,7 @@ def export(
         typer.Option(
             "--output",
             "-o",
-            help="csv is what Kafka's own tool reads, json keeps metadata too. Default: by the file's name, else csv.",
+            help="csv for Kafka's tool, json to include metadata. Default: by the file name, else csv.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def export(
     chosen = chosen_groups(groups, all_groups)
     scope = parse_scope(topic or [])
     if output not in (None, Output.csv, Output.json):
-        raise InvalidOption(f"Option '--output' is '{output.value}'.", remedy="Offsets are exported as csv or json.")
+        raise InvalidOption(f"Option '--output' is '{output.value}'.", remedy="Allowed values: csv, json.")
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         committed = cluster.groups.committed_offsets(ids)
@@ -61,7 +61,7 @@ def export(
     unknown = [g for g in ids if not committed[g]]
     if unknown and chosen is not None:
         raise UnknownGroup(
-            f"Nothing is committed in {', '.join(map(repr, unknown))}.",
+            f"Group {', '.join(map(repr, unknown))} has no committed offsets.",
             remedy="See: streamgroups groups list.",
             group=unknown[0] if len(unknown) == 1 else None,
         )
@@ -86,18 +86,18 @@ def export(
 @with_cluster
 def import_(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export, a reset or Kafka's own tool wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Offsets file of an export, a reset or Kafka's tool.")],
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
             metavar="GROUP",
-            help="The group to move, if the file names none, or one that is to be copied.",
+            help="The target group, if the file names no group or another one.",
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse offsets outside a partition; otherwise its nearer end is taken.")
+        bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
     ] = False,
     allow_other_ids: AllowOtherIdsOption = False,
     execute: ExecuteOption = False,
@@ -111,8 +111,8 @@ def import_(
     if group is not None and group not in filed:
         if len(filed) != 1:
             raise InvalidOption(
-                f"{file} lists {len(filed)} groups, and '{group}' is none of them.",
-                remedy="Leave --group out, or export the one group that is to be copied.",
+                f"{file} contains {len(filed)} groups, but not '{group}'.",
+                remedy="Omit --group, or export only the group to copy.",
             )
         filed = {group: next(iter(filed.values()))}
     elif group is not None:

@@ -72,7 +72,7 @@ def screen(look: Look, width: int, height: int) -> Any:
     from rich.text import Text
 
     head = Text.assemble(
-        ("streamgroups ", "bold"), f"{look.where}  {utc(look.time_ms)}  ", ("q", "bold"), " leaves", no_wrap=True
+        ("streamgroups ", "bold"), f"{look.where}  {utc(look.time_ms)}  ", ("q", "bold"), " quits", no_wrap=True
     )
     room = max(height - _FRAME_LINES, 2)
     groups = sorted(look.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in look.groups))]

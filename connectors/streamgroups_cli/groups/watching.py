@@ -26,12 +26,12 @@ from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_t
 def watch(
     connect: Connect,
     groups: GroupsArgument = None,
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look.")] = "2s",
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval between polls.")] = "2s",
     window: Annotated[
-        str, typer.Option(metavar="DURATION", help="How far back verdicts look; they need half of it.")
+        str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
     ] = "3m",
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Leave after so many looks.", show_default=False)
+        int | None, typer.Option(min=1, metavar="N", help="Exit after N polls.", show_default=False)
     ] = None,
     count_limit: CountLimitOption = LOOK_MIB,
     output: OutputOption = Output.table,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from streamgroups_cli.lazy_commands import lazy_app
 
 app = lazy_app(
-    "Look at topics.",
+    "Inspect topics.",
     {
         "list": "streamgroups_cli.topics.listing:list_topics",
         "describe": "streamgroups_cli.topics.describing:describe",

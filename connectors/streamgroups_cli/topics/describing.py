@@ -31,8 +31,8 @@ _PARTITIONS = (
 @with_cluster
 def describe(
     connect: Connect,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Which topics.")],
-    groups: Annotated[bool, typer.Option("--groups", help="The groups that read them, too.")] = False,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics.")],
+    groups: Annotated[bool, typer.Option("--groups", help="Include the groups that read them.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Show partitions of topics: leaders, replicas, offsets, newest records."""
@@ -53,7 +53,7 @@ def describe(
     missing = [name for name in asked if name not in described]
     if missing:
         raise UnknownTopic(
-            f"There is no topic {', '.join(map(repr, missing))}, or this user may not see it.",
+            f"Topic {', '.join(map(repr, missing))} does not exist, or this user cannot describe it.",
             remedy="See: streamgroups topics list.",
             topic=missing[0] if len(missing) == 1 else None,
         )
@@ -101,7 +101,7 @@ def _table(
 ) -> Table:
     count = len(topic.partitions)
     words = [f"id {topic.topic_id}", f"{count} partition{'' if count == 1 else 's'}"]
-    words += [f"read by {', '.join(readers[topic.name]) or 'nobody'}"] if topic.name in readers else []
+    words += [f"read by {', '.join(readers[topic.name]) or 'no group'}"] if topic.name in readers else []
     return Table(_PARTITIONS, _rows(topic, bounds, newest), f"Topic {topic.name}: {', '.join(words)}")
 
 

@@ -22,7 +22,7 @@ _COLUMNS = (
 @with_cluster
 def list_topics(
     connect: Connect,
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """List the topics of the cluster."""

@@ -23,11 +23,11 @@ from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
 @with_cluster
 def tail(
     connect: Connect,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or some of their partitions.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or partitions of them.")],
     last: Annotated[
-        int, typer.Option("--last", "-n", min=0, metavar="N", help="So many records of each partition.")
+        int, typer.Option("--last", "-n", min=0, metavar="N", help="Number of records of each partition.")
     ] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written; Ctrl-C ends it.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records; Ctrl-C ends it.")] = False,
     show: ShowOption = Show.auto,
     full: FullOption = False,
     output: OutputOption = Output.table,

@@ -39,7 +39,7 @@ def test_partitions_the_watermark_and_what_it_did() -> None:
         "2 closed by the watermark of 1970-01-01T00:10:00.000Z",
         "4 late records, 1.0 s",
     ]
-    assert "4 records were late, 2 windows closed" in time_page(moments, title="<Flights>")
+    assert "4 late records, 2 closed windows" in time_page(moments, title="<Flights>")
 
 
 def test_a_watermark_above_its_partitions_would_be_seen() -> None:
