@@ -41,7 +41,7 @@ def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterabl
         body: HTML to put below the timeline; whoever calls has escaped it.
 
     >>> html = page([], title="Nobody <yet>")
-    >>> "Nobody &lt;yet&gt;" in html, "Nothing was recorded." in html
+    >>> "Nobody &lt;yet&gt;" in html, "No events were recorded." in html
     (True, True)
     """
     return html_page(title, intro, f"{timeline(events, marks)}\n{body}")
