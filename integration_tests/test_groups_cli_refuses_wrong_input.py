@@ -58,7 +58,7 @@ def active(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterat
         (["--topic", "{topic}:7", "--to-latest"], ExitCode.ERROR, "Partition {topic}-7 does not exist"),
         (["--topic", "{topic}", "--to-offset", "99", "--strict"], ExitCode.REFUSED, "Offset 99 is outside {topic}-0"),
         (["--topic", "{topic}", "--to-datetime", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),
-        (["--topic", "{topic}"], ExitCode.USAGE, "Give one of --to-earliest"),
+        (["--topic", "{topic}"], ExitCode.USAGE, "Use one of --to-earliest"),
         (["--topic", "{topic}", "--to-latest", "--kafka", "sasl.mechanizm=X"], ExitCode.USAGE, "Did you mean"),
     ],
 )

@@ -53,7 +53,7 @@ def time_page(moments: Sequence[Moment], *, title: str) -> str:
 
     >>> p0 = TopicPartition("flights", 0)
     >>> html = time_page([Moment(0, None, {p0: 900}), Moment(1_000, 900, {p0: 2_000}, late=3, closed=1)], title="Flights")
-    >>> "flights-0" in html, "3 records were late" in html, "1 closed" in html
+    >>> "flights-0" in html, "3 late records" in html, "1 closed" in html
     (True, True, True)
     >>> "No events were recorded." in time_page([], title="Flights")
     True

@@ -106,8 +106,8 @@ def test_shifting_what_has_no_position_is_refused_whole(board: CommandLine) -> N
 def test_an_offset_outside_is_moved_to_the_nearer_end_with_a_warning(board: CommandLine) -> None:
     arguments = ["groups", "reset", "board", "--topic", "flights:0,1", "--to-offset", "1"]
     result = board(*arguments, "-o", "json")
-    assert result.err.startswith("Warning: Offset 1 is outside flights-1 [2, 10]: 2 is taken.\n")
-    assert [(m["to_offset"], m["note"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "asked for 1")]
+    assert result.err.startswith("Warning: Offset 1 is outside flights-1 [2, 10]: offset 2 is used.\n")
+    assert [(m["to_offset"], m["note"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "requested 1")]
     refused = board(*arguments, "--strict", "--execute")
     assert (refused.code, untouched(board)) == (3, True)
     assert "Offset 1 is outside flights-1 [2, 10]; nothing was changed." in refused.err
@@ -312,7 +312,7 @@ def test_reset_from_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) ->
     file.write_text("flights,0,1\nflights,1,99\n")
     result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
     assert (result.code, committed(board)) == (0, {P0: 1, P1: 10})
-    assert "Warning: Offset 99 is outside flights-1 [2, 10]: 10 is taken." in result.err
+    assert "Warning: Offset 99 is outside flights-1 [2, 10]: offset 10 is used." in result.err
     file.write_text("else,flights,0,1\n")
     result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
     assert (result.code, f"{file} contains no offsets of 'board'" in result.err) == (2, True)
@@ -357,7 +357,7 @@ def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> No
     assert "board.streamgroups: metadata groups, deleted with their group" in plan.err
     result = noted("groups", "delete", which, "--execute")
     assert (result.code, noted.cluster.group_ids()) == (0, [resets_of("else")])
-    assert "1 group and 2 auxiliary deleted." in result.err
+    assert "1 group and 2 metadata groups deleted." in result.err
     (undo,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     assert [g["group"] for g in json.loads(Path(undo).read_text())["groups"]] == ["board"]
     assert noted("groups", "import", undo, "--execute").code == 0
@@ -386,7 +386,7 @@ def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
         result = noted("groups", "delete", "board", "--execute")
     assert (result.code, committed(noted)) == (4, {})
     assert noted.cluster.group_ids() == [board_of("board"), resets_of("board"), resets_of("else")]
-    assert "1 of 3 groups were deleted. No broker answers. Once" in result.err
+    assert "1 of 3 groups were deleted. No broker answers. Correct" in result.err
     (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete --execute .*)\.", result.err)
     assert noted(*rest.split()).code == 0
     assert noted.cluster.group_ids() == [resets_of("else")]

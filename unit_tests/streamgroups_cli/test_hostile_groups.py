@@ -58,7 +58,7 @@ def test_the_exporter_outlives_any_exception() -> None:
         raise KeyError("x")
 
     looks = Looks(look, lambda: 0)  # type: ignore[arg-type]
-    assert str(looks.refresh()) == "Looking at the groups failed: KeyError: 'x'."
+    assert str(looks.refresh()) == "Cannot poll the groups: KeyError: 'x'."
     assert not looks.groups
 
 
@@ -70,7 +70,7 @@ def test_a_group_that_cannot_be_judged_is_left_out(
 
     monkeypatch.setattr(board.Note, "parse", broken)
     assert [s.description.group_id for s in survey(admin, admin, ["billing", "mallory"])] == ["billing"]
-    assert "Group 'mallory' is left out: RuntimeError: bug" in caplog.text
+    assert "Group 'mallory' is skipped: RuntimeError: bug" in caplog.text
     with pytest.raises(RuntimeError, match="bug"):
         survey(admin, admin, ["mallory"])
 

@@ -140,7 +140,7 @@ def shown(board: CommandLine, *, height: int, trouble: str = "") -> list[str]:
 
 def test_the_screen_shows_groups_and_partitions_with_the_worst_first(board: CommandLine) -> None:
     lines = shown(board, height=40)
-    assert lines[0] == "streamgroups broker:9092  1970-01-01T00:16:40.000Z  q leaves"
+    assert lines[0] == "streamgroups broker:9092  1970-01-01T00:16:40.000Z  q quits"
     (group,) = [line.split() for line in lines if line.split()[:1] == ["board"] and "Stable" in line]
     assert group == ["board", "Stable", "1", "6", "███", "1m", "40s", "0", "stalled"]
     partitions = [line.split() for line in lines if line.split()[:2] == ["board", "flights"]]

@@ -58,7 +58,7 @@ def delete(
         undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
         failures = _delete(cluster, there)
         if not failures:
-            also = f" and {len(notes)} metadata groups" if notes else ""
+            also = f" and {len(notes)} metadata group{'' if len(notes) == 1 else 's'}" if notes else ""
             say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
             return
         if failures.keys() >= set(ids):
