@@ -49,7 +49,7 @@ def untouched(cli: CommandLine) -> bool:
 
 
 def undo_command(err: str) -> list[str]:
-    (found,) = re.findall(r"[Uu]ndo (?:it|what was done) with: streamgroups (groups import \S+ --execute)", err)
+    (found,) = re.findall(r"[Uu]ndo (?:it|the changes) with: streamgroups (groups import \S+ --execute)", err)
     return str(found).split()
 
 
