@@ -284,7 +284,7 @@ def test_G12_a_killed_member_commits_nothing_more_and_cannot_be_used(
         alice.finish(1)
     with pytest.raises(LookupError, match="no member 'alice'"):
         group.kill("alice")
-    with pytest.raises(LookupError, match="no member 'carol'"):
+    with pytest.raises(LookupError, match="not expect member 'carol'"):
         group.fence("carol")
 
 

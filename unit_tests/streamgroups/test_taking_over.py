@@ -108,8 +108,8 @@ def test_who_is_right_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(30)}, GROUP, group_id="billing")
     assert caplog.messages == [
-        "Group 'billing' and its ledger differ, the group is right: flights-0: ledger 20, group 5 (-15)",
-        "Group 'billing' and its ledger differ, the ledger is right: flights-1: ledger 20, group 30 (+10)",
+        "Group 'billing' and its ledger differ; the positions of the group are used: flights-0: ledger 20, group 5 (-15)",
+        "Group 'billing' and its ledger differ; the positions of the ledger are used: flights-1: ledger 20, group 30 (+10)",
     ]
     assert ledger.positions([P0, P1]) == {P0: 5, P1: 20}
 

@@ -119,7 +119,7 @@ def test_S11_a_batch_of_another_topic_is_fenced_whatever_the_numbers() -> None:
         with sink.ledger.transaction() as transaction:
             transaction.advance({P0: position}, {P0: SECOND})
         with pytest.raises(
-            FencedBatch, match=r"of another topic or cluster \(ledger: topic id topic-2, .*; batch: topic id topic-1"
+            FencedBatch, match=r"to another topic or cluster \(ledger: topic id topic-2, .*; batch: topic id topic-1"
         ):
             commit_batch(sink.ledger, batch, "rows", identities={"board": {P0: FIRST}})
     assert sink.ledger.written == []
