@@ -59,7 +59,7 @@ _FOOTNOTES = (
     "When a query joins, its first micro-batch starts Python workers and compiles code before it reads: a second or more that a plain "
     "consumer does not have.",
 )
-_LEAST_WIDTH = 130
+_MIN_WIDTH = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
-        console = Console(width=max(console.width, _LEAST_WIDTH))
+        console = Console(width=max(console.width, _MIN_WIDTH))
     began_s = time.monotonic()
 
     def report_step(text: str) -> None:

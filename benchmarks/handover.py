@@ -36,7 +36,7 @@ PARTITIONS = 8
 _PER_S = 1_000
 _SESSION_MS = 6_000
 #: Also a busy machine starts Spark within this.
-_PATIENCE_S = 180
+_RETRY_TIMEOUT_S = 180
 _BY_THE_MEMBER = {"joining": Kind.JOINING, "assigned": Kind.ASSIGNED}
 #: Seconds of one handover, by what caused it.
 Times = Mapping[str, float]
@@ -120,7 +120,7 @@ class _Member:
         self._log.close()
         return at_s
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Stops it with SIGTERM; it records when it begins to leave."""
         self._process.terminate()
 
@@ -178,7 +178,7 @@ def _round(bench: Bench, kind: str) -> Times:
 
         third = start("third")
         held = _settled(admin, group, [second, third])
-        third.ask_to_stop()
+        third.request_stop()
         left_s = _soon(lambda: third.noted_s("leaving"), "the third leaves")
         left = _soon(lambda: second.first_read_s(held["third"], left_s), "the second takes over again", second) - left_s
     return {"assigned": assigned, "join": joined, "kill": killed, "stop": left}
@@ -215,11 +215,11 @@ def _soon(found: Callable[[], Any], what: str, *members: _Member) -> Any:
         TimeoutError: if none arrives in time.
         RuntimeError: a member that must live has ended.
     """
-    deadline_s = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + _RETRY_TIMEOUT_S
     while (answer := found()) is None:
         for member in members:
             member.require_alive()
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not within {_PATIENCE_S} s: {what}")
+            raise TimeoutError(f"not within {_RETRY_TIMEOUT_S} s: {what}")
         time.sleep(0.05)
     return answer

@@ -17,7 +17,7 @@ from typing import Any
 
 # Set by a signal. A flag instead of an exception, because an exception during a call to Java breaks the connection.
 _STOP = threading.Event()
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Diary:
@@ -58,7 +58,7 @@ def query(config: dict[str, Any], diary: Diary) -> None:
 
     reader = spark.readStream.format("streamgroups").options(**config["options"], historyDir=config["history"])
     running = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
-    while not _STOP.is_set() and not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+    while not _STOP.is_set() and not running.awaitTermination(_POLL_S):  # type: ignore[arg-type]
         pass
     diary.note("leaving")
     running.stop()
@@ -78,7 +78,7 @@ def consumer(config: dict[str, Any], diary: Diary) -> None:
 
     member.subscribe([config["topic"]], on_assign=on_assign)
     while not _STOP.is_set():
-        messages = [m for m in member.consume(1_000, _LOOK_S) if m.error() is None]
+        messages = [m for m in member.consume(1_000, _POLL_S) if m.error() is None]
         if messages:
             diary.note("read", (m.partition() or 0 for m in messages))
             member.commit(asynchronous=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 MIB = 2**20
 #: A process that was seen for less than this part of the time is not judged: it is too young, or it has ended.
-_LEAST_SHARE = 0.8
+_MIN_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def growths(samples: Iterable[Sample], warm_up_s: float, end_s: float) -> list[G
 def _growth(role: str, pid: int, found: list[Sample], window_s: float) -> Growth:
     first, last = found[0], found[-1]
     slope: float | None = None
-    if len(found) > 2 and last.at_s - first.at_s >= _LEAST_SHARE * window_s:
+    if len(found) > 2 and last.at_s - first.at_s >= _MIN_SHARE * window_s:
         line = statistics.linear_regression([s.at_s / 60 for s in found], [s.rss_bytes / MIB for s in found])
         slope = line.slope
     return Growth(role, pid, first.rss_bytes / MIB, last.rss_bytes / MIB, slope)

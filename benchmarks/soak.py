@@ -30,7 +30,7 @@ from benchmarks.workload import SteadyLoad, create
 from streamgroups_broker import EmbeddedKafka
 
 LIMIT_MIB_PER_MIN = 0.25
-LEAST_MINUTES = 5
+MIN_MINUTES = 5
 RUNNER, WORKER, DAEMON, JVM = "stream runner", "Python worker", "Python daemon", "JVM"
 _TOPIC, _PARTITIONS = "soak", 8
 _SAMPLE_S = 2.0
@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = objections(found, (RUNNER, WORKER, DAEMON), LIMIT_MIB_PER_MIN)
     for text in wrong:
         console.print(text, style="red", highlight=False)
-    if asked.minutes < LEAST_MINUTES:
-        console.print(f"Less than {LEAST_MINUTES} minutes: not judged.")
+    if asked.minutes < MIN_MINUTES:
+        console.print(f"Less than {MIN_MINUTES} minutes: not judged.")
         return 0
     return 1 if wrong else 0
 

@@ -25,7 +25,7 @@ DELAYED = "delay >= 140"
 #: The header that holds a record's event time: its ``id``, taken for milliseconds since the epoch.
 EVENT_TIME_HEADER = "time"
 #: Records of fewer bytes than this are not JSON, only digits.
-LEAST_JSON_BYTES = 100
+MIN_JSON_BYTES = 100
 #: Neither librdkafka's nor Kafka's clients shall print that the broker has stopped.
 _QUIET = {"log_level": 0}
 
@@ -82,7 +82,7 @@ _DELAY = "(pmod(hash(id), 200) - 20)"
 
 
 def _value(size_bytes: int) -> str:
-    if size_bytes < LEAST_JSON_BYTES:
+    if size_bytes < MIN_JSON_BYTES:
         return f"lpad(cast(id as string), {size_bytes}, '0')"
     head = f"""'{{"id":', id, ',"carrier":"', elt(pmod(id, 4) + 1, 'AA', 'B6', 'DL', 'UA'),
         '","origin":"', elt(pmod(hash(id), 3) + 1, 'EWR', 'JFK', 'LGA'), '","delay":', {_DELAY}, ',"note":"'"""

@@ -124,7 +124,7 @@ class DeltaProcess:
                 stream.close()
 
 
-def _obey(sink: sg.DeltaSink) -> None:
+def _apply(sink: sg.DeltaSink) -> None:
     staged: list[Staged] = []
     for line in sys.stdin:
         verb, *numbers = json.loads(line)
@@ -162,4 +162,4 @@ def _say(word: str) -> None:
 
 
 if __name__ == "__main__":
-    _obey(sg.DeltaSink(uri=sys.argv[1]))
+    _apply(sg.DeltaSink(uri=sys.argv[1]))

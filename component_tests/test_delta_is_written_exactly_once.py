@@ -162,7 +162,7 @@ def test_a_commit_that_is_always_overtaken_gives_up_in_time(tmp_path: Path) -> N
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
     _, staged = stage(sink, records(0, 5))
-    hasty = DeltaLedger(sink._target, GROUP, patience_s=0)
+    hasty = DeltaLedger(sink._target, GROUP, retry_timeout_s=0)
 
     def slow() -> None:
         with hasty.transaction() as transaction:

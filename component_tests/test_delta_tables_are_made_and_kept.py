@@ -21,8 +21,8 @@ import streamgroups as sg
 from component_tests.delta_tables import GROUP, commit, open_at, partition, read_by_hand, records, stage, write_batch
 from streamgroups.errors import (
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
     StageLost,
 )
@@ -203,7 +203,7 @@ def test_new_columns_are_added_if_that_is_wanted(uri: str) -> None:
     open_at(sink)
     write_batch(sink, 0, 1, pa.table({"id": [1]}))
     wider = pa.table({"id": [2], "at": pa.array([datetime(2026, 1, 1)], pa.timestamp("us")), "l": [["x"]]})
-    with pytest.raises(SinkRefused, match=r"has no column 'at', 'l'\. Set schema_evolution=True"):
+    with pytest.raises(SinkRejected, match=r"has no column 'at', 'l'\. Set schema_evolution=True"):
         sink.begin(wider.schema, "a")
     version = DeltaTable(uri).version()
     write_batch(sg.DeltaSink(uri=uri, schema_evolution=True), 1, 2, wider)
@@ -262,9 +262,9 @@ def test_records_that_do_not_fit_are_refused_and_nothing_changes(
     uri: str, settings: dict[str, Any], schema: dict[str, pa.DataType], why: str
 ) -> None:
     write_deltalake(uri, pa.table({"id": [1], "p": ["a"]}), partition_by=["p"])
-    with pytest.raises(SinkRefused, match=why) as refused:
+    with pytest.raises(SinkRejected, match=why) as rejected:
         sg.DeltaSink(uri=uri, schema_evolution=True, **settings).begin(pa.schema(schema), "a")
-    assert refused.value.remedy
+    assert rejected.value.remedy
     assert DeltaTable(uri).version() == 0
 
 
@@ -274,7 +274,7 @@ def test_constraints_are_kept_or_the_table_is_refused(uri: str, mode: Literal["a
     DeltaTable(uri).alter.add_constraint({"positive": "id > 0"})
     sink = sg.DeltaSink(uri=uri, mode=mode, key=("id",) if mode == "upsert" else ())
     open_at(sink)
-    with pytest.raises(SinkRefused, match=r"positive|failed validation"):
+    with pytest.raises(SinkRejected, match=r"positive|failed validation"):
         write_batch(sink, 0, 1, pa.table({"id": [-1]}))
     assert (_ids(uri), open_at(sink)) == ([1], 0)
 
@@ -284,10 +284,10 @@ def test_a_null_that_may_not_be_is_refused_in_the_task(uri: str) -> None:
     DeltaTable.create(uri, strict)
     sink = sg.DeltaSink(uri=uri)
     open_at(sink)
-    with pytest.raises(RecordRefused, match="Row 1 of the task has null in column 'id'"):
+    with pytest.raises(RecordRejected, match="Row 1 of the task has null in column 'id'"):
         stage(sink, pa.table({"id": [1, None]}))
     merging = sg.DeltaSink(uri=uri, mode="upsert", key=("note",))
-    with pytest.raises(RecordRefused, match="Row 0 of the task has null in column 'note'"):
+    with pytest.raises(RecordRejected, match="Row 0 of the task has null in column 'note'"):
         stage(merging, pa.table({"id": [1], "note": pa.array([None], pa.string())}))
     assert write_batch(sink, 0, 1, pa.table({"id": [1]})) == "CommitGroups"
 
@@ -303,7 +303,7 @@ def test_a_row_that_deletes_need_not_be_whole(uri: str) -> None:
         return write_batch(sink, begin, begin + 1, pa.table(rows))
 
     batch(0, [5, 6], [False, False])
-    with pytest.raises(SinkRefused):
+    with pytest.raises(SinkRejected):
         batch(1, [None, 7], [False, False])
     assert _rows(uri) == [{"id": 1, "n": 5}, {"id": 2, "n": 6}]
     batch(1, [None, 7], [True, False])
@@ -316,7 +316,7 @@ def test_a_table_without_columns_yet_is_left_as_it_is_by_what_does_not_fit(
 ) -> None:
     open_at(sg.DeltaSink(uri=uri, partition_by=partition_by))
     version = DeltaTable(uri).version()
-    with pytest.raises(SinkRefused, match="partition"):
+    with pytest.raises(SinkRejected, match="partition"):
         sg.DeltaSink(uri=uri).begin(pa.schema([("id", pa.int64()), ("f", pa.float64())]), "a")
     assert DeltaTable(uri).version() == version
 
@@ -332,7 +332,7 @@ def test_columns_that_change_under_a_batch_are_told(uri: str) -> None:
             transaction.advance({partition(0): 1})
             write_deltalake(uri, pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
 
-    with pytest.raises(SinkRefused, match=r"Column 'id' is of type int64, but in table .* it is string"):
+    with pytest.raises(SinkRejected, match=r"Column 'id' is of type int64, but in table .* it is string"):
         late()
     assert [row["id"] for row in _rows(uri)] == ["a"]
 
@@ -349,7 +349,7 @@ def test_a_new_column_under_a_batch_does_no_harm(uri: str) -> None:
 def test_a_table_that_is_missing_is_not_made_against_the_user_s_will(uri: str) -> None:
     sink = sg.DeltaSink(uri=uri, create_table=False)
     for use in (lambda: sink.begin(pa.schema([("id", pa.int64())]), "a"), lambda: sink.open(GROUP)):
-        with pytest.raises(SinkRefused, match=r"Delta table .* does not exist.* create_table=True"):
+        with pytest.raises(SinkRejected, match=r"Delta table .* does not exist.* create_table=True"):
             use()
     assert not Path(uri).exists()
 
@@ -430,7 +430,7 @@ def test_a_table_that_is_lost_is_not_made_up_again(uri: str) -> None:
     _, staged = stage(sink, records(0, 5))
     with sink.open(GROUP) as ledger:
         shutil.rmtree(uri)
-        with pytest.raises(SinkRefused, match=r"Delta table .* does not exist"):
+        with pytest.raises(SinkRejected, match=r"Delta table .* does not exist"):
             ledger.positions([partition(0)])
 
         def late() -> None:
@@ -439,7 +439,7 @@ def test_a_table_that_is_lost_is_not_made_up_again(uri: str) -> None:
                 transaction.write(staged)
                 transaction.advance({partition(0): 5})
 
-        with pytest.raises(SinkRefused, match="was recreated after the batch began"):
+        with pytest.raises(SinkRejected, match="was recreated after the batch began"):
             late()
 
         def lost() -> None:
@@ -447,7 +447,7 @@ def test_a_table_that_is_lost_is_not_made_up_again(uri: str) -> None:
                 transaction.advance({partition(0): 5})
                 shutil.rmtree(uri)
 
-        with pytest.raises((SinkRefused, SinkUnreachable)):
+        with pytest.raises((SinkRejected, SinkUnreachable)):
             lost()
     assert not DeltaTable.is_deltatable(uri)
 

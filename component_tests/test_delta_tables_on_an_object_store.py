@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 import streamgroups as sg
 from component_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
 from component_tests.object_store import BUCKET, StoreProcess
-from streamgroups.errors import SinkRefused, SinkUnreachable, StreamGroupsError
+from streamgroups.errors import SinkRejected, SinkUnreachable, StreamGroupsError
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 
@@ -122,5 +122,5 @@ def test_large_files_come_through_whole(store: StoreProcess) -> None:
 
 
 def test_a_table_that_is_missing_is_refused(store: StoreProcess) -> None:
-    with pytest.raises(SinkRefused, match=r"Delta table s3://bucket/flights does not exist.*create_table=True"):
+    with pytest.raises(SinkRejected, match=r"Delta table s3://bucket/flights does not exist.*create_table=True"):
         _sink(store, create_table=False).open(GROUP)

@@ -22,8 +22,8 @@ from streamgroups.errors import (
     FencedBatch,
     LedgerConflict,
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
 )
 from streamgroups.groups.membership import Owned
@@ -293,13 +293,13 @@ def test_a_block_that_goes_on_after_an_error_does_not_commit(postgres: str, ledg
     def go_on() -> None:
         with ledger.transaction() as transaction:
             transaction.advance({P0: 5})
-            with pytest.raises(RecordRefused, match="out of range"):
+            with pytest.raises(RecordRejected, match="out of range"):
                 transaction.advance({P0: 2**63})
             # Now the transaction has failed, and COMMIT would say nothing of it.
-            with pytest.raises(SinkRefused, match="current transaction is aborted"):
+            with pytest.raises(SinkRejected, match="current transaction is aborted"):
                 transaction.positions([P0])
 
-    with pytest.raises(SinkRefused, match="the transaction had already failed"):
+    with pytest.raises(SinkRejected, match="the transaction had already failed"):
         go_on()
     assert ledger.positions([P0]) == {}
 
@@ -324,7 +324,7 @@ def test_what_is_no_ledger_is_left_alone(postgres: str) -> None:
         connection.execute("CREATE TABLE streamgroups_ledger (group_id text, topic text, partition int)")
     with (
         pytest.raises(
-            SinkRefused,
+            SinkRejected,
             match=r"streamgroups_ledger does not have the columns of a ledger.*Set 'ledger_table' to another",
         ),
         sink(postgres).open(GROUP),
@@ -335,7 +335,7 @@ def test_what_is_no_ledger_is_left_alone(postgres: str) -> None:
     with psycopg.connect(postgres) as connection:
         connection.execute("ALTER TABLE another DROP CONSTRAINT another_pkey")
     with (
-        pytest.raises(SinkRefused, match="does not have the columns of a ledger"),
+        pytest.raises(SinkRejected, match="does not have the columns of a ledger"),
         sink(postgres, ledger_table="another").open(GROUP),
     ):
         pass

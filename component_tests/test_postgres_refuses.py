@@ -17,8 +17,8 @@ from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
     StageLost,
     StreamGroupsError,
@@ -56,41 +56,41 @@ def records(**columns: Any) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("table", "settings", "error", "told"),
     [
-        ("", {"create_table": False}, SinkRefused, "Table flights does not exist.*create_table=True"),
-        ("", {"table": "own.flights"}, SinkRefused, "Cannot make table own.flights: schema 'own' does not exist"),
-        ("", {"stage_schema": "own"}, SinkRefused, "Cannot make the batch's stage: schema 'own' does not exist"),
+        ("", {"create_table": False}, SinkRejected, "Table flights does not exist.*create_table=True"),
+        ("", {"table": "own.flights"}, SinkRejected, "Cannot make table own.flights: schema 'own' does not exist"),
+        ("", {"stage_schema": "own"}, SinkRejected, "Cannot make the batch's stage: schema 'own' does not exist"),
         ("", {"mode": "upsert", "key": ("no",)}, InvalidOption, "no column 'no', which is in the key.*id, gate, gone"),
         ("", {**UPSERT, "delete_marker": "gate"}, InvalidOption, "no boolean column 'gate'"),
-        ("VIEW flights AS SELECT 1 AS id", {}, SinkRefused, "flights is not a table.*not to a view"),
-        ("TABLE flights (id int8, gone bool)", {}, SinkRefused, "no column 'gate'; |ADD COLUMN \"gate\" text"),
+        ("VIEW flights AS SELECT 1 AS id", {}, SinkRejected, "flights is not a table.*not to a view"),
+        ("TABLE flights (id int8, gone bool)", {}, SinkRejected, "no column 'gate'; |ADD COLUMN \"gate\" text"),
         (
             "TABLE flights (id int8, gate int, gone bool)",
             {},
-            SinkRefused,
+            SinkRejected,
             "'gate' is integer, but the records have a string",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool, must int NOT NULL)",
             {},
-            SinkRefused,
+            SinkRejected,
             "column 'must' is NOT NULL, but the records do not have it",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool GENERATED ALWAYS AS (id > 1) STORED)",
             {},
-            SinkRefused,
+            SinkRejected,
             "only the server can write column 'gone'",
         ),
         (
             "TABLE flights (id int8, gate text, gone bool)",
             UPSERT,
-            SinkRefused,
+            SinkRejected,
             r'no unique index on \("id"\).*CREATE UNIQUE',
         ),
         (
             "TABLE flights (id int8, gate text, gone bool, UNIQUE (id, gate), UNIQUE (gate) INCLUDE (id), UNIQUE (id) DEFERRABLE)",
             UPSERT,
-            SinkRefused,
+            SinkRejected,
             "no unique index",
         ),
     ],
@@ -101,9 +101,9 @@ def test_a_target_that_does_not_fit(
     if table:
         execute(postgres, f"CREATE {table}")
     before = relations(postgres)
-    with pytest.raises(error, match=told) as refused:
+    with pytest.raises(error, match=told) as rejected:
         sink(postgres, **settings).begin(SCHEMA, token())
-    assert refused.value.remedy
+    assert rejected.value.remedy
     assert relations(postgres) == before
 
 
@@ -151,10 +151,10 @@ def test_a_value_that_is_refused_is_named_by_column_and_row(
     to = sink(postgres, **settings)
     begun = to.begin(batch.schema, token())
     good = batch.slice(0, 1)
-    with pytest.raises(RecordRefused, match=told) as refused:
+    with pytest.raises(RecordRejected, match=told) as rejected:
         to.write(begun, iter([good, good.slice(0, 0), batch.slice(1)]), 0)
-    assert PREFIX not in str(refused.value)
-    assert refused.value.remedy
+    assert PREFIX not in str(rejected.value)
+    assert rejected.value.remedy
     # The stage is as good as new.
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
@@ -166,7 +166,7 @@ def test_a_line_break_does_not_confuse_the_row(postgres: str) -> None:
     execute(postgres, "CREATE TABLE flights (a text, id int2)")
     batch = records(a=["\n\n", "\r\n", "x"], id=[1, 2, 70_000])
     to = sink(postgres)
-    with pytest.raises(RecordRefused, match="column 'id' in row 3 "):
+    with pytest.raises(RecordRejected, match="column 'id' in row 3 "):
         to.write(to.begin(batch.schema, token()), iter([batch]), 0)
 
 
@@ -193,7 +193,7 @@ def test_what_a_constraint_refuses_leaves_nothing_and_can_be_written_once_it_is_
     open_at(to, {P0: 0})
     staged = stage(to, offsets(range_))
     with to.open(GROUP) as ledger:
-        with pytest.raises(RecordRefused, match=told):
+        with pytest.raises(RecordRejected, match=told):
             commit_batch(ledger, {GROUP: [range_]}, staged)
         assert ledger.positions([P0]) == {P0: 0}
         execute(postgres, "ALTER TABLE flights DROP CONSTRAINT limits")
@@ -207,7 +207,7 @@ def test_records_of_another_schema_are_refused(postgres: str) -> None:
     to = sink(postgres)
     begun = to.begin(pa.schema({"id": pa.int64()}), token())
     for other in (records(id=["1"]), records(other=[1]), records(id=[1], other=[1])):
-        with pytest.raises(SinkRefused, match=r"those of the batch are others: id \(integer\)"):
+        with pytest.raises(SinkRejected, match=r"those of the batch are others: id \(integer\)"):
             to.write(begun, iter([other]), 0)
 
 
@@ -224,20 +224,20 @@ def test_missing_rights_are_told_and_those_that_are_documented_are_enough(postgr
     as_role = make_conninfo(postgres, user=role)
     upsert = {**UPSERT, "delete_marker": "gone", "stage_schema": "own"}
 
-    def refused(told: str, **settings: Any) -> None:
+    def rejected(told: str, **settings: Any) -> None:
         before = relations(postgres)
         with pytest.raises(NotAuthorized, match=told) as error:
             sink(as_role, **settings).begin(SCHEMA, token())
         assert "GRANT" in error.value.remedy
         assert relations(postgres) == before
 
-    refused("not authorized to create tables in schema 'public', which is the schema for table flights")
+    rejected("not authorized to create tables in schema 'public', which is the schema for table flights")
     execute(postgres, "CREATE TABLE flights (id int8 PRIMARY KEY, gate text)", "CREATE SCHEMA own")
-    refused("INSERT, SELECT, UPDATE, DELETE not granted", **upsert)
+    rejected("INSERT, SELECT, UPDATE, DELETE not granted", **upsert)
     execute(postgres, f"GRANT INSERT, SELECT, UPDATE ON flights TO {role}")
-    refused("DELETE not granted", **upsert)
+    rejected("DELETE not granted", **upsert)
     execute(postgres, f"GRANT DELETE ON flights TO {role}")
-    refused("not authorized to create tables in schema 'own', which is the schema for the batch's stage", **upsert)
+    rejected("not authorized to create tables in schema 'own', which is the schema for the batch's stage", **upsert)
     execute(postgres, f"GRANT CREATE, USAGE ON SCHEMA own TO {role}")
     to = sink(as_role, ledger_table="own.ledger", **upsert)
     batch = pa.record_batch({"id": [1, 2], "gate": ["A", None], "gone": [False, True]})
@@ -268,15 +268,15 @@ def test_appending_needs_no_more_than_insert(postgres: str, role: str) -> None:
 
 def test_a_password_is_needed_and_never_told(postgres: str) -> None:
     wrong = make_conninfo(postgres, user=WITH_PASSWORD, password="geheim")
-    with pytest.raises(NotAuthorized, match=r"password authentication failed.*Check user and password") as refused:
+    with pytest.raises(NotAuthorized, match=r"password authentication failed.*Check user and password") as rejected:
         sink(wrong).begin(SCHEMA, token())
-    assert "geheim" not in repr(refused.getrepr(style="short"))
+    assert "geheim" not in repr(rejected.getrepr(style="short"))
     with pytest.raises(NotAuthorized, match="password"):
         sink(make_conninfo(postgres, user=WITH_PASSWORD)).begin(SCHEMA, token())
     right = make_conninfo(postgres, user=WITH_PASSWORD, password=PASSWORD)
     with pytest.raises(NotAuthorized, match="not authorized to create tables in schema 'public'"):
         sink(right).begin(SCHEMA, token())
-    with pytest.raises(SinkRefused, match=r"database .* does not exist.*Create the database"):
+    with pytest.raises(SinkRejected, match=r"database .* does not exist.*Create the database"):
         sink(make_conninfo(postgres, dbname="no")).begin(SCHEMA, token())
 
 
@@ -346,7 +346,7 @@ def test_a_table_that_is_altered_or_locked_meanwhile(postgres: str) -> None:
     staged = stage(to, offsets(range_))
     with to.open(GROUP) as ledger:
         execute(postgres, "ALTER TABLE flights RENAME COLUMN at TO other")
-        with pytest.raises(SinkRefused, match=r'column "at" of relation "flights" does not exist.*altered'):
+        with pytest.raises(SinkRejected, match=r'column "at" of relation "flights" does not exist.*altered'):
             commit_batch(ledger, {GROUP: [range_]}, staged)
         execute(postgres, "ALTER TABLE flights RENAME COLUMN other TO at")
         with psycopg.connect(postgres) as somebody:

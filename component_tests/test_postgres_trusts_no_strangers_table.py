@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from component_tests.postgres import PASSWORD, WITH_PASSWORD
 from component_tests.postgres_process import GROUP, sink, token
-from streamgroups.errors import RecordRefused, SinkRefused
+from streamgroups.errors import RecordRejected, SinkRejected
 
 SCHEMA = pa.schema({"id": pa.int64()})
 LEDGER = (
@@ -40,7 +40,7 @@ def user(postgres: str) -> Iterator[str]:
 def test_a_ledger_of_a_stranger(postgres: str, user: str) -> None:
     execute(postgres, "SET ROLE mallory", LEDGER.format("streamgroups_ledger"), GRANTS)
     with (
-        pytest.raises(SinkRefused, match=r"found on the search path and belongs to role 'mallory'.*REVOKE CREATE"),
+        pytest.raises(SinkRejected, match=r"found on the search path and belongs to role 'mallory'.*REVOKE CREATE"),
         sink(user).open(GROUP),
     ):
         pass
@@ -50,7 +50,7 @@ def test_a_ledger_of_a_stranger(postgres: str, user: str) -> None:
 
 def test_a_superuser_trusts_no_stranger_either(postgres: str, user: str) -> None:
     execute(postgres, "SET ROLE mallory", LEDGER.format("streamgroups_ledger"))
-    with pytest.raises(SinkRefused, match="belongs to role 'mallory'"), sink(postgres).open(GROUP):
+    with pytest.raises(SinkRejected, match="belongs to role 'mallory'"), sink(postgres).open(GROUP):
         pass
 
 
@@ -74,7 +74,7 @@ def test_a_ledger_of_a_role_that_the_user_is_a_member_of(postgres: str, user: st
 def test_nothing_else_may_act_on_the_ledger(postgres: str, trap: str, told: str) -> None:
     execute(postgres, LEDGER.format("own"), trap.replace("BEFORE INSERT", "BEFORE UPDATE"))
     with (
-        pytest.raises(SinkRefused, match=f"The ledger public.own has {told}, which can change its positions"),
+        pytest.raises(SinkRejected, match=f"The ledger public.own has {told}, which can change its positions"),
         sink(postgres, ledger_table="public.own").open(GROUP),
     ):
         pass
@@ -83,7 +83,7 @@ def test_nothing_else_may_act_on_the_ledger(postgres: str, trap: str, told: str)
 def test_a_target_of_a_stranger(postgres: str, user: str) -> None:
     execute(postgres, "SET ROLE mallory", "CREATE TABLE flights (id int8)", GRANTS)
     with pytest.raises(
-        SinkRefused, match=r"Table public.flights was found on the search path and belongs to role 'mallory'"
+        SinkRejected, match=r"Table public.flights was found on the search path and belongs to role 'mallory'"
     ):
         sink(user).begin(SCHEMA, token())
     sink(user, table="public.flights").begin(SCHEMA, token())
@@ -94,6 +94,6 @@ def test_an_error_shows_no_row(postgres: str) -> None:
     to = sink(postgres)
     begun = to.begin(pa.schema({"id": pa.int64(), "iban": pa.string()}), token())
     secret = "-".join(["SECRET", "IBAN"])
-    with pytest.raises(RecordRefused) as refused:
+    with pytest.raises(RecordRejected) as rejected:
         to.write(begun, iter([pa.record_batch({"id": pa.array([None], pa.int64()), "iban": [secret]})]), 0)
-    assert secret not in "".join(traceback.format_exception(refused.value))
+    assert secret not in "".join(traceback.format_exception(rejected.value))

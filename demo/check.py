@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.flights import Delays
-from streamgroups.groups.audit import Uncommitted, overlaps, tenures, uncommitted
+from streamgroups.groups.audit import Uncommitted, overlaps, ownership_epochs, uncommitted
 from streamgroups.groups.history import Event
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -84,7 +84,7 @@ def check(
     there = {(tp.partition, offset) for tp, end in ends.items() for offset in range(end)}
     missing, unknown = there - arrived.times.keys(), arrived.times.keys() - there
     total = sum(flights.flights for flights in expected.values())
-    owned_twice, left = overlaps(tenures(events)), uncommitted(events)
+    owned_twice, left = overlaps(ownership_epochs(events)), uncommitted(events)
     return [
         CheckResult(len(there) == total, f"the topic contains {len(there):,} flights, the data set {total:,}"),
         CheckResult(

@@ -59,7 +59,7 @@ def main(config: dict[str, Any]) -> int:
         writer = sg.exactly_once(to_write, sink=sink_of(config), checkpoint=config["checkpoint"])
         return writer.trigger(processingTime="1 second").start()
 
-    sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, most_wait_ms=500, most_failures=1_000))
+    sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=1_000))
     spark.stop()
     return 0
 

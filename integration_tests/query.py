@@ -58,10 +58,10 @@ def main(config: dict[str, Any]) -> int:
         return 0
 
     query = start()
-    asked_to_stop = threading.Event()
+    stop_requested = threading.Event()
     # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: asked_to_stop.set())
-    while not asked_to_stop.is_set() and not query.awaitTermination(1):
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop_requested.set())
+    while not stop_requested.is_set() and not query.awaitTermination(1):
         pass
     query.stop()
     spark.stop()

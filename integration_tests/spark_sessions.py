@@ -27,7 +27,7 @@ JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: Making the archive of classes takes half a minute on two idle cores.
-_PATIENCE_S = 600
+_RETRY_TIMEOUT_S = 600
 
 
 def session_builder(name: str) -> SparkSession.Builder:
@@ -69,4 +69,4 @@ def class_archive() -> Path | None:
 
 def _make(archive: Path) -> None:
     command = [sys.executable, "-m", "integration_tests.spark_classes", str(archive)]
-    subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True)
+    subprocess.run(command, capture_output=True, timeout=_RETRY_TIMEOUT_S, check=True)

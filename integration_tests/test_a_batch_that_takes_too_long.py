@@ -18,7 +18,7 @@ import streamgroups as sg
 from component_tests.waits import wait_until
 from integration_tests.harness import committed, end_offsets, history, produce, read_committed
 from streamgroups.errors import FencedMember
-from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import Owned
@@ -64,8 +64,8 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     alice, bob = members("alice", topic, protocol, 500), members("bob", topic, protocol)
     alice.join(60_000)
     wait_until(lambda: len(alice.membership.plannable) == PARTITIONS, "alice owns everything")
-    wait_until(lambda: alice.standing.claim is not None, "alice knows who she is to the group")
-    claim = alice.standing.claim
+    wait_until(lambda: alice.snapshot.group_metadata is not None, "alice knows who she is to the group")
+    group_metadata = alice.snapshot.group_metadata
     alice.plan(1, dict.fromkeys(tps, (0, 5)))
     bob.join(60_000)
     wait_until(lambda: len(bob.membership.plannable) == PARTITIONS, "bob owns everything")
@@ -73,9 +73,9 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     with closing(Transactions(client, f"late-{group}", timeout_ms=60_000)) as transactions:
         late = transactions.begin()
         # What a sink does that was told of the batch just before the member left.
-        assert claim is not None
+        assert group_metadata is not None
         with pytest.raises(FencedMember):
-            transactions.commit_offsets(late, {tps[0]: Committed(5)}, claim)
+            transactions.commit_offsets(late, {tps[0]: Committed(5)}, group_metadata)
         transactions.abort(late)
     alice.finish(1)
     wait_until(lambda: alice.membership.owned, "alice is a member again")
@@ -139,4 +139,4 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
         map(str, range(N))
     )
     assert committed(bootstrap, group, topic) == ends
-    assert overlaps(tenures(history(tmp_path))) == []
+    assert overlaps(ownership_epochs(history(tmp_path))) == []

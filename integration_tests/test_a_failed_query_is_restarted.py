@@ -81,7 +81,7 @@ def test_it_goes_on_where_it_failed(
     """Two failures in a row would be one too many if the batches between them did not count."""
     query = unreliable(fails_at=[0, 10, 10])
     before = signal.getsignal(signal.SIGTERM)
-    policy = sg.RestartPolicy(first_wait_ms=1, most_failures=2)
+    policy = sg.RestartPolicy(first_wait_ms=1, max_failures=2)
     with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         outcome = sg.supervise(query.start, policy=policy)
     assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
@@ -106,7 +106,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
         return query.start()
 
     with pytest.raises(QueryGivenUp, match="2 consecutive runs failed before they finished a batch") as given_up:
-        sg.supervise(start, policy=sg.RestartPolicy(first_wait_ms=1, most_failures=2))
+        sg.supervise(start, policy=sg.RestartPolicy(first_wait_ms=1, max_failures=2))
     assert "RuntimeError: the sink is down" in str(given_up.value)
     assert isinstance(given_up.value.__cause__, StreamingQueryException)
     assert query.runs == 1

@@ -15,7 +15,7 @@ from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.writer import TransactionWriter
 
@@ -60,7 +60,7 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
             write_all()
             cluster.kill_node(node)
             write_all()
-            driver.commit_offsets(transaction, offsets, GroupClaim("g", None, ""))
+            driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata("g", None, ""))
             cluster.restart_node(node)
             wait_until(lambda: _all_in_sync(admin), "the node has caught up", 90)
         driver.commit(transaction)

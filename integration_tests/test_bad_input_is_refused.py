@@ -22,13 +22,13 @@ def good(bootstrap: str, new_topic: Callable[..., str], group: str) -> dict[str,
     return {"kafka.bootstrap.servers": bootstrap, "group.id": group, "subscribe": new_topic(2)}
 
 
-def refusal(spark: SparkSession, options: dict[str, str]) -> str:
+def rejection(spark: SparkSession, options: dict[str, str]) -> str:
     """The text with which a streaming query on these options fails."""
     started_s = time.monotonic()
-    with pytest.raises(PySparkException) as refused:
+    with pytest.raises(PySparkException) as rejected:
         _run(spark, options)
     assert time.monotonic() - started_s < _DEADLINE_S
-    return str(refused.value)
+    return str(rejected.value)
 
 
 def _run(spark: SparkSession, options: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def test_refused(
     remedy: str,
 ) -> None:
     options = {name: value for name, value in {**good, **change}.items() if value is not None}
-    text = refusal(spark, options)
+    text = rejection(spark, options)
     assert says in text
     assert remedy in text
     groups = admin.list_consumer_groups().result(30).valid
@@ -94,7 +94,7 @@ def test_group_in_use_by_another_subscription(
     elsewhere = new_topic(1)
     settings = {"partition.assignment.strategy": "cooperative-sticky"}
     with consumer(bootstrap, good["group.id"], elsewhere, **settings) as other:
-        text = refusal(spark, good)
+        text = rejection(spark, good)
         assert other.assignment(), "the other member was not disturbed"
     assert "is in use by another subscription: other-app" in text
     assert f"reads {elsewhere}, this query would read {good['subscribe']}" in text
@@ -103,7 +103,7 @@ def test_group_in_use_by_another_subscription(
 def test_group_in_use_by_another_assignor(spark: SparkSession, bootstrap: str, good: dict[str, str]) -> None:
     settings = {"partition.assignment.strategy": "range"}
     with consumer(bootstrap, good["group.id"], good["subscribe"], **settings) as other:
-        text = refusal(spark, good)
+        text = rejection(spark, good)
         assert other.assignment()
     assert "assign by 'range'" in text
     assert "cooperative-sticky" in text
@@ -112,7 +112,7 @@ def test_group_in_use_by_another_assignor(spark: SparkSession, bootstrap: str, g
 def test_assign_into_a_live_group(spark: SparkSession, bootstrap: str, good: dict[str, str]) -> None:
     topic = good.pop("subscribe")
     with consumer(bootstrap, good["group.id"], topic):
-        text = refusal(spark, {**good, "assign": f'{{"{topic}":[0]}}'})
+        text = rejection(spark, {**good, "assign": f'{{"{topic}":[0]}}'})
     assert "has live members (other-app" in text
 
 
@@ -123,7 +123,7 @@ def test_secrets_stay_secret(spark: SparkSession, good: dict[str, str]) -> None:
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": jaas,
     }
-    assert "hunter2secret" not in refusal(spark, {**good, **secured, "nonsense": "1"})
-    assert "hunter2secret" not in refusal(spark, {**good, **secured})
+    assert "hunter2secret" not in rejection(spark, {**good, **secured, "nonsense": "1"})
+    assert "hunter2secret" not in rejection(spark, {**good, **secured})
     reader = spark.readStream.format("streamgroups").options(**{**good, **secured})
     assert "hunter2secret" not in reader.load()._jdf.queryExecution().toString()

@@ -150,7 +150,7 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
     """Two on one partition: the second is given nothing until the first leaves."""
     first = shell.create(stream, *instance(billing, "worker-1"))
     taken = shell("create", stream, *instance(billing, "worker-1"))
-    assert (taken.returncode, taken.stdout) == (ExitCode.REFUSED, "")
+    assert (taken.returncode, taken.stdout) == (ExitCode.REJECTED, "")
     assert "has a live member named 'worker-1'" in taken.stderr
     second = shell.create(stream, *instance(billing, "worker-2"))
     given, first = shell.get(first, "--limit", "4")
@@ -183,7 +183,7 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     assert len(shell.processes()) == 1
     for command in ("get", "heartbeat", "commit"):
         late = shell(command, cursor)
-        assert (late.returncode, late.stdout) == (ExitCode.REFUSED, "")
+        assert (late.returncode, late.stdout) == (ExitCode.REJECTED, "")
         assert "longer than its timeout of 6 s" in late.stderr
         assert "Join again with streamgroups cursors create." in late.stderr
     assert committed(shell.bootstrap, billing, stream) == {0: 0}
@@ -203,7 +203,7 @@ def test_an_instance_whose_process_is_ended(
     os.kill(pid, how)
     wait_until(lambda: not has_members(kafka, billing), "it has left", timeout_s=25)
     gone = shell("get", cursor)
-    assert (gone.returncode, gone.stdout) == (ExitCode.REFUSED, "")
+    assert (gone.returncode, gone.stdout) == (ExitCode.REJECTED, "")
     assert "is not on this machine: it has left, or its process was ended" in gone.stderr
     assert shell.instances == []
     assert committed(shell.bootstrap, billing, stream) == {0: 0}
@@ -249,8 +249,8 @@ def test_G16_another_machine_reads_on_with_the_same_key(
     other = Shell(bootstrap, tmp_path / "other")
     more, _ = other.get(cursor, *given)
     assert len({*values, *more}) == 20
-    refused = other("get", cursor)
-    assert (refused.returncode, "signed with another key" in refused.stderr) == (ExitCode.USAGE, True)
+    rejected = other("get", cursor)
+    assert (rejected.returncode, "signed with another key" in rejected.stderr) == (ExitCode.USAGE, True)
 
 
 @pytest.mark.long
@@ -286,7 +286,7 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
         (f"{version}.{claims}.{signature[::-1]}", ExitCode.USAGE, "This cursor was altered"),
         (
             expired,
-            ExitCode.REFUSED,
+            ExitCode.REJECTED,
             "A cursor is valid for 5 minutes. Create a new cursor with streamgroups cursors create",
         ),
     ):

@@ -43,8 +43,8 @@ def watched(bootstrap: str, group: str) -> list[str]:
     """O3: what ``groups watch`` says that each partition does to the watermark."""
     program = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
     command = [*program, "groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap]
-    look = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
-    return [partition["time_state"] for partition in look["groups"][0]["partitions"]]
+    poll = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return [partition["time_state"] for partition in poll["groups"][0]["partitions"]]
 
 
 def test_W2_W3_a_slow_and_a_silent_partition(

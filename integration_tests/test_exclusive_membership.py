@@ -35,9 +35,9 @@ def test_alone_or_not_at_all(spark: SparkSession, bootstrap: str, new_topic: Cal
     try:
         wait_until(lambda: committed(bootstrap, group, topic) == {0: 5, 1: 5}, "it reads everything")
         for second in (exclusive, options):
-            refused = start(spark, second)
+            rejected = start(spark, second)
             with pytest.raises(StreamingQueryException, match=f"Group '{group}'.*exclusive"):
-                refused.awaitTermination(30)
+                rejected.awaitTermination(30)
         assert holder.isActive, "refusals do not disturb the holder"
         # A foreign client cannot be refused; the holder then fails rather than lose its state's partitions.
         foreign = Consumer(

@@ -27,7 +27,7 @@ from integration_tests.cursors import (
     wait_for_sizes,
 )
 from integration_tests.harness import committed, end_offsets, produce
-from streamgroups.errors import CursorExpired, FencedMember, GroupRefused, InvalidCursor, InvalidOption
+from streamgroups.errors import CursorExpired, FencedMember, GroupRejected, InvalidCursor, InvalidOption
 from streamgroups.fakes import FakeClock
 
 Open = Callable[..., sg.GroupCursors]
@@ -129,9 +129,11 @@ def test_G3_a_second_live_member_of_one_name_is_refused_naming_the_first(
     topic = new_topic(2)
     here, elsewhere = open_cursors(protocol), open_cursors(protocol)
     cursor = here.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
-    with pytest.raises(GroupRefused, match=f"'worker-1' of group '{group}' is live in this process until"):
+    with pytest.raises(GroupRejected, match=f"'worker-1' of group '{group}' is live in this process until"):
         here.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
-    with pytest.raises(GroupRefused, match=rf"a live member named 'worker-1': worker-1 \(.*holds {topic}-0, {topic}-1"):
+    with pytest.raises(
+        GroupRejected, match=rf"a live member named 'worker-1': worker-1 \(.*holds {topic}-0, {topic}-1"
+    ):
         elsewhere.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
     assert here.get_messages(cursor)[0] == []
     assert holders(here, topic, group) == {"worker-1": [0, 1]}
@@ -148,7 +150,7 @@ def test_G3_of_two_that_take_one_name_at_the_same_moment_one_at_most_gets_it(
     def take(cursors: sg.GroupCursors) -> bool:
         try:
             cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
-        except GroupRefused:
+        except GroupRejected:
             return False
         return True
 
@@ -362,10 +364,10 @@ def test_G7_the_commit_of_an_instance_that_was_evicted_is_refused_loudly(
         assert values(messages) == [str(i) for i in range(25)]
         cursor = cursors.consumer_commit(cursor)
         zombie.signal(signal.SIGCONT)
-        refused = zombie.ask("commit")
-        assert refused["error"] == "FencedMember"
-        assert "'zombie'" in refused["text"]
-        assert "create_group_cursor" in refused["text"]
+        rejected = zombie.ask("commit")
+        assert rejected["error"] == "FencedMember"
+        assert "'zombie'" in rejected["text"]
+        assert "create_group_cursor" in rejected["text"]
         assert committed(bootstrap, group, topic) == {0: 25}
         assert zombie.ask("get", 10)["error"] == "FencedMember"
     finally:

@@ -19,7 +19,7 @@ from integration_tests.harness import Broker, committed, produce, recreate, wait
 from streamgroups.errors import (
     DataLoss,
     FencedMember,
-    GroupRefused,
+    GroupRejected,
     InvalidCursor,
     InvalidOption,
     StreamGroupsError,
@@ -95,7 +95,7 @@ def test_G8_a_group_without_members_is_moved_too_and_a_time_is_a_place(
     topic = new_topic(1)
     stamped(bootstrap, topic, 0, [1_000_000, 2_000_000, 3_000_000])
     cursors = open_cursors()
-    with pytest.raises(GroupRefused, match="no offsets to reset"):
+    with pytest.raises(GroupRejected, match="no offsets to reset"):
         cursors.update_group(topic, group, sg.LATEST)
     cursor = cursors.create_group_cursor(topic, group, "a", sg.LATEST)
     cursors.update_group(topic, group, sg.TRIM_HORIZON)
@@ -116,7 +116,7 @@ def test_G8_members_that_know_no_orders_are_not_moved_behind_their_backs(
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "stranger"})) as stranger:
         stranger.subscribe([topic])
         wait_until(lambda: stranger.poll(0.1) or stranger.assignment(), "the stranger joined")
-        with pytest.raises(GroupRefused, match=r"cannot apply a reset request: stranger"):
+        with pytest.raises(GroupRejected, match=r"cannot apply a reset request: stranger"):
             cursors.update_group(topic, group, sg.TRIM_HORIZON)
     wait_until_empty(admin, group)
 
@@ -157,7 +157,7 @@ def test_G14_one_group_too_many_is_refused_with_the_candidates_to_delete(
     cursors.leave_group(cursor)
     cursors.create_group_cursor(topic, f"{group}-b", "x", sg.TRIM_HORIZON)
     with pytest.raises(
-        GroupRefused, match=rf"'{topic}' is already read by 2 groups.*groups without members: {group}-a\."
+        GroupRejected, match=rf"'{topic}' is already read by 2 groups.*groups without members: {group}-a\."
     ):
         cursors.create_group_cursor(topic, f"{group}-c", "x", sg.TRIM_HORIZON)
     assert committed(bootstrap, f"{group}-c", topic) == {}
@@ -331,7 +331,7 @@ def test_a_group_that_reads_another_stream_is_refused(open_cursors: Open, new_to
     topic, another = new_topic(1), new_topic(1)
     cursors = open_cursors()
     cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
-    with pytest.raises(GroupRefused, match="in use by another subscription"):
+    with pytest.raises(GroupRejected, match="in use by another subscription"):
         cursors.create_group_cursor(another, group, "worker-2", sg.LATEST)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import streamgroups as sg
 from integration_tests.harness import produce
 from integration_tests.test_groups_cli_refuses_wrong_input import cli
-from streamgroups.coordination.reset_protocol import board_of, resets_of
+from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 
 
 def listed(bootstrap: str, *arguments: str) -> set[str]:
@@ -29,13 +29,13 @@ def test_O1_a_group_of_cursors_is_one_group(
     _, cursor = cursors.get_messages(cursor, 10)
     cursor = cursors.consumer_commit(cursor)
     cursors.leave_group(cursor)
-    notes = {board_of(group), resets_of(group)}
+    notes = {members_group_of(group), resets_group_of(group)}
 
     assert group in listed(bootstrap)
     assert not notes & listed(bootstrap)
     assert {group, *notes} <= listed(bootstrap, "--internal")
     assert ".streamgroups" not in cli(bootstrap, "groups", "export", "--all-groups").stdout
-    assert cli(bootstrap, "groups", "export", board_of(group)).stdout.startswith(f"{stream},0,")
+    assert cli(bootstrap, "groups", "export", members_group_of(group)).stdout.startswith(f"{stream},0,")
 
     result = cli(bootstrap, "groups", "delete", group, "--execute")
     assert result.returncode == 0, result.stderr

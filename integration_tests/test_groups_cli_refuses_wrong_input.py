@@ -56,7 +56,7 @@ def active(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterat
     [
         (["--topic", "nobody-made-this", "--to-latest"], ExitCode.ERROR, "Topic 'nobody-made-this'"),
         (["--topic", "{topic}:7", "--to-latest"], ExitCode.ERROR, "Partition {topic}-7 does not exist"),
-        (["--topic", "{topic}", "--to-offset", "99", "--strict"], ExitCode.REFUSED, "Offset 99 is outside {topic}-0"),
+        (["--topic", "{topic}", "--to-offset", "99", "--strict"], ExitCode.REJECTED, "Offset 99 is outside {topic}-0"),
         (["--topic", "{topic}", "--to-datetime", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),
         (["--topic", "{topic}"], ExitCode.USAGE, "Use one of --to-earliest"),
         (["--topic", "{topic}", "--to-latest", "--kafka", "sasl.mechanizm=X"], ExitCode.USAGE, "Did you mean"),
@@ -76,7 +76,7 @@ def test_an_active_group_of_another_client(bootstrap: str, topic: str, idle: str
         ["delete-offsets", active, "--topic", topic],
     ):
         result = cli(bootstrap, "groups", *arguments, "--execute")
-        assert (result.returncode, result.stdout) == (ExitCode.REFUSED, "")
+        assert (result.returncode, result.stdout) == (ExitCode.REJECTED, "")
         assert "bob (/" in result.stderr
         assert "nothing was changed" in result.stderr
     assert committed(bootstrap, idle, topic) == {0: 5, 1: 5}

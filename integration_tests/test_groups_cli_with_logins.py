@@ -160,9 +160,9 @@ def test_an_instance_needs_its_group_and_the_notes_of_it(
         return subprocess.run([*COMMAND, "cursors", command, cursor], capture_output=True, text=True, check=False)
 
     for permission in (["--topic", stream], ["--group", name]):
-        refused = cli(listeners.login, file, *create)
-        assert (refused.returncode, refused.stdout) == (ExitCode.ERROR, "")
-        assert "this user is not authorized" in refused.stderr
+        rejected = cli(listeners.login, file, *create)
+        assert (rejected.returncode, rejected.stdout) == (ExitCode.ERROR, "")
+        assert "this user is not authorized" in rejected.stderr
         tool(listeners, *allow, *permission)
     tool(listeners, *allow, "--group", f"{name}.streamgroups", "--resource-pattern-type", "prefixed")
     made = cli(listeners.login, file, *create)

@@ -22,7 +22,7 @@ from integration_tests.harness import (
     sharing,
 )
 from integration_tests.query_here import QueryHere
-from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
 
 PARTITIONS = 8
@@ -58,7 +58,7 @@ def test_kill_under_load(
         bob.stop()
     found, events = arrived(tmp_path), history(tmp_path)
     assert set(found) == expected(topic, ends)
-    assert not overlaps(tenures(events))
+    assert not overlaps(ownership_epochs(events))
     assert {record for record, times in found.items() if times > 1} <= never_committed(events, "alice")
 
 

@@ -22,7 +22,7 @@ from component_tests.postgres import PostgresServer
 from component_tests.waits import wait_until
 from integration_tests.harness import committed, committed_metadata, produce
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.ledgers.staging import StagingSink
@@ -141,7 +141,7 @@ def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
     assert read_back() == list(range(N))
     board.run(board.numbers(onDataLoss="earliest"))
     assert read_back() == [*range(N), *range(1_000, 1_000 + 2 * N)]
-    metadata = committed_metadata(board.bootstrap, gaps_of(board.group), board.topic)
+    metadata = committed_metadata(board.bootstrap, gaps_group_of(board.group), board.topic)
     gaps = [gap for text in metadata.values() for gap in Gaps.parse(text).newest]
     assert [(gap.from_offset, gap.to_offset, gap.cause) for gap in gaps] == [(N // 2, 0, Cause.RECREATED)] * 2
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from component_tests.waits import wait_until
 from integration_tests.harness import committed_metadata, produce, recreate
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.gaps import Gaps
 
 
@@ -46,7 +46,7 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
 
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
     """The recorded gaps of the topic's only partition: from, to and why."""
-    metadata = committed_metadata(bootstrap, gaps_of(group), topic)
+    metadata = committed_metadata(bootstrap, gaps_group_of(group), topic)
     return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.parse(metadata.get(0, "")).newest]
 
 

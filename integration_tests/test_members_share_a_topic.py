@@ -23,7 +23,7 @@ from integration_tests.harness import (
     sharing,
 )
 from integration_tests.query_here import QueryHere, running
-from streamgroups.groups.audit import overlaps, read_again, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs, read_again
 from streamgroups.groups.history import Kind
 
 PARTITIONS = 8
@@ -52,7 +52,7 @@ def test_join_and_leave_under_load(
     found = arrived(tmp_path)
     events = history(tmp_path)
     assert set(found) == expected(topic, ends)
-    assert not overlaps(tenures(events))
+    assert not overlaps(ownership_epochs(events))
     # A query that is stopped in the middle of a batch leaves that batch to others; whatever else arrived, arrived once.
     assert {record for record, times in found.items() if times > 1} <= never_committed(events, "alice")
     assert all("alice" in r.by for r in read_again(events))

@@ -29,7 +29,7 @@ from integration_tests.harness import (
     sharing,
 )
 from integration_tests.query_here import QueryHere, running
-from streamgroups.groups.audit import overlaps, reads_at_old_places, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs, reads_at_old_places
 from streamgroups.groups.history import Event, Kind
 
 PARTITIONS = 6
@@ -121,7 +121,7 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
                 f"{name} moves within two triggers"
             )
     assert reads_at_old_places(events) == []
-    assert not overlaps(tenures(events))
+    assert not overlaps(ownership_epochs(events))
     missing = expected(topic, ends) - set(found)
     assert missing <= between(events, back=False), "nothing else is skipped"
     cut_off = never_committed(events, *names)

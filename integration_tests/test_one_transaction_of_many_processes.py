@@ -17,14 +17,14 @@ from streamgroups.errors import (
     BrokerUnreachable,
     FencedMember,
     InvalidOption,
-    RecordRefused,
+    RecordRejected,
     SinkUnreachable,
     TransactionFailed,
 )
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin.session import AdminSession
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.errors import Step
 
@@ -104,8 +104,8 @@ class Member:
         wait_until(polled, "the group has given out its partitions")
 
     @property
-    def claim(self) -> GroupClaim:
-        return GroupClaim.parse(self.consumer.consumer_group_metadata())
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata.parse(self.consumer.consumer_group_metadata())
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -149,7 +149,7 @@ def test_everything_appears_at_once(
     ]
     assert [task.wait(60) for task in tasks] == [0, 0, 0]
     offsets = {TopicPartition(source, 0): Committed(10, "m"), TopicPartition(source, 1): Committed(7)}
-    driver.commit_offsets(transaction, offsets, member.claim)
+    driver.commit_offsets(transaction, offsets, member.group_metadata)
     assert values(bootstrap, target) == {}
     assert sum(map(len, values(bootstrap, target, committed_only=False).values())) == len(rows)
     driver.commit(transaction)
@@ -164,7 +164,7 @@ def test_an_abort_leaves_nothing(
 ) -> None:
     transaction = driver.begin()
     write(bootstrap, transaction, target, [(0, "never"), (5, "never")])
-    driver.commit_offsets(transaction, {TopicPartition(source, 0): Committed(10)}, member.claim)
+    driver.commit_offsets(transaction, {TopicPartition(source, 0): Committed(10)}, member.group_metadata)
     driver.abort(transaction)
     driver.abort(transaction)
     assert (values(bootstrap, target), committed(bootstrap, group, source)) == ({}, {})
@@ -193,14 +193,14 @@ def test_a_zombie_is_refused_whatever_it_does(
             with pytest.raises(FencedMember, match="a newer run has fenced this transactional id"):
                 write(bootstrap, zombies, target, [(partition, "late")], next_sequences=next_sequences)
         with pytest.raises(FencedMember, match="a newer run has fenced this transactional id"):
-            driver.commit_offsets(zombies, {TopicPartition(source, 0): Committed(5)}, member.claim)
+            driver.commit_offsets(zombies, {TopicPartition(source, 0): Committed(5)}, member.group_metadata)
         with pytest.raises(FencedMember, match="a newer run has fenced this transactional id"):
             driver.commit(zombies)
         with pytest.raises(FencedMember, match="a newer run has fenced this transactional id"):
             driver.begin()
         # What is not its own it cannot abort either.
         driver.abort(zombies)
-        newer_run.commit_offsets(newer, {TopicPartition(source, 0): Committed(3)}, member.claim)
+        newer_run.commit_offsets(newer, {TopicPartition(source, 0): Committed(3)}, member.group_metadata)
         newer_run.commit(newer)
     assert_values(bootstrap, target, {0: ["the newer run's"]})
     assert committed(bootstrap, group, source) == {0: 3}
@@ -239,7 +239,7 @@ def test_a_stale_generation_is_refused(
     target: str,
     request: pytest.FixtureRequest,
 ) -> None:
-    stale = member.claim
+    stale = member.group_metadata
     other = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -262,10 +262,12 @@ def test_a_stale_generation_is_refused(
         with pytest.raises(FencedMember, match="the group has fenced this member"):
             driver.commit_offsets(transaction, offsets, stale)
         with pytest.raises(FencedMember, match="the group has fenced this member"):
-            driver.commit_offsets(transaction, offsets, GroupClaim(group, stale.generation, "nobody"))
+            driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata(group, stale.generation, "nobody"))
         # It is the claim that was stale, not the transaction.
         (mine,) = member.consumer.assignment()
-        driver.commit_offsets(transaction, {TopicPartition(source, mine.partition): Committed(4)}, member.claim)
+        driver.commit_offsets(
+            transaction, {TopicPartition(source, mine.partition): Committed(4)}, member.group_metadata
+        )
         driver.abort(transaction)
     finally:
         other.close()
@@ -330,7 +332,9 @@ def test_an_answer_that_is_lost_changes_nothing(
     transaction = driver.begin()
     every = range(PARTITIONS)
     write(bootstrap, transaction, target, [(p, f"{p}") for p in every], more=[(p, f"{p} more") for p in every])
-    driver.commit_offsets(transaction, {TopicPartition(source, 0): Committed(10)}, GroupClaim(group, None, ""))
+    driver.commit_offsets(
+        transaction, {TopicPartition(source, 0): Committed(10)}, ConsumerGroupMetadata(group, None, "")
+    )
     driver.commit(transaction)
     assert lost == [step, step]
     assert_values(bootstrap, target, {p: [f"{p}", f"{p} more"] for p in range(PARTITIONS)})
@@ -382,7 +386,7 @@ def test_bad_input_is_refused_with_the_way_out(
         long.begin()
     transaction = driver.begin()
     small = new_topic(1, max_message_bytes="1000")
-    with pytest.raises(RecordRefused, match=rf"to {small}-0: the topic '{small}' does not take a record"):
+    with pytest.raises(RecordRejected, match=rf"to {small}-0: the topic '{small}' does not take a record"):
         write(bootstrap, transaction, small, [(0, "x" * 5_000)])
     driver.abort(transaction)
     assert values(bootstrap, small) == {}

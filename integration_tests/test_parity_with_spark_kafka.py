@@ -295,7 +295,7 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
     wait_until(same, "a pause of the cleaner", 30)
 
 
-REFUSED: dict[str, dict[str, str]] = {
+REJECTED: dict[str, dict[str, str]] = {
     "nothing subscribed": {},
     "empty pattern": {"subscribePattern": " "},
     "two subscriptions": {"subscribe": "<a>", "subscribePattern": "<>a"},
@@ -328,9 +328,9 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REJECTED)
 def test_both_refuse(spark: SparkSession, world: World, case: str) -> None:
-    given = {name: world.fill(value) for name, value in REFUSED[case].items()}
+    given = {name: world.fill(value) for name, value in REJECTED[case].items()}
     for source in (THEIRS, OURS):
         with pytest.raises((PySparkException, Py4JJavaError)):
             read(spark, source, {**given, "kafka.bootstrap.servers": world.bootstrap}).collect()

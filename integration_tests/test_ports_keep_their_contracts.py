@@ -16,11 +16,11 @@ from component_tests.waits import wait_until
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
-from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
+from streamgroups.ports import Committed, Groups, Log, Member, MetadataStore, Records
+from streamgroups_kafka.admin.admin_metadata_store import AdminMetadataStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import command_config
@@ -28,7 +28,7 @@ from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
-from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
+from unit_tests.port_contracts import LogContract, MemberContract, MetadataStoreContract, RecordsContract, TakeOver
 
 #: Raised inside librdkafka's binding, which has no other way to ask for subscriptions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -81,15 +81,18 @@ class Real:
         self._cluster = KafkaCluster(self._config)
         self._cluster_of_committed = KafkaCluster(self._config_of_committed, read_committed=True)
         self._threads = ThreadPoolExecutor(2)
-        self._boards: list[Board] = [KafkaBoard(self._config), AdminBoard(KafkaGroupAdmin(session))]
+        self._metadata_stores: list[MetadataStore] = [
+            KafkaMetadataStore(self._config),
+            AdminMetadataStore(KafkaGroupAdmin(session)),
+        ]
 
     def close(self) -> None:
-        for board in self._boards:
-            board.close()
+        for metadata_store in self._metadata_stores:
+            metadata_store.close()
         self._threads.shutdown()
 
-    def swap_boards(self) -> None:
-        self._boards.reverse()
+    def swap_metadata_stores(self) -> None:
+        self._metadata_stores.reverse()
 
     @property
     def log(self) -> Log:
@@ -104,12 +107,12 @@ class Real:
         return self._cluster
 
     @property
-    def board(self) -> Board:
-        return self._boards[0]
+    def metadata_store(self) -> MetadataStore:
+        return self._metadata_stores[0]
 
     @property
-    def other(self) -> Board:
-        return self._boards[1]
+    def other(self) -> MetadataStore:
+        return self._metadata_stores[1]
 
     def create_topic(self, partitions: int) -> str:
         # Records of the tests are from 1970: no retention.
@@ -186,17 +189,17 @@ class Real:
     def commit_as_a_sink(self, member: Member) -> None:
         assert isinstance(member, KafkaMember)
         # A claim comes when no commit of the member's is under way.
-        wait_until(lambda: member.standing_to_commit().claim, "the sink has a claim", 30)
-        standing = member.standing_to_commit()
-        assert standing.in_flight is not None
-        assert standing.claim is not None
+        wait_until(lambda: member.snapshot_to_commit().group_metadata, "the sink has a claim", 30)
+        snapshot = member.snapshot_to_commit()
+        assert snapshot.in_flight is not None
+        assert snapshot.group_metadata is not None
         mark = CommitMark(self._is_exclusive(member), written=True).encode()
-        offsets = {r.topic_partition: Committed(r.end_offset, f"{mark}\0") for r in standing.in_flight.ranges}
+        offsets = {r.topic_partition: Committed(r.end_offset, f"{mark}\0") for r in snapshot.in_flight.ranges}
         with closing(Transactions(self._config, f"x-{uuid.uuid4().hex[:8]}")) as transactions:
             transaction = transactions.begin()
-            transactions.commit_offsets(transaction, offsets, standing.claim)
+            transactions.commit_offsets(transaction, offsets, snapshot.group_metadata)
             transactions.commit(transaction)
-        member.written(standing.in_flight.number)
+        member.written(snapshot.in_flight.number)
 
     @staticmethod
     def _is_exclusive(member: KafkaMember) -> bool:
@@ -223,7 +226,7 @@ def outside(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], s
 
 
 @pytest.fixture
-def board_outside(outside: Real) -> Real:
+def outside_metadata_store(outside: Real) -> Real:
     return outside
 
 
@@ -235,16 +238,16 @@ class TestRecordReader(RecordsContract):
     pass
 
 
-class TestKafkaBoard(BoardContract):
+class TestKafkaMetadataStore(MetadataStoreContract):
     pass
 
 
-class TestAdminBoard(BoardContract):
+class TestAdminMetadataStore(MetadataStoreContract):
     """The command line's; what it writes is read by the members'."""
 
     @pytest.fixture
-    def board_outside(self, outside: Real) -> Real:
-        outside.swap_boards()
+    def outside_metadata_store(self, outside: Real) -> Real:
+        outside.swap_metadata_stores()
         return outside
 
 

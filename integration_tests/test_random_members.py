@@ -29,7 +29,7 @@ from integration_tests.harness import (
     never_committed,
     sharing,
 )
-from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import TopicPartition
 
@@ -119,7 +119,7 @@ def test_nothing_lost_one_owner(
     found, events = arrived(tmp_path), history(tmp_path)
     missing = expected(topic, ends) - set(found)
     assert not missing, f"lost {len(missing)} of {sum(ends.values())}: {sorted(missing)[:5]}, seed {seed}, {crowd.told}"
-    assert not overlaps(tenures(events)), f"seed {seed}, {crowd.told}"
+    assert not overlaps(ownership_epochs(events)), f"seed {seed}, {crowd.told}"
     allowed = never_committed(events, *crowd.gone)
     twice = {record for record, times in found.items() if times > 1}
     assert twice <= allowed, f"seed {seed}, {crowd.told}: {sorted(twice - allowed)[:5]}"

@@ -15,7 +15,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from component_tests.waits import wait_until
 from integration_tests.harness import Broker
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
@@ -258,7 +258,7 @@ def test_the_largest_batch_that_is_let_through_is_the_largest_that_is_taken(
     (largest,) = encode(one_value(2_000 - overhead), how, topic=topic, now_ms=0)
     assert len(largest.data) == 2_000
     assert send(session, topic, [largest]) == [0]
-    with pytest.raises(RecordRefused, match=rf"Row 0, for {topic}-0, makes a record batch of 2,001 bytes; 2,000 are"):
+    with pytest.raises(RecordRejected, match=rf"Row 0, for {topic}-0, makes a record batch of 2,001 bytes; 2,000 are"):
         encode(one_value(2_001 - overhead), how, topic=topic, now_ms=0)
 
 

@@ -60,13 +60,13 @@ def test_following(bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1)
     produce(bootstrap, topic, 1, partitions=1, size_bytes=1)
     command = [*COMMAND, "topics", "tail", topic, "--follow", "-o", "json", "-b", bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
-        assert follower.stdout is not None
-        assert json.loads(follower.stdout.readline())["value"] == "0"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as participant:
+        assert participant.stdout is not None
+        assert json.loads(participant.stdout.readline())["value"] == "0"
         produce(bootstrap, topic, 2, partitions=1, first=1, size_bytes=1)
-        assert [json.loads(follower.stdout.readline())["value"] for _ in range(2)] == ["1", "2"]
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(30) == 0
+        assert [json.loads(participant.stdout.readline())["value"] for _ in range(2)] == ["1", "2"]
+        participant.send_signal(signal.SIGINT)
+        assert participant.wait(30) == 0
 
 
 def test_describe_says_who_reads(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], group: str) -> None:

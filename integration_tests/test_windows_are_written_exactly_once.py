@@ -30,7 +30,7 @@ from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.sinks.batch_info import batch_seen
+from streamgroups_spark.sinks.batch_info import batch_info
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten, transactional_id_of
 from streamgroups_spark.sinks.options import parse_sink
 
@@ -117,7 +117,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
     run_once()
     assert board.flights() == HALF
-    assert batch_seen(str(checkpoint), SESSION).quiet is not None, "the windows close without a record"
+    assert batch_info(str(checkpoint), SESSION).quiet is not None, "the windows close without a record"
     forget_last_commit_of(checkpoint)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
     run_once()
@@ -139,7 +139,7 @@ def test_a_zombie_that_began_when_nothing_was_noted(
     board = Board(sg.KafkaSink(bootstrap_servers=bootstrap, topic=to), lambda: in_kafka(bootstrap, to))
     run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=checkpoint))
     assert board.flights() == HALF
-    quiet = batch_seen(checkpoint, SESSION).quiet
+    quiet = batch_info(checkpoint, SESSION).quiet
     assert quiet is not None
     # As sg.exactly_once sets it for a query that has its group to itself.
     own_id = {"kafka.transactional.id": transactional_id_of(group)}
@@ -208,7 +208,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
-    seen = batch_seen(asked["checkpoint"], SESSION)
+    seen = batch_info(asked["checkpoint"], SESSION)
     assert seen.quiet is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
     # A query that owns the group alone is refused as long as the dead one counts as a member.

@@ -303,7 +303,7 @@ def test_both_ways_give_the_same(
 def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession) -> None:
     frame = stream.frame().withColumn("list", F.array("key"))
     good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
-    refused: list[tuple[dict[str, Any], str]] = [
+    rejected: list[tuple[dict[str, Any], str]] = [
         ({"on": "timestmp"}, "no column 'timestmp'"),
         ({"on": "offset"}, "Column 'offset' is of type bigint"),
         ({"on": None}, "The event time column is not set"),
@@ -317,7 +317,7 @@ def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession
         ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "sum of a string"),
         ({"buckets": 0}, "Option 'buckets' is 0"),
     ]
-    for wrong, named in refused:
+    for wrong, named in rejected:
         with pytest.raises(InvalidOption, match=named):
             sg.windows(frame, **good | wrong)
     with pytest.raises(InvalidOption, match="has no watermark"):

@@ -10,17 +10,17 @@ cause of a failed query)::
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
     ├── NotAuthorized           a broker or sink refused for lack of a permission or a login
-    ├── GroupRefused            the group is in use in a way that does not fit ours
+    ├── GroupRejected            the group is in use in a way that does not fit ours
     ├── FencedMember            this member is no longer the one the group knows
     ├── FencedBatch             the sink's ledger does not stand where the batch begins
     ├── LedgerConflict          another transaction moved the same positions of a ledger     (retriable)
     ├── TransactionFailed       a Kafka transaction is over, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
-    ├── SinkRefused             a sink's table is missing, does not fit the records, or may not be written
+    ├── SinkRejected             a sink's table is missing, does not fit the records, or may not be written
     ├── StageLost               what tasks had staged for a batch is gone; the batch must be run again
     ├── DataLoss                offsets that were to be read are gone from the topic
     ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
-    ├── RecordRefused           a record cannot be written: too large, or a part is missing
+    ├── RecordRejected           a record cannot be written: too large, or a part is missing
     ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
     ├── PartlyDone              some of what was asked for was done, some was not
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
@@ -153,7 +153,7 @@ class NotAuthorized(StreamGroupsError):
     code = "not_authorized"
 
 
-class GroupRefused(StreamGroupsError):
+class GroupRejected(StreamGroupsError):
     """The group is in use in a way that does not fit: another subscription, protocol, or an exclusive member."""
 
     code = "group_refused"
@@ -191,7 +191,7 @@ class SinkUnreachable(StreamGroupsError):
     retriable = True
 
 
-class SinkRefused(StreamGroupsError):
+class SinkRejected(StreamGroupsError):
     """A sink's table is missing, does not fit the records, or may not be written by this user; nothing was written."""
 
     code = "sink_refused"
@@ -216,7 +216,7 @@ class ReadTimedOut(StreamGroupsError):
     retriable = True
 
 
-class RecordRefused(StreamGroupsError):
+class RecordRejected(StreamGroupsError):
     """A record cannot be written: it is too large, or a part of it is missing or none that the sink can hold."""
 
     code = "record_refused"

@@ -25,19 +25,19 @@ _Place = TypeVar("_Place")
 _Entry = TypeVar("_Entry")
 
 
-def write_note(fields: dict[str, object]) -> str:
+def write_entry(fields: dict[str, object]) -> str:
     """A note as metadata.
 
-    >>> write_note({"left": []})
+    >>> write_entry({"left": []})
     '{"v":1,"left":[]}'
     """
     return json.dumps({"v": _VERSION, **fields}, separators=(",", ":"))
 
 
-def read_note(metadata: str) -> dict[str, Any]:
+def read_entry(metadata: str) -> dict[str, Any]:
     """The fields of a note; none if it is no note, or one of a newer version.
 
-    >>> read_note('{"v":1,"left":[]}')["left"], read_note("by hand")
+    >>> read_entry('{"v":1,"left":[]}')["left"], read_entry("by hand")
     ([], {})
     """
     try:
@@ -59,7 +59,7 @@ def read_entries(
         metadata: the text at each partition; an empty one is no entry.
         parse: reads the text of a partition; ``None`` if it cannot be read.
 
-    >>> read_entries("billing.streamgroups", {"flights-0": "{}"}, lambda place, text: read_note(text) or None)
+    >>> read_entries("billing.streamgroups", {"flights-0": "{}"}, lambda place, text: read_entry(text) or None)
     {}
     """
     found, unreadable = {}, []

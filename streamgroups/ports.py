@@ -17,7 +17,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import LiveGroup
-from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
+from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.groups.membership import InFlight, Membership
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -193,7 +193,7 @@ class TopicAdmin(Protocol):
         """The ids of these topics, as :meth:`Log.identities`; those that do not exist are left out."""
         ...
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
         """Where each partition begins and ends, or why nobody knows."""
         ...
 
@@ -223,7 +223,7 @@ class TopicAdmin(Protocol):
         ...
 
 
-class Board(Protocol):
+class MetadataStore(Protocol):
     """Notes beside partitions, kept as committed offsets of groups that nobody joins: :mod:`streamgroups.coordination.reset_protocol`.
 
     Safe to call from any thread; raises as :class:`Log` does.
@@ -237,7 +237,7 @@ class Board(Protocol):
         """Replaces the notes of these partitions, all at once.
 
         Raises:
-            GroupRefused: if the group has members: only they may then commit to it.
+            GroupRejected: if the group has members: only they may then commit to it.
         """
         ...
 

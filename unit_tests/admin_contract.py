@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from streamgroups.errors import GroupRefused, UnknownTopic
-from streamgroups.groups.lag import NothingUnread, Trouble, Unread, UnreadRecords
+from streamgroups.errors import GroupRejected, UnknownTopic
+from streamgroups.groups.lag import NothingUnread, PartitionError, Unread, UnreadRecords
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, Log, StampedOffset, TopicAdmin
 
@@ -67,10 +67,10 @@ class AdminContract:
             assert (described.state, frozenset(described.owners)) == ("Stable", tps)
             before = outside.groups.committed_offsets([group])
             altered = outside.groups.alter_offsets(group, dict.fromkeys(tps, Committed(1)))
-            assert {type(e) for e in altered.values()} == {GroupRefused}
+            assert {type(e) for e in altered.values()} == {GroupRejected}
             deleted = outside.groups.delete_offsets(group, tps)
-            assert {type(e) for e in deleted.values()} == {GroupRefused}
-            assert {type(e) for e in outside.groups.delete_groups([group]).values()} == {GroupRefused}
+            assert {type(e) for e in deleted.values()} == {GroupRejected}
+            assert {type(e) for e in outside.groups.delete_groups([group]).values()} == {GroupRejected}
             assert outside.groups.committed_offsets([group]) == before
 
     def test_offsets_can_be_forgotten_one_by_one(self, outside: Outside) -> None:
@@ -118,7 +118,7 @@ class AdminContract:
         assert outside.topics.bounds([p0, p1, missing]) == {
             p0: Bounds(2, 5),
             p1: Bounds(0, 0),
-            missing: Trouble.NO_PARTITION,
+            missing: PartitionError.NO_PARTITION,
         }
 
     def test_times(self, outside: Outside) -> None:

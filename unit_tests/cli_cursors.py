@@ -11,7 +11,7 @@ import pytest
 from streamgroups.cursors.starting_position import CursorType, position_of
 from streamgroups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import StreamGroupsError
-from streamgroups.fakes import FakeBoard, FakeCluster, FakeGroup, FakeMember, FakeRecords
+from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember, FakeMetadataStore, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -78,7 +78,7 @@ class FakeCursors:
             ),
             Outside(
                 self._cluster,
-                FakeBoard(self._cluster),
+                FakeMetadataStore(self._cluster),
                 FakeRecords(self._cluster),
                 now_ms,
                 TopicIds(self._cluster, now_ms),
@@ -86,7 +86,7 @@ class FakeCursors:
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
-            patience_ms=0,
+            wait_timeout_ms=0,
         )
         self._session.join(1_000, lambda: False)
         group.settle()

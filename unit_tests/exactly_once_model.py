@@ -22,8 +22,8 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.admission import Limits
-from streamgroups_spark.sinks import batch_info as batch_seen
-from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks import batch_info
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from unit_tests.spark_model import Checkpoint, Run, Settings, tp
 from unit_tests.spark_model import World as Cluster
 
@@ -194,12 +194,12 @@ class Process:
         self.world.processes.remove(self)
         self.spark.source.stop()
 
-    def seen(self, *, to_commit: bool = False) -> SeenBatch:
+    def seen(self, *, to_commit: bool = False) -> BatchInfo:
         """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.sinks.batch_info``."""
         facts = self.spark.facts(to_commit=to_commit)
         assert facts is not None
-        batch_seen.check_source(facts)
-        return SeenBatch((facts,), len(self.spark.checkpoint.offsets) - 1)
+        batch_info.check_source(facts)
+        return BatchInfo((facts,), len(self.spark.checkpoint.offsets) - 1)
 
     @property
     def rows(self) -> tuple[tuple[TopicPartition, int], ...]:
@@ -335,7 +335,7 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
     @rule(pick=PICK)
     def wait_no_longer_for_a_batch(self, pick: int) -> None:
         if self.picked(pick).spark.has_joined:
-            self.picked(pick).spark.member.run_out_of_patience()
+            self.picked(pick).spark.member.time_out()
 
     @rule()
     def settle(self) -> None:

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
-from streamgroups.checkpoints.skipped_ranges import Left
-from streamgroups.coordination.reset_protocol import Note, Order
+from streamgroups.checkpoints.skipped_ranges import SkippedRanges
+from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.cursors import tokens
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as noted
 from streamgroups.event_time.encoding import decode_source, encode_source
-from streamgroups.event_time.observations import read_time, write_note
+from streamgroups.event_time.observations import read_time, write_entry
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
@@ -38,12 +38,12 @@ from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.probes import api_versions
 
 Text: TypeAlias = str | bytes
@@ -83,13 +83,13 @@ def _json(read: Callable[[Any], object]) -> Callable[[str], object]:
     return parse
 
 
-_TIME = PartitionTime(600, At(590), Progress(3, 7), next_offset=9, quiet_since_ms=10, seen_ms=20)
+_TIME = PartitionTime(600, At(590), Progress(3, 7), next_offset=9, idle_since_ms=10, seen_ms=20)
 _OFFSET = BatchOffset(7, (OffsetRange(_P0, 3, 5),), {_P1: 9}, 1, "billing")
 _FILED = {"billing": {_P0: offset_files.FiledOffset(7, "x"), _P1: offset_files.FiledOffset(None)}}
 _EVENT = history.Event(17, "g", "a", "r", history.Kind.PLANNED, {_P0: 5}, (OffsetRange(_P0, 1, 2),), 3, "n")
 _SUBSCRIPTION = bytes.fromhex("0000 00000002 0001 61 0002 6263 ffffffff")
 _ASSIGNMENT = bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000001 ffffffff")
-_CLAIM = b"CGMDv2:" + struct.pack("=i", 7) + b"billing\0member-1\0\1"
+_GROUP_METADATA = b"CGMDv2:" + struct.pack("=i", 7) + b"billing\0member-1\0\1"
 _SPARK_EVENTS = tuple(
     json.dumps(event["progress"])
     for event in map(json.loads, (_GOLDEN / "spark_events_4.2.jsonl").read_text(encoding="utf-8").splitlines()[:20])
@@ -98,14 +98,16 @@ _SPARK_EVENTS = tuple(
 _API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
 PARSERS = (
-    Parser("owner's entry", (Note("alice", 1, 2, "x", "y", 5).encode(),), Note.parse),
-    Parser("reset request", (Order("5f2c", 5, {"flights": 2}).encode(),), lambda text: Order.parse(5, text)),
-    Parser("skipped ranges", (Left(("a", "b")).encode(),), Left.parse),
-    Parser("no-data batch", (QuietBatch("5f2c", 7, 99).encode(),), QuietBatch.parse),
-    Parser("event time", (write_note(_TIME, TimeSettings(Generation())),), read_time),
+    Parser("owner's entry", (MemberEntry("alice", 1, 2, "x", "y", 5).encode(),), MemberEntry.parse),
+    Parser(
+        "reset request", (ResetRequest("5f2c", 5, {"flights": 2}).encode(),), lambda text: ResetRequest.parse(5, text)
+    ),
+    Parser("skipped ranges", (SkippedRanges(("a", "b")).encode(),), SkippedRanges.parse),
+    Parser("no-data batch", (NoDataBatch("5f2c", 7, 99).encode(),), NoDataBatch.parse),
+    Parser("event time", (write_entry(_TIME, TimeSettings(Generation())),), read_time),
     Parser(
         "event time of a group",
-        (write_note(_TIME, TimeSettings(Generation())),),
+        (write_entry(_TIME, TimeSettings(Generation())),),
         lambda text: noted.group_time({_P0: text}, {_P0: 3}),
     ),
     Parser("time of a source", (json.dumps(encode_source(SourceTime(At(5), {_P0: _TIME}))),), _json(decode_source)),
@@ -130,7 +132,7 @@ PARSERS = (
     ),
     Parser("subscription", (_SUBSCRIPTION,), parse_subscription, (ValueError, struct.error)),
     Parser("assignment", (_ASSIGNMENT,), parse_assignment),
-    Parser("claim", (_CLAIM,), GroupClaim.parse, (StreamGroupsError,)),
+    Parser("claim", (_GROUP_METADATA,), ConsumerGroupMetadata.parse, (StreamGroupsError,)),
     Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
 )
 
@@ -235,7 +237,7 @@ def check(parser: Parser, given: Text) -> bool:
         assert -_INT64 <= number < _INT64, f"{parser.name}: {number}"
     if isinstance(found, frozenset):
         assert len(found) <= len(given), parser.name
-    if isinstance(found, Note | Order | Left | QuietBatch):
+    if isinstance(found, MemberEntry | ResetRequest | SkippedRanges | NoDataBatch):
         found.encode().encode()
     if isinstance(found, PartitionTime) and isinstance(found.watermark, At):
         assert -_INT64 <= (found.watermark.time_ms - 1) * 1_000 < _INT64, parser.name

@@ -14,10 +14,10 @@ from typing import Protocol
 
 import pytest
 
-from streamgroups.errors import DataLoss, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
+from streamgroups.errors import DataLoss, FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Batch, Board, Committed, Groups, Log, Member, Records
+from streamgroups.ports import Batch, Committed, Groups, Log, Member, MetadataStore, Records
 
 #: How the metadata of commits begins (``streamgroups.groups.commit_metadata``).
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
@@ -239,14 +239,14 @@ class RecordsContract:
         return dict(found)
 
 
-class BoardOutside(Protocol):
-    """A cluster, and what a test of :class:`streamgroups.ports.Board` does to it."""
+class OutsideMetadataStore(Protocol):
+    """A cluster, and what a test of :class:`streamgroups.ports.MetadataStore` does to it."""
 
     @property
-    def board(self) -> Board: ...
+    def metadata_store(self) -> MetadataStore: ...
     @property
-    def other(self) -> Board:
-        """By which somebody else reads what :attr:`board` has written: another program, perhaps of another kind."""
+    def other(self) -> MetadataStore:
+        """By which somebody else reads what :attr:`metadata_store` has written: another program, perhaps of another kind."""
         ...
 
     def create_topic(self, partitions: int) -> str: ...
@@ -256,45 +256,50 @@ class BoardOutside(Protocol):
         ...
 
 
-class BoardContract:
-    """:class:`streamgroups.ports.Board`."""
+class MetadataStoreContract:
+    """:class:`streamgroups.ports.MetadataStore`."""
 
-    def test_entries_are_read_as_they_were_written_and_others_left_out(self, board_outside: BoardOutside) -> None:
-        group, topic = board_outside.new_group(), board_outside.create_topic(3)
+    def test_entries_are_read_as_they_were_written_and_others_left_out(
+        self, outside_metadata_store: OutsideMetadataStore
+    ) -> None:
+        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(3)
         p0, p1, p2 = (TopicPartition(topic, p) for p in range(3))
         written = {p0: Committed(5, '{"to": "Z\u00fcrich \U0001f6eb"}'), p1: Committed(0, "")}
-        assert board_outside.board.read(group, [p0, p1, p2]) == {}
-        board_outside.board.write(group, written)
-        for board in (board_outside.board, board_outside.other):
-            assert board.read(group, [p0, p1, p2]) == written
-            assert board.read(group, [p0]) == {p0: written[p0]}
-            assert board.read(group, []) == {}
+        assert outside_metadata_store.metadata_store.read(group, [p0, p1, p2]) == {}
+        outside_metadata_store.metadata_store.write(group, written)
+        for metadata_store in (outside_metadata_store.metadata_store, outside_metadata_store.other):
+            assert metadata_store.read(group, [p0, p1, p2]) == written
+            assert metadata_store.read(group, [p0]) == {p0: written[p0]}
+            assert metadata_store.read(group, []) == {}
 
-    def test_an_entry_is_replaced_and_others_stay(self, board_outside: BoardOutside) -> None:
-        group, topic = board_outside.new_group(), board_outside.create_topic(2)
+    def test_an_entry_is_replaced_and_others_stay(self, outside_metadata_store: OutsideMetadataStore) -> None:
+        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        board_outside.board.write(group, {p0: Committed(5, "first"), p1: Committed(6, "stays")})
-        board_outside.board.write(group, {p0: Committed(3, "second")})
-        board_outside.board.write(group, {})
-        assert board_outside.board.read(group, [p0, p1]) == {p0: Committed(3, "second"), p1: Committed(6, "stays")}
+        outside_metadata_store.metadata_store.write(group, {p0: Committed(5, "first"), p1: Committed(6, "stays")})
+        outside_metadata_store.metadata_store.write(group, {p0: Committed(3, "second")})
+        outside_metadata_store.metadata_store.write(group, {})
+        assert outside_metadata_store.metadata_store.read(group, [p0, p1]) == {
+            p0: Committed(3, "second"),
+            p1: Committed(6, "stays"),
+        }
 
-    def test_an_entry_as_large_as_a_broker_takes(self, board_outside: BoardOutside) -> None:
+    def test_an_entry_as_large_as_a_broker_takes(self, outside_metadata_store: OutsideMetadataStore) -> None:
         """The broker counts the NUL that ends a text in librdkafka, too."""
-        group, tp = board_outside.new_group(), TopicPartition(board_outside.create_topic(1), 0)
+        group, tp = outside_metadata_store.new_group(), TopicPartition(outside_metadata_store.create_topic(1), 0)
         largest = "x" * 4_094 + "\u00e9"
-        board_outside.board.write(group, {tp: Committed(1, largest)})
-        assert board_outside.other.read(group, [tp]) == {tp: Committed(1, largest)}
+        outside_metadata_store.metadata_store.write(group, {tp: Committed(1, largest)})
+        assert outside_metadata_store.other.read(group, [tp]) == {tp: Committed(1, largest)}
         with pytest.raises(StreamGroupsError):
-            board_outside.board.write(group, {tp: Committed(2, largest + "x")})
-        assert board_outside.board.read(group, [tp]) == {tp: Committed(1, largest)}
+            outside_metadata_store.metadata_store.write(group, {tp: Committed(2, largest + "x")})
+        assert outside_metadata_store.metadata_store.read(group, [tp]) == {tp: Committed(1, largest)}
 
-    def test_a_group_with_members_rejects_entries(self, board_outside: BoardOutside) -> None:
-        group, topic = board_outside.new_group(), board_outside.create_topic(1)
+    def test_a_group_with_members_rejects_entries(self, outside_metadata_store: OutsideMetadataStore) -> None:
+        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(1)
         tp = TopicPartition(topic, 0)
-        with board_outside.member_of(group, topic):
-            with pytest.raises(GroupRefused):
-                board_outside.board.write(group, {tp: Committed(1, "entry")})
-            assert board_outside.board.read(group, [tp]) == {}
+        with outside_metadata_store.member_of(group, topic):
+            with pytest.raises(GroupRejected):
+                outside_metadata_store.metadata_store.write(group, {tp: Committed(1, "entry")})
+            assert outside_metadata_store.metadata_store.read(group, [tp]) == {}
 
 
 class MemberContract:
@@ -486,7 +491,7 @@ class MemberContract:
             bob.join(30_000)
             # Nobody finishes alice's batch.
             outside.eventually(lambda: bob.membership.plannable == dict.fromkeys(tps, 0))
-            with pytest.raises(GroupRefused, match="membership=exclusive"):
+            with pytest.raises(GroupRejected, match="membership=exclusive"):
                 _ = alice.membership
         finally:
             alice.close()

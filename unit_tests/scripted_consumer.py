@@ -110,7 +110,7 @@ class ScriptedConsumer:
     script: deque[Step] = field(default_factory=deque)
     stored: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     bounds: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    refusals: deque[int | None] = field(default_factory=deque)
+    rejections: deque[int | None] = field(default_factory=deque)
     while_waiting: Callable[[], object] = lambda: None
     generation: int | None = None
     #: What was done with it, in order.
@@ -179,11 +179,11 @@ class ScriptedConsumer:
 
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> list[Row]:
         assert not asynchronous
-        refusal = self.refusals.popleft() if self.refusals else None
+        rejection = self.rejections.popleft() if self.rejections else None
         rows = {_ours(p): (p.offset, p.metadata or "") for p in offsets}
-        self.calls.append(("refused" if refusal else "commit", rows))
-        if refusal:
-            raise KafkaException(KafkaError(refusal))
+        self.calls.append(("refused" if rejection else "commit", rows))
+        if rejection:
+            raise KafkaException(KafkaError(rejection))
         self.stored.update(rows)
         return [Row(p.topic, p.partition, p.offset) for p in offsets]
 

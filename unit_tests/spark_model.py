@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.coordination.reset_protocol import gaps_of
-from streamgroups.coordination.reset_requests import OrderBook
-from streamgroups.event_time.observations import Seen
+from streamgroups.coordination.reset_protocol import gaps_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import (
-    FakeBoard,
     FakeClock,
     FakeCluster,
     FakeExecutor,
@@ -26,6 +25,7 @@ from streamgroups.fakes import (
     FakeHistory,
     FakeLedger,
     FakeMember,
+    FakeMetadataStore,
 )
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
@@ -39,11 +39,11 @@ from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups.query.ledger_member import LedgerMember, TakingOver
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.reset_participation import Moving
-from streamgroups.query.skipped_range_store import LeftRanges
+from streamgroups.query.reset_participation import ResetParticipation
+from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.gap_records import GapRecords
-from streamgroups_kafka.membership.group_metadata import GroupClaim
-from streamgroups_kafka.membership.state import Standing
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.state import MemberSnapshot
 from streamgroups_spark.event_time.query_time import QueryTime
 from streamgroups_spark.source.batch_messages import BatchFacts, facts_of
 
@@ -81,8 +81,8 @@ class World:
         self.cluster = FakeCluster(self.clock)
         self.cluster.create_topic("flights", partitions)
         self.group = FakeGroup(self.cluster, "airline")
-        self.board = FakeBoard(self.cluster)
-        self.orders = OrderBook(self.board, self.clock)
+        self.metadata_store = FakeMetadataStore(self.cluster)
+        self.resets = ResetRequests(self.metadata_store, self.clock)
 
     def produce(self, *counts: int) -> None:
         """Appends so many records to partition 0, 1 and so on."""
@@ -97,17 +97,17 @@ class World:
 
     def gaps(self) -> dict[int, Gaps]:
         """The recorded gaps by partition."""
-        found = self.cluster.all_committed(gaps_of("airline"))
+        found = self.cluster.all_committed(gaps_group_of("airline"))
         return {p.partition: Gaps.parse(c.metadata) for p, c in sorted(found.items())}
 
     def order(self, *next_offsets: int) -> str:
         """Moves the group while it is read; returns the order's id."""
-        return self.orders.give("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
+        return self.resets.give("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
 
-    def obeyed(self) -> dict[TopicPartition, str]:
+    def applied(self) -> dict[TopicPartition, str]:
         """The order that was obeyed last, by partition."""
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
-        return {p: note.obeyed for p, note in self.orders.notes("airline", partitions).items()}
+        return {p: note.applied for p, note in self.resets.notes("airline", partitions).items()}
 
     def commit(self, *next_offsets: int) -> None:
         """Commits as a tool does."""
@@ -156,8 +156,8 @@ class Run:
         self._member: FakeMember | None = None
         self._start: Any = None
         self._end: Any = None
-        self.moving = Moving(
-            world.board,
+        self.participation = ResetParticipation(
+            world.metadata_store,
             world.cluster,
             "airline",
             name,
@@ -165,12 +165,12 @@ class Run:
             self.history,
             world.clock,
             world.clock,
-            patience_ms=0,
+            wait_timeout_ms=0,
         )
         self.time = (
             None
             if time is None
-            else QueryTime(name, "airline", time, self._seen, world.board, world.cluster, world.clock)
+            else QueryTime(name, "airline", time, self._seen, world.metadata_store, world.cluster, world.clock)
         )
         self.source = MicroBatches(
             self.settings,
@@ -181,17 +181,17 @@ class Run:
             self.history,
             whole_timeout_ms=300,
             commit_log=self.checkpoint if knows_checkpoint else None,
-            orders=self.moving,
-            left=LeftRanges(world.board, "airline"),
+            resets=self.participation,
+            left=SkippedRangeStore(world.metadata_store, "airline"),
             times=self.time,
             run_id=run_id,
-            gaps=GapRecords(lambda: world.board, "airline", world.clock),
+            gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
         )
 
-    def _seen(self, ranges: Collection[OffsetRange]) -> list[Seen]:
+    def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
         """What the tasks tell: the time of each record, which is its timestamp."""
         records = [record for r in ranges for record in self.world.cluster.read(r)]
-        return [Seen(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
+        return [TaskObservation(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
     def _new_member(
         self,
@@ -217,13 +217,15 @@ class Run:
         run = self.source.run(self._end) if self._end is not None else None
         if run is None:
             return None
-        standing = self.member.standing_to_commit() if to_commit else self.member.standing
-        held = standing.claim
-        claim = None if held is None else GroupClaim("airline", held.generation, str(held.member_id))
+        snapshot = self.member.snapshot_to_commit() if to_commit else self.member.snapshot
+        held = snapshot.group_metadata
+        group_metadata = (
+            None if held is None else ConsumerGroupMetadata("airline", held.generation, str(held.member_id))
+        )
         return facts_of(
             self._end,
             run,
-            Standing(standing.in_flight, claim),
+            MemberSnapshot(snapshot.in_flight, group_metadata),
             self.source.written,
             group_id="airline",
             member=self.name,

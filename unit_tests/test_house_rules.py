@@ -32,7 +32,7 @@ TEXTS = sorted(
     and "__pycache__" not in path.parts
     and path.name != ".git"  # in a work tree it is a file that says where the repository is
 )
-MOST_LINES = 500
+MAX_LINES = 500
 #: Home and work directories of somebody's machine, and hosts of packages and images that are somebody's own.
 NOT_OURS = re.compile(
     r"(?<![\w.])/(?:home|Users|root|work|workspace)/[\w.]+"
@@ -54,7 +54,7 @@ def test_a_module_opens_with_its_purpose(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=_name)
 def test_a_module_can_be_read_in_one_sitting(module: Path) -> None:
-    assert len(module.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)

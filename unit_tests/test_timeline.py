@@ -31,7 +31,7 @@ HISTORY = [
     event(1_000, "alice", Kind.JOINING),
     event(1_100, "alice", Kind.ASSIGNED, {P0: 0, P1: 0}),
     event(2_000, "alice", Kind.COMMITTED, {P0: 10, P1: 20}),
-    event(2_100, "alice", Kind.ASKED_BACK, {P1: 20}),
+    event(2_100, "alice", Kind.REVOKING, {P1: 20}),
     event(2_100, "alice", Kind.RELEASED, {P1: 20}),
     event(2_200, "bob", Kind.ASSIGNED, {P1: 20}),
     event(3_000, "bob", Kind.COMMITTED, {P1: 30}),

@@ -16,7 +16,7 @@ Watermarks
 
 The source ``tells`` a `board <board.html>`_ what it
 has read, and goes
-on. See :class:`Board`::
+on. See :class:`MetadataStore`::
 
     board.tell("told")
 
@@ -35,10 +35,10 @@ MODULE = '''\
 """Reads the board."""
 
 TOLD = "told"  # nobody
-told_by = {"quiet": f"{tells} was told", "plain": "a flight-board ``told``"}
+reported_as = {"quiet": f"{tells} was told", "plain": "a flight-board ``told``"}
 
 
-def asked(most_rows):
+def asked(max_rows):
     """Returns what goes
     on, and::
 

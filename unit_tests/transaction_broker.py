@@ -17,7 +17,7 @@ from unittest.mock import patch
 from confluent_kafka import KafkaError
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
-from streamgroups.fakes import FakeClaim, FakeGroup, FakeTransaction
+from streamgroups.fakes import FakeGroup, FakeGroupMetadata, FakeTransaction
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -169,8 +169,8 @@ class FakeTransactionBroker:
             code = int(Code.INVALID_TXN_STATE)
         # As a broker does, for old clients' sake: who names neither member nor generation is not checked.
         if code == 0 and (request.member_id or request.generation_id >= 0):
-            claim = FakeClaim(int(request.member_id or 0), request.generation_id)
-            code = 0 if self.group.would_accept(claim) else int(Code.ILLEGAL_GENERATION)
+            group_metadata = FakeGroupMetadata(int(request.member_id or 0), request.generation_id)
+            code = 0 if self.group.would_accept(group_metadata) else int(Code.ILLEGAL_GENERATION)
         topics = []
         for topic in request.topics:
             for p in topic.partitions if code == 0 else ():

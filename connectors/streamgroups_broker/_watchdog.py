@@ -80,11 +80,11 @@ def _serve(child: subprocess.Popen[bytes], wakeup_read: int, parent_pid: int) ->
             return True
         *lines, buffer = (buffer + received).split(b"\n")
         for line in lines:
-            _obey(child, line.decode())
+            _apply(child, line.decode())
     return False
 
 
-def _obey(child: subprocess.Popen[bytes], command: str) -> None:
+def _apply(child: subprocess.Popen[bytes], command: str) -> None:
     """Send the signals a command stands for, and answer."""
     for number in {
         "pause": [signal.SIGSTOP],

@@ -24,7 +24,7 @@ from streamgroups.errors import EmbeddedBrokerError
 from streamgroups_broker.embedded import EmbeddedKafka
 
 _POLL_S = 0.1
-_LOCK_PATIENCE_S = 2.0
+_LOCK_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,10 @@ def stop(state: Path, timeout_s: float = 20.0) -> Running | None:
     running = find(state)
     if running is None:
         return None
-    for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, timeout_s)):
+    for number, retry_timeout_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, timeout_s)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, number)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + retry_timeout_s
         while time.monotonic() < deadline:
             if find(state) is None:
                 _has_ended(running.pid)
@@ -196,7 +196,7 @@ def _recorded(state: Path) -> Iterator[None]:
 
 def _lock(lock: IO[str], state: Path) -> None:
     """Take the lock; somebody who only looks (`find`) holds it for an instant."""
-    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

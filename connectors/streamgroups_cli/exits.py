@@ -10,7 +10,7 @@ from enum import IntEnum
 from streamgroups.errors import (
     CursorExpired,
     FencedMember,
-    GroupRefused,
+    GroupRejected,
     InvalidCursor,
     InvalidOption,
     PartlyDone,
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     #: The command line, a cursor on it, or a file it names makes no sense.
     USAGE = 2
     #: It made sense and was refused; nothing was changed.
-    REFUSED = 3
+    REJECTED = 3
     #: Some of it was done, some was not; the message says what.
     PARTLY_DONE = 4
 
@@ -35,14 +35,14 @@ class ExitCode(IntEnum):
 def exit_code(error: StreamGroupsError) -> ExitCode:
     """The exit code of a command that ends with this error.
 
-    >>> exit_code(GroupRefused("Group 'g' is Stable."))
-    <ExitCode.REFUSED: 3>
+    >>> exit_code(GroupRejected("Group 'g' is Stable."))
+    <ExitCode.REJECTED: 3>
     """
     match error:
         case InvalidOption() | InvalidCursor():
             return ExitCode.USAGE
-        case GroupRefused() | FencedMember() | CursorExpired():
-            return ExitCode.REFUSED
+        case GroupRejected() | FencedMember() | CursorExpired():
+            return ExitCode.REJECTED
         case PartlyDone():
             return ExitCode.PARTLY_DONE
     return ExitCode.ERROR

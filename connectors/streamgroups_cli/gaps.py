@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.coordination.reset_protocol import gaps_of, is_about
+from streamgroups.coordination.reset_protocol import gaps_group_of, group_of
 from streamgroups.groups.gaps import Gap, Gaps
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
@@ -46,13 +46,13 @@ def gaps(
     """List the gaps of groups: offsets that were gone before they were read."""
     with connect() as cluster:
         asked = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
-        read = cluster.groups.committed_offsets([gaps_of(group) for group in asked])
+        read = cluster.groups.committed_offsets([gaps_group_of(group) for group in asked])
         found = {
             (group, tp): Gaps.parse(committed.metadata)
             for group in asked
-            for tp, committed in sorted(read[gaps_of(group)].items())
+            for tp, committed in sorted(read[gaps_group_of(group)].items())
         }
-        missing = _unknown(cluster, [group for group in groups or () if not read[gaps_of(group)]])
+        missing = _unknown(cluster, [group for group in groups or () if not read[gaps_group_of(group)]])
     rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
     emit(
         output,
@@ -73,7 +73,7 @@ def gaps(
 
 def _groups_with_gaps(cluster: Cluster) -> list[str]:
     listed = [g.group_id for g in list_all(cluster.groups, internal=True)]
-    return [is_about(name) for name in listed if name == gaps_of(is_about(name))]
+    return [group_of(name) for name in listed if name == gaps_group_of(group_of(name))]
 
 
 def _unknown(cluster: Cluster, empty: Sequence[str]) -> list[str]:

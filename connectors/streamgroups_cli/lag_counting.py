@@ -14,7 +14,7 @@ from streamgroups_cli.output import Cell
 
 _MIB = 1 << 20
 #: What one look may read that is followed by others.
-LOOK_MIB = 4
+POLL_MIB = 4
 DESCRIBE_MIB = COUNT_BYTES // _MIB
 
 CountLimitOption = Annotated[

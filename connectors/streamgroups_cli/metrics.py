@@ -13,11 +13,11 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups_cli.connection import Connect, with_cluster
-from streamgroups_cli.lag_counting import LOOK_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.output import say
 
 if TYPE_CHECKING:
-    from streamgroups_prometheus.exporter import Looks
+    from streamgroups_prometheus.exporter import Polls
 
 
 @with_cluster
@@ -34,7 +34,7 @@ def metrics(
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
     ] = "5m",
-    count_limit: CountLimitOption = LOOK_MIB,
+    count_limit: CountLimitOption = POLL_MIB,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
 ) -> None:
     """Export members, state and lag of groups to Prometheus."""
@@ -47,18 +47,18 @@ def metrics(
     with connect() as cluster:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from streamgroups_prometheus.exporter import GroupCollector, Looks
+        from streamgroups_prometheus.exporter import GroupCollector, Polls
 
         limit_bytes = count_bytes(count_limit)
         monitor = Monitor(
             cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
         )
-        looks = Looks(lambda: monitor.look(group), lambda: sum(cluster.requests.values()))
-        failure = looks.refresh()
+        polls = Polls(lambda: monitor.poll(group), lambda: sum(cluster.requests.values()))
+        failure = polls.refresh()
         if failure is not None:
             raise failure
         registry = CollectorRegistry()
-        registry.register(GroupCollector(looks))
+        registry.register(GroupCollector(polls))
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as e:
@@ -67,20 +67,20 @@ def metrics(
             ) from e
         say(f"Metrics are available at http://{host}:{server.server_port}/metrics")
         try:
-            _refresh_until_told_to_stop(looks, interval_s)
+            _refresh_until_told_to_stop(polls, interval_s)
         finally:
             server.shutdown()
             server.server_close()
             thread.join()
 
 
-def _refresh_until_told_to_stop(looks: Looks, interval_s: float) -> None:
+def _refresh_until_told_to_stop(polls: Polls, interval_s: float) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     failed = False
     while not stopping.wait(interval_s):
-        failure = looks.refresh()
+        failure = polls.refresh()
         if failure is not None and not failed:
             say(f"Warning: {failure}")
         elif failure is None and failed:

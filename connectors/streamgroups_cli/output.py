@@ -23,7 +23,7 @@ from streamgroups.printable import printable
 #: Of every JSON and YAML document: raised when a field is removed or changes its meaning.
 SCHEMA_VERSION = 1
 
-_MOST_FRAMED_ROWS = 500
+_MAX_FRAMED_ROWS = 500
 
 Cell: TypeAlias = str | int | None
 
@@ -147,7 +147,7 @@ def print_csv(table: Table, *, headed: bool = False) -> None:
 
 def print_tables(tables: Sequence[Table]) -> None:
     """All tables, an empty line between them."""
-    framed = sys.stdout.isatty() and sum(len(t.rows) for t in tables) <= _MOST_FRAMED_ROWS
+    framed = sys.stdout.isatty() and sum(len(t.rows) for t in tables) <= _MAX_FRAMED_ROWS
     if not framed:
         print("\n\n".join("\n".join(plain_lines(table)) for table in tables))
         return

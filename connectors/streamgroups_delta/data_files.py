@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_delta.partition_values import Values, split
 from streamgroups_delta.stages import Stage, Staged, StagedFile
 from streamgroups_delta.statistics import statistics
 from streamgroups_delta.store import Store
 
 #: As much is held in memory, as Arrow counts it. As Parquet it is a few times smaller.
-_MOST_HELD_BYTES = 128 * 1024 * 1024
+_MAX_HELD_BYTES = 128 * 1024 * 1024
 
 
 def write_files(
@@ -41,7 +41,7 @@ def write_files(
         telling: raises what a failure of the store means.
 
     Raises:
-        RecordRefused: if a value is null that may not be, or does not fit its column.
+        RecordRejected: if a value is null that may not be, or does not fit its column.
         StreamGroupsError: what ``telling`` makes of the store's failures. What ``records`` raises is left as it is.
     """
     held: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
@@ -61,7 +61,7 @@ def write_files(
             if rows.num_rows:
                 held[values].append(rows)
                 held_bytes += rows.nbytes
-        if held_bytes >= _MOST_HELD_BYTES:
+        if held_bytes >= _MAX_HELD_BYTES:
             flush()
             held_bytes = 0
     flush()
@@ -85,7 +85,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, required: frozenset[str], *
         first_row: the number of the batch's first row in its task, for errors.
 
     Raises:
-        RecordRefused: if a value is null that may not be, or does not fit.
+        RecordRejected: if a value is null that may not be, or does not fit.
 
     >>> fitted(pa.record_batch({"n": [1]}), pa.schema([("n", pa.int64())]), frozenset("n"), first_row=0).to_pylist()
     [{'n': 1}]
@@ -95,7 +95,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, required: frozenset[str], *
         column = _column(batch, field)
         if field.name in required and column.null_count:
             row = first_row + column.is_null().to_pylist().index(True)
-            raise RecordRefused(
+            raise RecordRejected(
                 f"Row {row} of the task has null in column '{field.name}', which is not nullable.",
                 remedy="Fill the column, or filter out such rows.",
             )
@@ -107,7 +107,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     try:
         return batch.column(field.name).cast(field.type)
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise RecordRefused(
+        raise RecordRejected(
             f"Column '{field.name}' of the records cannot be converted to {field.type}: {e}",
             remedy="Cast it in the query.",
         ) from None

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
 
-from streamgroups.errors import InvalidOption, NotAuthorized, SinkRefused, SinkUnreachable, StreamGroupsError
+from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable, StreamGroupsError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FULL = re.compile(r"no space left|quota exceeded|file too large|os error (27|28|122)\b", re.IGNORECASE)
@@ -73,11 +73,11 @@ def translated(
             remedy=("Grant this user the right to read and write there, or set other credentials in storage_options."),
         )
     if isinstance(error, TableNotFoundError):
-        return SinkRefused(
+        return SinkRejected(
             f"Delta table {uri} does not exist: {said}", remedy="Check the address, or set create_table=True."
         )
     if _NOWHERE.search(said):
-        return SinkRefused(what, remedy="Create the bucket, or correct its name in uri.")
+        return SinkRejected(what, remedy="Create the bucket, or correct its name in uri.")
     if _CONFIG.search(said):
         return InvalidOption(what, remedy="Correct storage_options.")
     if isinstance(error, OSError) or _STORE.search(said):
@@ -86,8 +86,8 @@ def translated(
             what + maybe, remedy="Try again: the table's ledger contains the positions of all written batches."
         )
     if isinstance(error, SchemaMismatchError | DeltaError):
-        return SinkRefused(what, remedy="Check the table's properties and constraints.")
-    return SinkRefused(what)
+        return SinkRejected(what, remedy="Check the table's properties and constraints.")
+    return SinkRejected(what)
 
 
 @contextmanager

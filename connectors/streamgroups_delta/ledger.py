@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from streamgroups.errors import LedgerConflict, SinkRefused, SinkUnreachable, StageLost
+from streamgroups.errors import LedgerConflict, SinkRejected, SinkUnreachable, StageLost
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
 from streamgroups_delta.failures import readable, translated
@@ -57,11 +57,11 @@ class DeltaLedger:
     Args:
         target: the table, which exists.
         group_id: the group.
-        patience_s: for how long a commit is tried again because others commit too, in seconds.
+        retry_timeout_s: for how long a commit is tried again because others commit too, in seconds.
     """
 
-    def __init__(self, target: Target, group_id: str, *, patience_s: float = 60.0) -> None:
-        self._target, self._group_id, self._patience_s = target, group_id, patience_s
+    def __init__(self, target: Target, group_id: str, *, retry_timeout_s: float = 60.0) -> None:
+        self._target, self._group_id, self._retry_timeout_s = target, group_id, retry_timeout_s
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
@@ -74,7 +74,7 @@ class DeltaLedger:
         yield transaction
         patient = Retrying(
             retry=retry_if_exception_type(Overtaken),
-            stop=stop_after_delay(self._patience_s),
+            stop=stop_after_delay(self._retry_timeout_s),
             wait=wait_random_exponential(multiplier=0.02, max=2),
         )
         try:
@@ -177,7 +177,7 @@ class _Transaction:
         version = table.version()
         try:
             self._write(table)
-        except (SinkRefused, StageLost):
+        except (SinkRejected, StageLost):
             raise
         except Exception as e:
             self._judge(e, version)
@@ -205,13 +205,13 @@ class _Transaction:
         stages = {staged.stage.token: staged.stage for staged in self._staged}
         for stage in stages.values():
             if table_id(table) != stage.table_id:
-                raise SinkRefused(
+                raise SinkRejected(
                     f"Table {self._target.uri} was recreated after the batch began.", remedy="Restart the query."
                 )
             fit = self._target.fits(table, _stored(stage, self._target))
             merges = self._target.mode is Mode.UPSERT
             if fit.new or not (merges or fit.required <= stage.required):
-                raise SinkRefused(
+                raise SinkRejected(
                     f"The columns of table {self._target.uri} have changed since the batch began.",
                     remedy="Restart the query: its next batch uses the new columns.",
                 )

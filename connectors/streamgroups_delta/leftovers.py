@@ -12,7 +12,7 @@ from streamgroups_delta.store import Store
 from streamgroups_delta.tables import Mode, Target, table_id
 
 #: A batch is over long before the table has so many versions more.
-_MOST_VERSIONS = 1_000
+_MAX_VERSIONS = 1_000
 
 
 def remove_leftovers(target: Target, stage: Stage) -> None:
@@ -43,7 +43,7 @@ def _committed(target: Target, store: Store, stage: Stage) -> frozenset[str] | N
     """The files of a stage that a version of the table names or has named; ``None`` if that is not known."""
     table = target.open()
     newest = table.version()
-    if table_id(table) != stage.table_id or not 0 <= newest - stage.version <= _MOST_VERSIONS:
+    if table_id(table) != stage.table_id or not 0 <= newest - stage.version <= _MAX_VERSIONS:
         return None
     found = set()
     for version in range(stage.version + 1, newest + 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamgroups.errors import SinkRefused
+from streamgroups.errors import SinkRejected
 
 _HARMLESS = frozenset(
     {
@@ -53,10 +53,10 @@ def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
     """Refuses a table that forgets transaction identifiers: the ledger is made of them.
 
     Raises:
-        SinkRefused: if it does.
+        SinkRejected: if it does.
     """
     if settings.get(_RETENTION):
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {uri} has the property {_RETENTION}: an idle partition would lose its position after that time.",
             remedy=f"Remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
@@ -71,17 +71,17 @@ def check_files_may_be_added(demands: Demands, *, uri: str, replaces: bool) -> N
         replaces: whether files are removed, too.
 
     Raises:
-        SinkRefused: naming what stands in the way.
+        SinkRejected: naming what stands in the way.
 
     >>> check_files_may_be_added(Demands(["checkConstraints"], {}, {}), uri="/flights", replaces=False)
     """
     for what in _obstacles(demands, replaces=replaces):
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {uri} has {what}, which this mode of the sink does not support.",
             remedy="Write to a table without it, or with Spark's own Delta sink at least once.",
         )
     if replaces and demands.settings.get("delta.appendOnly", "").lower() == "true":
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {uri} is append-only (delta.appendOnly), and this mode replaces files.", remedy="Use mode='append'."
         )
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 
 #: The values of one partition in the order of its columns, as the log has them; ``None`` is null.
 Values: TypeAlias = tuple[str | None, ...]
@@ -60,7 +60,7 @@ def text(value: Any) -> str | None:
     try:
         plain = value.as_py()
     except (OverflowError, ValueError) as e:
-        raise RecordRefused(
+        raise RecordRejected(
             f"A value of a partition column cannot be written in the table's log: {e}",
             remedy="Correct it, or filter out such records.",
         ) from None

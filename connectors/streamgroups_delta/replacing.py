@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
-from streamgroups.errors import SinkRefused
+from streamgroups.errors import SinkRejected
 from streamgroups_delta.partition_values import Values, text
 
 #: What deltalake writes encoded in a path: control characters, what is above ASCII, and these.
@@ -30,7 +30,7 @@ def removals(table: DeltaTable, partitions: Collection[Values], *, uri: str) -> 
         uri: the table's.
 
     Raises:
-        SinkRefused: if a file's path cannot be named as it was.
+        SinkRejected: if a file's path cannot be named as it was.
     """
     columns = table.metadata().partition_columns
     now_ms = time.time_ns() // 1_000_000
@@ -52,7 +52,7 @@ def _decoded(path: str, uri: str) -> str:
     """
     decoded = unquote(path)
     if _ENCODED.sub(lambda found: quote(found[0], safe=""), decoded) != path:
-        raise SinkRefused(
+        raise SinkRejected(
             f"The name of file '{path}' of table {uri} cannot be written to the table's log unchanged.",
             remedy="Rewrite its partition with the program that wrote it, then restart the query.",
         )

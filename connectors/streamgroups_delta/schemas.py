@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streamgroups.errors import SinkRefused
+from streamgroups.errors import SinkRejected
 
 _UTC = "UTC"
 _SAME = (
@@ -25,7 +25,7 @@ _SAME = (
     pa.float64(),
     pa.date32(),
 )
-_REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
+_REJECTED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
 
 def as_delta(schema: pa.Schema) -> pa.Schema:
@@ -37,7 +37,7 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
         schema: of the records.
 
     Raises:
-        SinkRefused: if a type or a name is none that Delta Lake has, or two names differ in case only.
+        SinkRejected: if a type or a name is none that Delta Lake has, or two names differ in case only.
 
     >>> as_delta(pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("note", pa.large_string())]))
     at: timestamp[us, tz=UTC]
@@ -45,7 +45,7 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
     """
     same = [name for name, n in Counter(name.lower() for name in schema.names).items() if n > 1]
     if same:
-        raise SinkRefused(
+        raise SinkRejected(
             f"Several columns are called '{same[0]}', except for upper and lower case.",
             remedy="Rename them: Delta Lake does not distinguish case.",
         )
@@ -53,14 +53,14 @@ def as_delta(schema: pa.Schema) -> pa.Schema:
 
 
 def _field_type(field: pa.Field) -> pa.DataType:
-    if not field.name or _REFUSED_IN_NAMES & set(field.name):
-        raise SinkRefused(
+    if not field.name or _REJECTED_IN_NAMES & set(field.name):
+        raise SinkRejected(
             f"Column '{field.name}' has a name that Delta Lake does not allow.",
             remedy="Rename it, without spaces and without any of ,;{}()=.",
         )
     found = _delta_type(field.type)
     if found is None:
-        raise SinkRefused(
+        raise SinkRejected(
             f"Column '{field.name}' is of type {field.type}, which Delta Lake does not support.",
             remedy="Cast it to another type, or leave it out.",
         )
@@ -169,7 +169,7 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
         uri: the table's, for errors.
 
     Raises:
-        SinkRefused: if a column has another type or differs in case, or one is missing that may not be null.
+        SinkRejected: if a column has another type or differs in case, or one is missing that may not be null.
 
     >>> fit(pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.string())]), uri="/flights").new
     (pyarrow.Field<b: string>,)
@@ -181,18 +181,18 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
         if name is None:
             new.append(field)
         elif name != field.name:
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Column '{field.name}' is called '{name}' in table {uri}.",
                 remedy="Rename it: Delta Lake preserves the case of names.",
             )
         elif not holds(table.field(name).type, field.type):
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Column '{name}' is of type {field.type}, but in table {uri} it is {table.field(name).type}.",
                 remedy="Cast it to the table's type.",
             )
     required = frozenset(field.name for field in table if not field.nullable)
     if missing := sorted(required - set(records.names)):
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {uri} does not allow null in column '{missing[0]}', but the records do not have this column.",
             remedy="Add the column to the records, or make it nullable in the table.",
         )
@@ -203,10 +203,10 @@ def check_columns(schema: pa.Schema, names: Collection[str], argument: str) -> N
     """Refuses columns of an argument that the records do not have.
 
     Raises:
-        SinkRefused: if one is not there.
+        SinkRejected: if one is not there.
     """
     if missing := [name for name in names if name not in schema.names]:
-        raise SinkRefused(
+        raise SinkRejected(
             f"The records have no column '{missing[0]}', which {argument} requires.",
             remedy=f"The columns are {', '.join(schema.names)}.",
         )
@@ -216,12 +216,12 @@ def check_simple(schema: pa.Schema, names: Collection[str], argument: str) -> No
     """Refuses columns that cannot be compared by their text: a key, or what a table is partitioned by.
 
     Raises:
-        SinkRefused: if one is of a floating, binary or nested type.
+        SinkRejected: if one is of a floating, binary or nested type.
     """
     for name in names:
         of = schema.field(name).type
         if pa.types.is_nested(of) or pa.types.is_floating(of) or pa.types.is_binary(of):
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Column '{name}' of {argument} is of type {of}.",
                 remedy="Use a string, an integer, a decimal, a boolean, a date or a timestamp.",
             )

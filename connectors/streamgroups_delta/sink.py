@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from streamgroups.errors import InvalidOption, SinkRefused
+from streamgroups.errors import InvalidOption, SinkRejected
 from streamgroups.ports import Ledger
 from streamgroups_delta.data_files import write_files
 from streamgroups_delta.failures import readable
@@ -113,7 +113,7 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
-            SinkRefused: if the table is missing, does not fit the records, or may not be written.
+            SinkRejected: if the table is missing, does not fit the records, or may not be written.
             SinkUnreachable: if the store does not answer.
             LedgerConflict: if others change the table all the time; call it again.
         """
@@ -132,13 +132,13 @@ class DeltaSink:
             check_columns(schema, names, argument)
             check_simple(schema, names, argument)
         if not set(schema.names) - set(self.partition_by) - {self.delete_marker}:
-            raise SinkRefused(
+            raise SinkRejected(
                 "The records have only the columns of partition_by.", remedy="A Delta table needs at least one more."
             )
         if self.delete_marker is not None:
             check_columns(schema, [self.delete_marker], "delete_marker")
             if not pa.types.is_boolean(of := schema.field(self.delete_marker).type):
-                raise SinkRefused(
+                raise SinkRejected(
                     f"Column '{self.delete_marker}' is of type {of}, but a delete marker must be boolean.",
                     remedy="Cast it to boolean.",
                 )
@@ -147,8 +147,8 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.write`.
 
         Raises:
-            RecordRefused: if a value is null that may not be, or does not fit its column.
-            SinkRefused: if this user may not write there.
+            RecordRejected: if a value is null that may not be, or does not fit its column.
+            SinkRejected: if this user may not write there.
             SinkUnreachable: if the store does not answer, or is full.
         """
         target = self._target
@@ -160,7 +160,7 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.open`. A table that is missing is made; its columns come with the first batch.
 
         Raises:
-            SinkRefused: if the table is missing and ``create_table`` is off, or it may not be used.
+            SinkRejected: if the table is missing and ``create_table`` is off, or it may not be used.
             SinkUnreachable: if the store does not answer.
         """
         self._target.open_or_create(None)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 #: As many columns as Delta's writers look at unless a table says otherwise.
-_MOST_COLUMNS = 32
+_MAX_COLUMNS = 32
 #: Longer bounds would make the log large: they are cut, the upper one with the highest character behind it.
-_LONGEST_STRING = 64
+_MAX_STRING = 64
 _HIGHEST = "\U0010ffff"
 
 
@@ -32,7 +32,7 @@ def statistics(rows: pa.Table) -> str:
     >>> statistics(pa.table({"n": [3, None, 1], "name": ["a", "b", "c"]}))
     '{"numRecords":3,"minValues":{"n":1,"name":"a"},"maxValues":{"n":3,"name":"c"},"nullCount":{"n":1,"name":0}}'
     """
-    columns = {name: rows.column(name) for name in rows.column_names[:_MOST_COLUMNS]}
+    columns = {name: rows.column(name) for name in rows.column_names[:_MAX_COLUMNS]}
     nulls = {name: str(column.null_count) for name, column in columns.items() if not pa.types.is_struct(column.type)}
     bounds = {name: _bounds(column) for name, column in columns.items() if _has_bounds(column)}
     low, high = ({name: both[i] for name, both in bounds.items()} for i in range(2))
@@ -82,9 +82,9 @@ def _bound(value: Any, *, upper: bool) -> str | None:
 
 
 def _cut(value: str, *, upper: bool) -> str:
-    if len(value) <= _LONGEST_STRING or (upper and value[_LONGEST_STRING] == _HIGHEST):
+    if len(value) <= _MAX_STRING or (upper and value[_MAX_STRING] == _HIGHEST):
         return value
-    return value[:_LONGEST_STRING] + (_HIGHEST if upper else "")
+    return value[:_MAX_STRING] + (_HIGHEST if upper else "")
 
 
 def _instant(us: int, zone: str) -> str | None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from streamgroups.errors import LedgerConflict, SinkRefused
+from streamgroups.errors import LedgerConflict, SinkRejected
 from streamgroups_delta.failures import telling, translated
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullable
@@ -29,7 +29,7 @@ from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullabl
 NO_OUTPUT_YET = "streamgroups_no_output_yet"
 #: Commit against the version that was read, or not at all.
 EXACTLY = 0
-_PATIENCE_S = 30.0
+_RETRY_TIMEOUT_S = 30.0
 _NTZ = "timestampNtz"
 
 
@@ -81,7 +81,7 @@ class Target:
         """The table as it is now.
 
         Raises:
-            SinkRefused: if it is missing, may not be read, or forgets ledgers.
+            SinkRejected: if it is missing, may not be read, or forgets ledgers.
             SinkUnreachable: if the store does not answer.
         """
         with self.telling("reading"):
@@ -113,7 +113,7 @@ class Target:
                     storage_options=dict(self.storage_options),
                     commit_properties=CommitProperties(max_commit_retries=EXACTLY),
                 )
-        except SinkRefused:
+        except SinkRejected:
             # Somebody else has made it meanwhile, or it cannot be made.
             if self.exists():
                 return self.open()
@@ -132,7 +132,7 @@ class Target:
             records: what is to be stored, in Delta's types.
 
         Raises:
-            SinkRefused: if they do not, with the remedy.
+            SinkRejected: if they do not, with the remedy.
         """
         self._check_partitioning(table, records)
         # A merge is done by deltalake, which looks after constraints itself.
@@ -144,12 +144,12 @@ class Target:
     def _check_partitioning(self, table: DeltaTable, records: pa.Schema) -> None:
         actual = tuple(table.metadata().partition_columns)
         if self.partition_by and self.partition_by != actual:
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Table {self.uri} is partitioned by {_listed(actual)}, not by {_listed(self.partition_by)}.",
                 remedy=f"Use partition_by={actual!r}, or write to another table.",
             )
         if missing := [name for name in actual if name not in records.names]:
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Table {self.uri} is partitioned by '{missing[0]}', but the records have no such column.",
                 remedy="Add it to the records.",
             )
@@ -189,7 +189,7 @@ class Target:
     def _add_columns(self, table: DeltaTable, found: Fit) -> None:
         names = _listed(tuple(new.name for new in found.new))
         if not self.schema_evolution:
-            raise SinkRefused(
+            raise SinkRejected(
                 f"Table {self.uri} has no column {names}.",
                 remedy="Set schema_evolution=True to add it, or leave it out of the records.",
             )
@@ -227,7 +227,7 @@ class Target:
     def _until_nobody_interferes(self, attempt: Callable[[], tuple[DeltaTable, Fit]]) -> tuple[DeltaTable, Fit]:
         patient = Retrying(
             retry=retry_if_exception_type(Overtaken),
-            stop=stop_after_delay(_PATIENCE_S),
+            stop=stop_after_delay(_RETRY_TIMEOUT_S),
             wait=wait_random_exponential(multiplier=0.01, max=1),
         )
         try:

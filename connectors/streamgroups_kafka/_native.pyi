@@ -12,7 +12,7 @@ def load(path: str) -> str: ...
 def encode(
     schema: object,
     array: object,
-    most_bytes: int,
+    max_bytes: int,
     time_ms: int,
     producer_id: int,
     epoch: int,
@@ -30,7 +30,7 @@ def crc32c_in_hardware() -> bool: ...
 class Client:
     def __new__(cls, config: Iterable[tuple[str, str]]) -> Client: ...
     def start(
-        self, ranges: list[tuple[str, int, int, int]], fields: list[int], most_rows: int, most_bytes: int
+        self, ranges: list[tuple[str, int, int, int]], fields: list[int], max_rows: int, max_bytes: int
     ) -> None: ...
     def fill(
         self, timeout_ms: int

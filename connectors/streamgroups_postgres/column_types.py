@@ -13,7 +13,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from streamgroups.errors import SinkRefused
+from streamgroups.errors import SinkRejected
 from streamgroups_postgres.names import check_length
 
 
@@ -88,16 +88,16 @@ def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
     """The columns of records.
 
     Raises:
-        SinkRefused: if there are none, two have one name, or PostgreSQL has nothing for a type.
+        SinkRejected: if there are none, two have one name, or PostgreSQL has nothing for a type.
         InvalidOption: if a name is too long.
 
     >>> record_columns(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))[1].type
     'jsonb'
     """
     if not schema.names:
-        raise SinkRefused("The records have no columns.", remedy="Select at least one column.")
+        raise SinkRejected("The records have no columns.", remedy="Select at least one column.")
     if double := sorted({name for name in schema.names if schema.names.count(name) > 1}):
-        raise SinkRefused(f"Two columns of the records are called '{double[0]}'.", remedy="Rename one of them.")
+        raise SinkRejected(f"Two columns of the records are called '{double[0]}'.", remedy="Rename one of them.")
     for name in schema.names:
         check_length(name, "A column of the records")
     return tuple(RecordColumn(f.name, *_column_type(f.name, f.type)) for f in schema)
@@ -135,7 +135,7 @@ def _column_type(name: str, arrow_type: pa.DataType) -> tuple[Kind, str]:
     ):
         if is_of(t):
             return kind, postgres_type
-    raise SinkRefused(
+    raise SinkRejected(
         f"Column '{name}' of the records is of type {arrow_type}, which has no equivalent in PostgreSQL.",
         remedy="Cast it to another type, or leave it out.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_postgres.column_types import RecordColumn
 
 
@@ -49,12 +49,12 @@ def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.A
     """Refuses what is no text to PostgreSQL: it would refuse the line without naming the column."""
     if b"\0" in memoryview(joined(texts)).tobytes():
         row = first_row + pc.index(pc.match_substring(texts, "\0"), True).as_py()
-        raise refused(column, row, "it contains a NUL character")
+        raise rejected(column, row, "it contains a NUL character")
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as e:
-        raise refused(
-            column, first_row + first_refused(texts, lambda one: one.validate(full=True)), "it is not UTF-8"
+        raise rejected(
+            column, first_row + first_rejected(texts, lambda one: one.validate(full=True)), "it is not UTF-8"
         ) from e
     return texts
 
@@ -69,7 +69,7 @@ def joined(texts: pa.Array) -> pa.Buffer:
     return data.slice(begin, end - begin)
 
 
-def first_refused(values: pa.Array, convert: Any) -> int:
+def first_rejected(values: pa.Array, convert: Any) -> int:
     """The first row that cannot be converted."""
     for row in range(len(values)):
         try:
@@ -79,8 +79,8 @@ def first_refused(values: pa.Array, convert: Any) -> int:
     return 0
 
 
-def refused(column: RecordColumn, row: int, why: str) -> RecordRefused:
-    return RecordRefused(
+def rejected(column: RecordColumn, row: int, why: str) -> RecordRejected:
+    return RecordRejected(
         f"The value of column '{column.name}' in row {row + 1} of a task cannot be written to PostgreSQL: {why}.",
         remedy="Filter out such records, or correct the value in the query.",
     )

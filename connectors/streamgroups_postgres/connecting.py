@@ -20,8 +20,8 @@ from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
     StreamGroupsError,
 )
@@ -99,7 +99,7 @@ def connect(conninfo: str, doing: str) -> psycopg.Connection:
     Raises:
         SinkUnreachable: if no server answers, or it is starting, stopping, full, or a standby.
         NotAuthorized: if the login is refused.
-        SinkRefused: if there is no such database.
+        SinkRejected: if there is no such database.
     """
     defaults = {name: value for name, (value, variable) in _DEFAULTS.items() if variable not in os.environ}
     settings = defaults | conninfo_to_dict(conninfo) | {"client_encoding": "UTF8"}
@@ -130,7 +130,7 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
     """
     what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
     if re.search(r"database .* does not exist", text):
-        return SinkRefused(what, remedy="Create the database, or set another one in 'conninfo'.")
+        return SinkRejected(what, remedy="Create the database, or set another one in 'conninfo'.")
     if re.search(
         r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
         text,
@@ -171,7 +171,7 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "53": (SinkUnreachable, "The server has no disk space, memory or connections left: free some; then try again."),
     "58": (SinkUnreachable, _FROM_THE_SERVER),
     "XX": (SinkUnreachable, _FROM_THE_SERVER),
-    "25P02": (SinkRefused, "Let the error that failed the transaction end the block."),
+    "25P02": (SinkRejected, "Let the error that failed the transaction end the block."),
     "25P": (SinkUnreachable, "The transaction took too long to continue; try again."),
     "25006": (
         SinkUnreachable,
@@ -180,14 +180,14 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "42501": (NotAuthorized, "Grant the privilege, or set another user in 'conninfo'."),
     "28": (NotAuthorized, "Check user and password."),
     "42": (
-        SinkRefused,
+        SinkRejected,
         "Check that the table exists and was not altered since the query started; then restart the query.",
     ),
-    "3F": (SinkRefused, "Create the schema, or use another one."),
-    "23": (RecordRefused, "Filter out such records, or change the constraint."),
-    "22": (RecordRefused, "Filter out such records, correct the value in the query, or alter the column's type."),
-    "21": (RecordRefused, "Use a key whose values the table's unique index compares in the same way as the sink."),
-    "44": (RecordRefused, "Filter out such records."),
+    "3F": (SinkRejected, "Create the schema, or use another one."),
+    "23": (RecordRejected, "Filter out such records, or change the constraint."),
+    "22": (RecordRejected, "Filter out such records, correct the value in the query, or alter the column's type."),
+    "21": (RecordRejected, "Use a key whose values the table's unique index compares in the same way as the sink."),
+    "44": (RecordRejected, "Filter out such records."),
 }
 
 
@@ -199,7 +199,7 @@ def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
             return meaning[0](what, remedy=meaning[1])
     if isinstance(error, psycopg.OperationalError):
         return SinkUnreachable(what, remedy="The connection is lost. Check that the server runs; then try again.")
-    return SinkRefused(what, remedy="Check the server's log.")
+    return SinkRejected(what, remedy="Check the server's log.")
 
 
 def describe(error: psycopg.Error) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_postgres.column_types import Kind, RecordColumn
-from streamgroups_postgres.column_values import checked_texts, first_refused, joined, plain, refused, unwrapped
+from streamgroups_postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
 
 #: What comes before the first row: no options, no extension.
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
@@ -94,7 +94,7 @@ def copy_binary(
         first_row: how many records of the task came before, for the text of an error.
 
     Raises:
-        RecordRefused: if PostgreSQL has no such value, naming column and row.
+        RecordRejected: if PostgreSQL has no such value, naming column and row.
 
     >>> batch = pa.record_batch({"name": ["ab", None]})
     >>> columns = [(RecordColumn("name", Kind.STRING, "text"), "text")]
@@ -123,8 +123,8 @@ def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: i
     try:
         return [_fixed(_numbers(values, column.kind), type_name)]
     except pa.ArrowInvalid as e:
-        row = first_row + first_refused(values, lambda one: _numbers(one, column.kind))
-        raise refused(column, row, str(e)) from e
+        row = first_row + first_rejected(values, lambda one: _numbers(one, column.kind))
+        raise rejected(column, row, str(e)) from e
 
 
 def _numbers(values: pa.Array, kind: Kind) -> pa.Array:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_postgres.column_types import Kind, RecordColumn
-from streamgroups_postgres.column_values import checked_texts, first_refused, joined, plain, refused, unwrapped
+from streamgroups_postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
 from streamgroups_postgres.json_text import json_writer
 
 _TEXT = pa.large_string()
@@ -36,7 +36,7 @@ def copy_text(
         first_row: how many records of the task came before, for the text of an error.
 
     Raises:
-        RecordRefused: if a value has no text that PostgreSQL would read, naming column and row.
+        RecordRejected: if a value has no text that PostgreSQL would read, naming column and row.
 
     >>> batch = pa.record_batch({"id": [1, 2], "name": ["a\\tb", None]})
     >>> columns = [RecordColumn("id", Kind.INTEGER, "bigint"), RecordColumn("name", Kind.STRING, "text")]
@@ -62,7 +62,7 @@ def _text(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
     try:
         return _written(plain(values))
     except pa.ArrowInvalid as e:
-        raise refused(column, first_row + first_refused(values, plain), str(e)) from e
+        raise rejected(column, first_row + first_rejected(values, plain), str(e)) from e
 
 
 def _written(values: pa.Array) -> pa.Array:
@@ -103,4 +103,4 @@ def _json(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
     try:
         return texts(values)
     except (ValueError, OverflowError) as e:
-        raise refused(column, first_row + first_refused(values, texts), str(e)) from e
+        raise rejected(column, first_row + first_rejected(values, texts), str(e)) from e

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from streamgroups.errors import NotAuthorized, SinkRefused, SinkUnreachable
+from streamgroups.errors import NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups_postgres.connecting import (
@@ -75,7 +75,7 @@ class PostgresLedger:
 
         Raises:
             SinkUnreachable: if the server does not answer.
-            SinkRefused: if there is a table of that name that is no ledger.
+            SinkRejected: if there is a table of that name that is no ledger.
             NotAuthorized: if this user may not use it, or make it.
         """
         with self._connection() as connection, telling(self._doing), connection.transaction():
@@ -112,7 +112,7 @@ class PostgresLedger:
     def _commit(self, connection: psycopg.Connection) -> None:
         # COMMIT undoes a transaction in which something has failed, and does not say so.
         if connection.info.transaction_status is TransactionStatus.INERROR:
-            raise SinkRefused(
+            raise SinkRejected(
                 f"{self._doing}: nothing was written, because the transaction had already failed.",
                 remedy="Let that error end the block.",
             )
@@ -224,7 +224,7 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
     """Whether there is a ledger.
 
     Raises:
-        SinkRefused: if there is something else, or a ledger of a role that this user has no reason to trust.
+        SinkRejected: if there is something else, or a ledger of a role that this user has no reason to trust.
         NotAuthorized: if this user may not use it.
     """
     row = connection.execute(_FIND, {"name": table.quoted}).fetchone()
@@ -232,13 +232,13 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
         return False
     columns, is_unique, may_use, owner, is_trusted, interferes = row
     if not all(columns.get(name) == type_ for name, type_ in _COLUMNS.items()) or not is_unique:
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {table} does not have the columns of a ledger.",
             remedy="Set 'ledger_table' to another table; the sink creates it if it does not exist.",
         )
     check_owner(table, f"The ledger {table}", owner, "ledger_table", is_trusted=is_trusted)
     if interferes:
-        raise SinkRefused(
+        raise SinkRejected(
             f"The ledger {table} has {interferes}, which can change its positions.",
             remedy="Drop them, or set 'ledger_table' to another table; the sink creates it if it does not exist.",
         )

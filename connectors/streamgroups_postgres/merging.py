@@ -21,7 +21,7 @@ def merge(connection: psycopg.Connection, staged: Sequence[PostgresStaged]) -> N
 
     Raises:
         StageLost: if not all of it is there.
-        RecordRefused: if a constraint of the table refuses a row.
+        RecordRejected: if a constraint of the table refuses a row.
         LedgerConflict: if another transaction is in the way.
         StreamGroupsError: what else the server refuses.
     """

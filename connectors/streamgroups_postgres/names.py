@@ -15,7 +15,7 @@ from psycopg import sql
 from streamgroups.errors import InvalidOption
 
 #: PostgreSQL cuts longer names off (``NAMEDATALEN``), and would then look for another one than was meant.
-MOST_NAME_BYTES = 63
+MAX_NAME_BYTES = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def check_length(name: str, what: str) -> None:
     Raises:
         InvalidOption: if the name is too long.
     """
-    if len(name.encode()) > MOST_NAME_BYTES:
+    if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidOption(
             f"{what} has a name of {len(name.encode())} bytes: {name!r}.",
-            remedy=f"PostgreSQL's names have at most {MOST_NAME_BYTES} bytes.",
+            remedy=f"PostgreSQL's names have at most {MAX_NAME_BYTES} bytes.",
         )
 
 

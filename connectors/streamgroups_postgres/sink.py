@@ -15,7 +15,7 @@ from typing import Literal
 import pyarrow as pa
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import InvalidOption, SinkRefused, StreamGroupsError
+from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
 from streamgroups_postgres.ledger import PostgresLedger
@@ -119,7 +119,7 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
-            SinkRefused: if the table does not fit the records, or is not there and must not be made. Nothing was changed.
+            SinkRejected: if the table does not fit the records, or is not there and must not be made. Nothing was changed.
             NotAuthorized: if a right is missing. Nothing was changed.
             InvalidOption: if the key or the delete marker is not among the columns.
             SinkUnreachable: if the server does not answer.
@@ -133,7 +133,7 @@ class PostgresSink:
                 wanted = self._wanted(columns)
                 found = find(connection, wanted)
                 if found is None and not self.create_table:
-                    raise SinkRefused(
+                    raise SinkRejected(
                         f"Table {self.table} does not exist.",
                         remedy="Create it, set create_table=True, or correct its name (names are case-sensitive).",
                     )
@@ -149,7 +149,7 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.write`. A task without records does not connect.
 
         Raises:
-            RecordRefused: if a value is refused, naming column and row.
+            RecordRejected: if a value is refused, naming column and row.
             StageLost: if the stage is gone.
             SinkUnreachable: if the server does not answer.
         """
@@ -166,7 +166,7 @@ class PostgresSink:
 
         Raises:
             SinkUnreachable: if the server does not answer.
-            SinkRefused: if there is a table of the ledger's name that is no ledger.
+            SinkRejected: if there is a table of the ledger's name that is no ledger.
             NotAuthorized: if this user may not use the ledger, or make it.
         """
         ledger = PostgresLedger(self.conninfo, TableName.parse(self.ledger_table, "ledger_table"), group_id)

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 
-from streamgroups.errors import RecordRefused, SinkRefused, StageLost, StreamGroupsError
+from streamgroups.errors import RecordRejected, SinkRejected, StageLost, StreamGroupsError
 from streamgroups_postgres.column_types import RecordColumn, record_columns
 from streamgroups_postgres.connecting import describe, set_up, translated
 from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
@@ -29,7 +29,7 @@ PREFIX = "streamgroups_stage_"
 #: A batch of records is encoded in pieces of this size.
 _ROWS_AT_ONCE = 20_000
 #: Whoever drops a stage does not wait for long: somebody may still write to it, and it is dropped later.
-_DROP_PATIENCE_MS = 2_000
+_DROP_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
         psycopg.Error: if somebody uses it.
     """
     with connection.transaction():
-        set_up(connection, lock_ms=_DROP_PATIENCE_MS)
+        set_up(connection, lock_ms=_DROP_TIMEOUT_MS)
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name.identifier))
 
 
@@ -170,8 +170,8 @@ def copy_into(
     """Writes a task's records to the stage, all of them or none.
 
     Raises:
-        RecordRefused: if a value is refused, naming column and row.
-        SinkRefused: if the records are not those for which the stage was made.
+        RecordRejected: if a value is refused, naming column and row.
+        SinkRejected: if the records are not those for which the stage was made.
         StageLost: if the stage is gone.
     """
     n_rows = 0
@@ -216,7 +216,7 @@ def copy_into(
 def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
     wanted = [(column.record.name, column.record.kind) for column in stage.columns]
     if [(column.name, column.kind) for column in record_columns(batch.schema)] != wanted:
-        raise SinkRefused(
+        raise SinkRejected(
             f"A task's records have the columns {', '.join(batch.schema.names)}, those of the batch are others:"
             f" {', '.join(f'{name} ({kind.value})' for name, kind in wanted)}.",
             remedy="Begin the batch with the schema of its records.",
@@ -228,11 +228,11 @@ def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError
     if isinstance(error, errors.UndefinedTable):
         return lost(stage, "it no longer exists")
     found = translated(error, doing)
-    if not isinstance(found, RecordRefused):
+    if not isinstance(found, RecordRejected):
         return found
     row, column = _where(error, stage)
     what = f"The value of column '{column}'" if column else "A value"
-    return RecordRefused(
+    return RecordRejected(
         f"{what} in row {row or '?'} of a task was rejected by PostgreSQL: {_in_our_names(describe(error), stage)}.",
         remedy=found.remedy,
     )

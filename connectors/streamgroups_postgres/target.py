@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from streamgroups.errors import NotAuthorized, SinkRefused
+from streamgroups.errors import NotAuthorized, SinkRejected
 from streamgroups_postgres.column_types import RecordColumn, fits
 from streamgroups_postgres.names import TableName, lock_key
 
@@ -85,7 +85,7 @@ def judge(found: Found, wanted: Wanted) -> None:
     """Refuses a table that does not fit.
 
     Raises:
-        SinkRefused: with every difference, and what to do about each; or if it may be another's trap.
+        SinkRejected: with every difference, and what to do about each; or if it may be another's trap.
         NotAuthorized: with the rights that are missing.
     """
     check_owner(wanted.table, f"Table {found.table}", found.owner, "table", is_trusted=found.is_trusted)
@@ -95,10 +95,10 @@ def judge(found: Found, wanted: Wanted) -> None:
             remedy=f"GRANT {', '.join(found.lacks)} ON {found.table.quoted} TO the user.",
         )
     if not found.is_table:
-        raise SinkRefused(f"{found.table} is not a table.", remedy="Write to a table, not to a view.")
+        raise SinkRejected(f"{found.table} is not a table.", remedy="Write to a table, not to a view.")
     differences = list(_differences(found, wanted))
     if differences:
-        raise SinkRefused(
+        raise SinkRejected(
             f"Table {found.table} does not match the records: {'; '.join((what for what, _ in differences))}.",
             remedy=" ".join(f"{remedy}." for _, remedy in differences),
         )
@@ -168,11 +168,11 @@ def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_tru
         is_trusted: what the database says of the owner.
 
     Raises:
-        SinkRefused: if there is no reason to trust it.
+        SinkRejected: if there is no reason to trust it.
     """
     if wanted.schema is not None or is_trusted:
         return
-    raise SinkRefused(
+    raise SinkRejected(
         f"{what} was found on the search path and belongs to role '{owner}', which is not this user.",
         remedy=f"If it is meant, name its schema: {option}='schema.{wanted.name}'. If not, drop it, and allow no other role to create tables there: "
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC.",
@@ -183,7 +183,7 @@ def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
     """Makes the table, unless another has made it since.
 
     Raises:
-        SinkRefused: if there is nowhere to make it.
+        SinkRejected: if there is nowhere to make it.
         NotAuthorized: if this user may not.
     """
     schema = where_to_make(connection, wanted.table.schema, f"table {wanted.table}")
@@ -194,7 +194,9 @@ def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
         connection.execute(create_table(table, wanted.columns, wanted.key))
         found = find(connection, wanted)
     if found is None:
-        raise SinkRefused(f"Table {table} was created, but cannot be found.", remedy="Name its schema: 'schema.table'.")
+        raise SinkRejected(
+            f"Table {table} was created, but cannot be found.", remedy="Name its schema: 'schema.table'."
+        )
     return found
 
 
@@ -202,13 +204,13 @@ def where_to_make(connection: psycopg.Connection, schema: str | None, what: str)
     """The schema in which something is made: the one that is named, or the first on the search path.
 
     Raises:
-        SinkRefused: if there is no such schema.
+        SinkRejected: if there is no such schema.
         NotAuthorized: if this user may not make tables in it.
     """
     row = connection.execute(_FIND_SCHEMA, {"schema": schema}).fetchone()
     if row is None:
         why = f"schema '{schema}' does not exist" if schema else "the search path contains no schema"
-        raise SinkRefused(f"Cannot make {what}: {why}.", remedy="Create the schema, or use another one.")
+        raise SinkRejected(f"Cannot make {what}: {why}.", remedy="Create the schema, or use another one.")
     found, may_create = row
     if not may_create:
         raise NotAuthorized(

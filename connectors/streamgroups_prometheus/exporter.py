@@ -21,7 +21,7 @@ from streamgroups.monitoring.monitor import WatchedGroup
 logger = logging.getLogger(__name__)
 
 
-class Looks:
+class Polls:
     """Keeps what was seen last, and how the looking goes. Looking and asking may happen in different threads.
 
     Args:
@@ -32,15 +32,15 @@ class Looks:
 
     def __init__(
         self,
-        look: Callable[[], Sequence[WatchedGroup]],
+        poll: Callable[[], Sequence[WatchedGroup]],
         requests: Callable[[], int],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._look, self._requests, self._now_s = look, requests, now_s
+        self._poll, self._requests, self._now_s = poll, requests, now_s
         self._lock = threading.Lock()
         self._groups: Sequence[WatchedGroup] = ()
         self._up = False
-        self._looks = self._failures = 0
+        self._polls = self._failures = 0
         self._took_s = self._last_s = 0.0
 
     def refresh(self) -> StreamGroupsError | None:
@@ -52,7 +52,7 @@ class Looks:
         started_s = time.monotonic()
         failure, groups = None, self._groups
         try:
-            groups = self._look()
+            groups = self._poll()
         except StreamGroupsError as e:
             failure, groups = e, ()
         except Exception as e:
@@ -61,7 +61,7 @@ class Looks:
             failure, groups = StreamGroupsError(f"Cannot poll the groups: {type(e).__name__}: {e}."), ()
         with self._lock:
             self._groups, self._up = groups, failure is None
-            self._looks += 1
+            self._polls += 1
             self._failures += failure is not None
             self._took_s = time.monotonic() - started_s
             if failure is None:
@@ -90,7 +90,7 @@ class Looks:
                     "Time of the last successful poll.",
                     self._last_s,
                 ),
-                CounterMetricFamily("streamgroups_polls", "Polls of the cluster.", value=self._looks),
+                CounterMetricFamily("streamgroups_polls", "Polls of the cluster.", value=self._polls),
                 CounterMetricFamily("streamgroups_poll_failures", "Failed polls.", value=self._failures),
                 CounterMetricFamily("streamgroups_requests", "Requests to the cluster.", value=self._requests()),
             ]
@@ -104,13 +104,13 @@ class GroupCollector(Collector):
         looks: what was seen.
     """
 
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
+    def __init__(self, polls: Polls) -> None:
+        self._polls = polls
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        groups = [watched_group(group) for group in self._looks.groups]
-        yield from self._looks.metrics()
+        groups = [watched_group(group) for group in self._polls.groups]
+        yield from self._polls.metrics()
         yield from group_metrics(groups)
         yield from partition_metrics(groups)
         yield from gap_metrics(groups)

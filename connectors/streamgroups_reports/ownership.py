@@ -121,35 +121,35 @@ def _row(picture: Picture, tp: TopicPartition, y: int) -> Iterator[str]:
 
 
 def _bar(picture: Picture, stay: Stay, top: int) -> Iterator[str]:
-    tenure, begin = stay.tenure, _x(picture, stay.tenure.begin_ms)
+    ownership_epoch, begin = stay.ownership_epoch, _x(picture, stay.ownership_epoch.begin_ms)
     reached = max([stay.first_offset, *(offset for _, offset in stay.commits)])
     title = (
-        f"{tenure.member} owned {tenure.topic_partition} from {picture.clock(tenure.begin_ms)} to "
+        f"{ownership_epoch.member} owned {ownership_epoch.topic_partition} from {picture.clock(ownership_epoch.begin_ms)} to "
         f"{picture.clock(stay.end_ms)}, committed offsets {stay.first_offset:,} to {reached:,} in "
         f"{len(stay.commits):,} commit{'s' * (len(stay.commits) != 1)}, {stay.ended}"
     )
-    yield _rect(begin, top, _x(picture, stay.end_ms) - begin, _BAR, _colour(picture, tenure.member), title)
+    yield _rect(begin, top, _x(picture, stay.end_ms) - begin, _BAR, _colour(picture, ownership_epoch.member), title)
     last = begin - _TICK_PX
     for time_ms, offset in stay.commits:
         if (x := _x(picture, time_ms)) - last >= _TICK_PX:
-            title = escape(f"{tenure.member} committed {offset:,} at {picture.clock(time_ms)}")
+            title = escape(f"{ownership_epoch.member} committed {offset:,} at {picture.clock(time_ms)}")
             yield f'<path d="M{x} {top + 1}v{_BAR - 2}" class="tick"><title>{title}</title></path>'
             last = x
     if stay.abandoned is not None:
         x = _x(picture, stay.abandoned_since_ms)
-        title = f"{stay.abandoned} was in flight in {tenure.member}; the next owner reads it again"
+        title = f"{stay.abandoned} was in flight in {ownership_epoch.member}; the next owner reads it again"
         yield _rect(x, top, max(5.0, _x(picture, stay.end_ms) - x), _BAR, "flight", title)
 
 
 def _hand_over(picture: Picture, before: Stay, after: Stay, top: int) -> Iterator[str]:
-    x, wait_ms = _x(picture, after.tenure.begin_ms), after.tenure.begin_ms - before.end_ms
+    x, wait_ms = _x(picture, after.ownership_epoch.begin_ms), after.ownership_epoch.begin_ms - before.end_ms
     if wait_ms > _GAP_MS:
         left = _x(picture, before.end_ms)
-        title = f"{after.tenure.topic_partition}: no owner for {wait_ms / 1000:.1f} s"
+        title = f"{after.ownership_epoch.topic_partition}: no owner for {wait_ms / 1000:.1f} s"
         yield _rect(left, top + 4, x - left, _BAR - 8, "gap", title)
     title = escape(
-        f"{after.tenure.topic_partition}: {before.tenure.member} → {after.tenure.member} at offset "
-        f"{after.first_offset:,}, {picture.clock(after.tenure.begin_ms)}"
+        f"{after.ownership_epoch.topic_partition}: {before.ownership_epoch.member} → {after.ownership_epoch.member} at offset "
+        f"{after.first_offset:,}, {picture.clock(after.ownership_epoch.begin_ms)}"
     )
     yield f'<path d="M{x} {top + 3}l7 7-7 7-7-7z" class="over"><title>{title}</title></path>'
 
@@ -161,7 +161,7 @@ def _rates(picture: Picture, top: int) -> Iterator[str]:
     for stay in (s for stays in picture.stays.values() for s in stays):
         offset = stay.first_offset
         for time_ms, next_offset in stay.commits:
-            found[(time_ms - picture.begin_ms) // step_ms][stay.tenure.member] += next_offset - offset
+            found[(time_ms - picture.begin_ms) // step_ms][stay.ownership_epoch.member] += next_offset - offset
             offset = next_offset
     highest = max((sum(by.values()) for by in found.values()), default=0) or 1
     base = top + _CHART

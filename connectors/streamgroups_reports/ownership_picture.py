@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from streamgroups.groups.audit import Tenure, tenures
+from streamgroups.groups.audit import OwnershipEpoch, ownership_epochs
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -54,7 +54,7 @@ class Mark:
 class Stay:
     """A tenure with what happened in it: commits as (time, next offset), and what was in flight when it ended."""
 
-    tenure: Tenure
+    ownership_epoch: OwnershipEpoch
     end_ms: int
     ended: str
     first_offset: int
@@ -109,9 +109,9 @@ def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
         started_ms = max((t for t in starts if t <= own[0].time_ms), default=own[0].time_ms)
         lives[member].append(Life(started_ms, own[0].time_ms, max(own[-1].time_ms, killed_ms or 0)))
     stays: defaultdict[TopicPartition, list[Stay]] = defaultdict(list)
-    for tenure in tenures(events):
-        key = (tenure.member, tenure.run)
-        stays[tenure.topic_partition].append(_stay(tenure, by_run[key], ends[key]))
+    for ownership_epoch in ownership_epochs(events):
+        key = (ownership_epoch.member, ownership_epoch.run)
+        stays[ownership_epoch.topic_partition].append(_stay(ownership_epoch, by_run[key], ends[key]))
     for of_partition in stays.values():
         if of_partition[-1].ended == _ENDED["silent"]:
             # As far as the history tells, it still reads: nobody has read anything again.
@@ -135,18 +135,22 @@ def _killed_ms(
     return next((t for t in kills if next_ms is None or t < next_ms), None)
 
 
-def _stay(tenure: Tenure, own: Sequence[Event], killed_ms: int | None) -> Stay:
-    tp = tenure.topic_partition
-    during = [e for e in own if tenure.begin_ms <= e.time_ms <= tenure.end_ms]
+def _stay(ownership_epoch: OwnershipEpoch, own: Sequence[Event], killed_ms: int | None) -> Stay:
+    tp = ownership_epoch.topic_partition
+    during = [e for e in own if ownership_epoch.begin_ms <= e.time_ms <= ownership_epoch.end_ms]
     commits = tuple((e.time_ms, e.offsets[tp]) for e in during if e.kind is Kind.COMMITTED and tp in e.offsets)
     first = next(e.offsets[tp] for e in during if e.kind is Kind.ASSIGNED and tp in e.offsets)
     done = max([first, *(offset for _, offset in commits)])
-    abandoned, since_ms = None, tenure.end_ms
+    abandoned, since_ms = None, ownership_epoch.end_ms
     planned = [(e, r) for e in during if e.kind is Kind.PLANNED for r in e.ranges if r.topic_partition == tp]
     if planned and planned[-1][1].end_offset > done:
         last, latest = planned[-1]
         abandoned = OffsetRange(tp, max(done, latest.next_offset), latest.end_offset)
         since_ms = last.time_ms
-    if tenure.ended != "silent" or killed_ms is None:
-        return Stay(tenure, tenure.end_ms, _ENDED[tenure.ended], first, commits, abandoned, since_ms)
-    return Stay(tenure, max(tenure.end_ms, killed_ms), "then was killed", first, commits, abandoned, since_ms)
+    if ownership_epoch.ended != "silent" or killed_ms is None:
+        return Stay(
+            ownership_epoch, ownership_epoch.end_ms, _ENDED[ownership_epoch.ended], first, commits, abandoned, since_ms
+        )
+    return Stay(
+        ownership_epoch, max(ownership_epoch.end_ms, killed_ms), "then was killed", first, commits, abandoned, since_ms
+    )

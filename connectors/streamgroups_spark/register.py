@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups_spark.event_time.messages import SeenQuestion
-from streamgroups_spark.event_time.observed_times import SeenStore, Tell, new_tell
+from streamgroups_spark.event_time.messages import ObservationsRequest
+from streamgroups_spark.event_time.observed_times import ObservationStore, Tell, new_tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.internals.active_queries import ActiveQueries
 from streamgroups_spark.internals.rpc import Answering
@@ -23,7 +23,7 @@ from streamgroups_spark.source.data_source import StreamGroupsDataSource
 #: One for each driver: a query that another driver has left behind must not take part.
 SESSION = uuid.uuid4().hex[:12]
 #: What tasks have told.
-SEEN = SeenStore()
+SEEN = ObservationStore()
 #: One for each Spark application of this process, one after the other.
 _tells: dict[str, Tell] = {}
 _lock = threading.Lock()
@@ -71,8 +71,8 @@ def _answer_sources(spark: SparkSession) -> None:
 
 
 def _answer(request: Any) -> Any:
-    if isinstance(request, SeenQuestion):
-        return SEEN.take(request.told_by, request.ranges)
+    if isinstance(request, ObservationsRequest):
+        return SEEN.take(request.reported_as, request.ranges)
     return None if _queries is None else _queries.answer(request)
 
 

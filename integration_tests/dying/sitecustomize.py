@@ -120,8 +120,8 @@ def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _anybody(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
     """The broker is not told of which generation a member is."""
-    return lambda self, transaction, offsets, claim: commit_offsets(
-        self, transaction, offsets, replace(claim, generation=None, member_id="")
+    return lambda self, transaction, offsets, group_metadata: commit_offsets(
+        self, transaction, offsets, replace(group_metadata, generation=None, member_id="")
     )
 
 

@@ -197,13 +197,13 @@ def _settle(
             differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
             if policy is not OnRestart.CHECKPOINT:
                 next_offsets[tp], identities[tp] = says, groups
-    _refuse_if(policy, differences)
+    _reject_if(policy, differences)
     if policy is OnRestart.CHECKPOINT:
-        _refuse_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
+        _reject_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
     return next_offsets, identities, tuple(differences)
 
 
-def _refuse_to_write_again(differences: Sequence[Difference]) -> None:
+def _reject_to_write_again(differences: Sequence[Difference]) -> None:
     if differences:
         raise PositionsDiffer(
             "The sink has committed other positions with its output than the checkpoint contains: "
@@ -221,7 +221,7 @@ def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:
     return None
 
 
-def _refuse_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
+def _reject_if(policy: OnRestart, differences: Sequence[Difference]) -> None:
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
             "Checkpoint and group differ: " + "; ".join(map(str, differences)) + ".",

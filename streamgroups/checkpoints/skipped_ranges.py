@@ -4,7 +4,7 @@ Written and read by ``streamgroups.query.skipped_range_store``. A query that is 
 partitions that another member owns by then. Spark's checkpoint cannot tell that: the batch is in it with all of its ranges,
 and is done as soon as the rest of it is. Should the query be restarted once more before it has logged another batch, and own
 such a partition then, it would take for read what nobody has read. So each run notes what it leaves, before Spark
-can finish the batch. A note is a committed offset of :func:`streamgroups.coordination.reset_protocol.left_of` the group, with the fingerprints of
+can finish the batch. A note is a committed offset of :func:`streamgroups.coordination.reset_protocol.skipped_ranges_group_of` the group, with the fingerprints of
 batches as its metadata. Source: SEMANTICS S1, S5.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from streamgroups.checkpoints.offset import BatchOffset, encode
 from streamgroups.json_values import string
-from streamgroups.metadata_entries import read_note, write_note
+from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
 #: So many fit into the 4,096 bytes of metadata that a broker allows. Older ones are forgotten.
@@ -35,39 +35,39 @@ def fingerprint(batch: BatchOffset) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SkippedRanges:
     """Which batches have not read a partition though their checkpoints say so.
 
     Args:
         batches: their fingerprints, the oldest first.
 
-    >>> left = Left().plus("a").plus("b").minus("a")
-    >>> left, Left.parse(left.encode()) == left
-    (Left(batches=('b',)), True)
+    >>> left = SkippedRanges().plus("a").plus("b").minus("a")
+    >>> left, SkippedRanges.parse(left.encode()) == left
+    (SkippedRanges(batches=('b',)), True)
     """
 
     batches: tuple[str, ...] = ()
 
-    def plus(self, batch: str) -> Left:
+    def plus(self, batch: str) -> SkippedRanges:
         """With one more."""
-        return Left((*self.minus(batch).batches, batch)[-MOST:])
+        return SkippedRanges((*self.minus(batch).batches, batch)[-MOST:])
 
-    def minus(self, batch: str) -> Left:
+    def minus(self, batch: str) -> SkippedRanges:
         """Without one."""
-        return Left(tuple(b for b in self.batches if b != batch))
+        return SkippedRanges(tuple(b for b in self.batches if b != batch))
 
     def encode(self) -> str:
         """As metadata."""
-        return write_note({"left": list(self.batches)})
+        return write_entry({"left": list(self.batches)})
 
     @classmethod
-    def parse(cls, metadata: str) -> Left | None:
+    def parse(cls, metadata: str) -> SkippedRanges | None:
         """Reads metadata back; ``None`` if it is no such entry, or one of a newer version.
 
-        >>> Left.parse("by hand") is None
+        >>> SkippedRanges.parse("by hand") is None
         True
         """
-        batches = read_note(metadata).get("left")
+        batches = read_entry(metadata).get("left")
         try:
             return cls(tuple(string(batch, most=64) for batch in batches[:MOST])) if isinstance(batches, list) else None
         except ValueError:
@@ -75,8 +75,8 @@ class Left:
 
 
 def changes(
-    batch: str, left: Mapping[TopicPartition, bool], noted: Mapping[TopicPartition, Left]
-) -> dict[TopicPartition, Left]:
+    batch: str, left: Mapping[TopicPartition, bool], noted: Mapping[TopicPartition, SkippedRanges]
+) -> dict[TopicPartition, SkippedRanges]:
     """What is to be noted anew.
 
     Args:
@@ -85,14 +85,14 @@ def changes(
         noted: what is there.
 
     >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
-    >>> changes("b", {p0: True, p1: False}, {p1: Left(("a", "b"))})[p1]
-    Left(batches=('a',))
-    >>> changes("b", {p0: True}, {p0: Left(("b",))})
+    >>> changes("b", {p0: True, p1: False}, {p1: SkippedRanges(("a", "b"))})[p1]
+    SkippedRanges(batches=('a',))
+    >>> changes("b", {p0: True}, {p0: SkippedRanges(("b",))})
     {}
     """
     found = {}
     for tp, is_left in left.items():
-        before = noted.get(tp, Left())
+        before = noted.get(tp, SkippedRanges())
         if is_left != (batch in before.batches):
             found[tp] = before.plus(batch) if is_left else before.minus(batch)
     return found

@@ -13,10 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streamgroups.coordination.overdue_resets import OVERDUE_MS, Unapplied
-from streamgroups.coordination.reset_protocol import Note, Order, Step, board_of, next_step, pending, resets_of
-from streamgroups.coordination.reset_requests import notes_in, orders_in
+from streamgroups.coordination.reset_protocol import (
+    MemberEntry,
+    ResetRequest,
+    Step,
+    members_group_of,
+    next_step,
+    pending,
+    resets_group_of,
+)
+from streamgroups.coordination.reset_requests import member_entries_in, reset_requests_in
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Committed, Groups
+from streamgroups.ports import Clock, Committed, Groups, MetadataStore
 from streamgroups.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -31,7 +39,7 @@ class Hold:
         next_offset: the group's committed offset, or the one that will be committed next.
     """
 
-    tenure: int
+    ownership_epoch: int
     next_offset: int
 
 
@@ -48,7 +56,7 @@ class Place(Protocol):
         ...
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> Collection[TopicPartition]:
         """Goes on elsewhere, and waits for a while until the group has it committed.
 
@@ -66,7 +74,7 @@ class Cluster(Groups, Protocol):
         ...
 
 
-class Follower:
+class ResetParticipant:
     """Follows orders.
 
     Args:
@@ -77,12 +85,19 @@ class Follower:
         clock: a steady clock, in milliseconds.
     """
 
-    def __init__(self, board: Board, cluster: Cluster, group_id: str, signed: Callable[[], Note], clock: Clock) -> None:
-        self._board, self._cluster, self._group_id, self._signed = board, cluster, group_id, signed
+    def __init__(
+        self,
+        metadata_store: MetadataStore,
+        cluster: Cluster,
+        group_id: str,
+        signed: Callable[[], MemberEntry],
+        clock: Clock,
+    ) -> None:
+        self._metadata_store, self._cluster, self._group_id, self._signed = metadata_store, cluster, group_id, signed
         self._clock, self._unapplied = clock, Unapplied()
         #: The tenure in which a partition's notes were read.
         self._known: dict[TopicPartition, int] = {}
-        self._obeyed: dict[TopicPartition, str] = {}
+        self._applied: dict[TopicPartition, str] = {}
         self._stopped: dict[TopicPartition, str] = {}
         #: Where what is in flight ends, for the next notes.
         self.reading_until: Mapping[TopicPartition, int] = {}
@@ -95,14 +110,14 @@ class Follower:
     def introduce(self, place: Place) -> None:
         """Reads what the last owner of new partitions noted, and notes who has them now."""
         holds = place.holds
-        new = {tp: hold.tenure for tp, hold in holds.items() if self._known.get(tp) != hold.tenure}
+        new = {tp: hold.ownership_epoch for tp, hold in holds.items() if self._known.get(tp) != hold.ownership_epoch}
         if new:
-            read = self._board.read(board_of(self._group_id), new)
-            notes = notes_in(board_of(self._group_id), read)
+            read = self._metadata_store.read(members_group_of(self._group_id), new)
+            notes = member_entries_in(members_group_of(self._group_id), read)
             for tp in read:
                 note = notes.get(tp)
-                self._obeyed[tp], self._stopped[tp] = (note.obeyed, note.stopped) if note else ("", "")
-        self._known = {tp: tenure for tp, tenure in self._known.items() if tp in holds} | new
+                self._applied[tp], self._stopped[tp] = (note.applied, note.stopped) if note else ("", "")
+        self._known = {tp: ownership_epoch for tp, ownership_epoch in self._known.items() if tp in holds} | new
         self.note(place, new)
 
     def note(self, place: Place, partitions: Collection[TopicPartition]) -> None:
@@ -113,7 +128,7 @@ class Follower:
                 hold.next_offset,
                 replace(
                     signed,
-                    obeyed=self._obeyed.get(tp, ""),
+                    applied=self._applied.get(tp, ""),
                     stopped=self._stopped.get(tp, ""),
                     reading_until=self.reading_until.get(tp, 0),
                 ).encode(),
@@ -121,7 +136,7 @@ class Follower:
             for tp, hold in place.holds.items()
             if tp in partitions
         }
-        self._board.write(board_of(self._group_id), notes)
+        self._metadata_store.write(members_group_of(self._group_id), notes)
 
     def due(self, place: Place) -> frozenset[TopicPartition]:
         """The partitions whose reset requests are complete and not applied yet."""
@@ -134,7 +149,7 @@ class Follower:
         """Whether an order waits for so long already that it is not worth to poll often."""
         return self._unapplied.is_overdue(self._clock())
 
-    def obey(self, place: Place) -> frozenset[TopicPartition]:
+    def apply(self, place: Place) -> frozenset[TopicPartition]:
         """Does what can be done now about the orders for what the member has.
 
         Returns:
@@ -148,7 +163,7 @@ class Follower:
         if step.stop:
             place.stop(step.stop.keys())
             # A partition that is gone meanwhile is its new owner's to stop.
-            known = {tp: place.holds[tp].tenure for tp in step.stop if tp in place.holds}
+            known = {tp: place.holds[tp].ownership_epoch for tp in step.stop if tp in place.holds}
             self._known.update(known)
             self._stopped.update({tp: step.stop[tp] for tp in known})
             self.note(place, known)
@@ -160,51 +175,55 @@ class Follower:
         self._warn(step)
         return frozenset(tp for tp, order in due.items() if order.id not in step.incomplete) - moved
 
-    def _pending(self, place: Place) -> dict[TopicPartition, Order]:
+    def _pending(self, place: Place) -> dict[TopicPartition, ResetRequest]:
         self.introduce(place)
-        return pending(self._orders(place.holds.keys()), self._obeyed)
+        return pending(self._resets(place.holds.keys()), self._applied)
 
-    def _step(self, due: Mapping[TopicPartition, Order]) -> Step:
+    def _step(self, due: Mapping[TopicPartition, ResetRequest]) -> Step:
         counts = self._cluster.topics()
         about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
         # The orders first: a note can only be about an order that was there before it.
-        orders = self._orders(about)
-        notes = notes_in(board_of(self._group_id), self._board.read(board_of(self._group_id), orders.keys()))
+        resets = self._resets(about)
+        notes = member_entries_in(
+            members_group_of(self._group_id), self._metadata_store.read(members_group_of(self._group_id), resets.keys())
+        )
         group = self._cluster.describe(self._group_id)
         owners = {tp: m.client_id for m in group.members for tp in m.partitions} if group.settled else None
-        return next_step(orders, notes, due.keys(), owners, counts, me=self._signed().instance)
+        return next_step(resets, notes, due.keys(), owners, counts, me=self._signed().instance)
 
     def _warn(self, step: Step) -> None:
         self._unapplied, due = self._unapplied.after([*step.incomplete, *step.waiting], self._clock())
-        for order_id in due:
+        for request_id in due:
             logger.warning(
                 "Reset request %s of group '%s' is not applied after %.0f s: %s. %s",
-                printable(order_id),
+                printable(request_id),
                 self._group_id,
                 OVERDUE_MS / 1000,
-                step.incomplete.get(order_id) or step.waiting[order_id],
+                step.incomplete.get(request_id) or step.waiting[request_id],
                 "The group continues at its current offsets. Reset it again."
-                if order_id in step.incomplete
+                if request_id in step.incomplete
                 else "The other partitions of the request stay paused. Stop or restart the member that has not paused.",
             )
 
-    def _move(self, place: Place, orders: Mapping[TopicPartition, Order]) -> frozenset[TopicPartition]:
+    def _move(self, place: Place, resets: Mapping[TopicPartition, ResetRequest]) -> frozenset[TopicPartition]:
         there: set[TopicPartition] = set()
-        for order_id in {order.id for order in orders.values()}:
-            where = {tp: order.next_offset for tp, order in orders.items() if order.id == order_id}
+        for request_id in {order.id for order in resets.values()}:
+            where = {tp: order.next_offset for tp, order in resets.items() if order.id == request_id}
             places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
             there |= set(
                 place.move(
-                    where, note=f"the offsets of group '{self._group_id}' were reset: {places}", order_id=order_id
+                    where, note=f"the offsets of group '{self._group_id}' were reset: {places}", request_id=request_id
                 )
             )
         if there:
             # Noted only now: until the group has the new offsets committed, whoever is next must obey once more.
             holds = place.holds
-            self._known.update({tp: holds[tp].tenure for tp in there if tp in holds})
-            self._obeyed.update({tp: orders[tp].id for tp in there})
+            self._known.update({tp: holds[tp].ownership_epoch for tp in there if tp in holds})
+            self._applied.update({tp: resets[tp].id for tp in there})
             self.note(place, there)
         return frozenset(there)
 
-    def _orders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        return orders_in(resets_of(self._group_id), self._board.read(resets_of(self._group_id), partitions))
+    def _resets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
+        return reset_requests_in(
+            resets_group_of(self._group_id), self._metadata_store.read(resets_group_of(self._group_id), partitions)
+        )

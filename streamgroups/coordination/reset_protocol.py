@@ -1,10 +1,10 @@
 """The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
 
-Read and written through the port :class:`streamgroups.ports.Board`, by ``streamgroups.coordination.reset_participant`` (for members) and
+Read and written through the port :class:`streamgroups.ports.MetadataStore`, by ``streamgroups.coordination.reset_participant`` (for members) and
 ``streamgroups.coordination.reset_requests`` (for whoever moves a group). There are six, so that no note can wipe out another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
-* ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`Order` per partition.
+* ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`ResetRequest` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.observations`.
 * ``<group>.streamgroups.gaps``, written by whoever finds records gone: :mod:`streamgroups.groups.gaps`.
@@ -30,7 +30,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, time_ms_or_none, whole
-from streamgroups.metadata_entries import read_note, write_note
+from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
 _BOARD = ".streamgroups"
@@ -44,86 +44,86 @@ _ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _BOARD)
 _MAX_ID = 64
 
 
-def board_of(group: str) -> str:
+def members_group_of(group: str) -> str:
     """The auxiliary group that owners write to.
 
-    >>> board_of("billing")
+    >>> members_group_of("billing")
     'billing.streamgroups'
     """
     return group + _BOARD
 
 
-def resets_of(group: str) -> str:
+def resets_group_of(group: str) -> str:
     """The auxiliary group that orders are written to.
 
-    >>> resets_of("billing")
+    >>> resets_group_of("billing")
     'billing.streamgroups.resets'
     """
     return group + _RESETS
 
 
-def left_of(group: str) -> str:
+def skipped_ranges_group_of(group: str) -> str:
     """The auxiliary group to which restarted queries write what they have left to the group.
 
-    >>> left_of("billing")
+    >>> skipped_ranges_group_of("billing")
     'billing.streamgroups.left'
     """
     return group + _LEFT
 
 
-def times_of(group: str) -> str:
+def event_time_group_of(group: str) -> str:
     """The auxiliary group to which owners write how far the event time of their partitions has come.
 
-    >>> times_of("billing")
+    >>> event_time_group_of("billing")
     'billing.streamgroups.time'
     """
     return group + _TIMES
 
 
-def quiet_of(group: str) -> str:
+def no_data_group_of(group: str) -> str:
     """The auxiliary group to which the Kafka sink writes which batch it wrote last that had read nothing.
 
-    >>> quiet_of("billing")
+    >>> no_data_group_of("billing")
     'billing.streamgroups.quiet'
     """
     return group + _QUIET
 
 
-def gaps_of(group: str) -> str:
+def gaps_group_of(group: str) -> str:
     """The metadata group to which gaps are written.
 
-    >>> gaps_of("billing")
+    >>> gaps_group_of("billing")
     'billing.streamgroups.gaps'
     """
     return group + _GAPS
 
 
-def auxiliaries_of(group: str) -> tuple[str, ...]:
+def metadata_groups_of(group: str) -> tuple[str, ...]:
     """All of these, in the order in which they are to be deleted.
 
     Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
     that name. So orders go before boards.
 
-    >>> auxiliaries_of("billing")  # doctest: +NORMALIZE_WHITESPACE
+    >>> metadata_groups_of("billing")  # doctest: +NORMALIZE_WHITESPACE
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
      'billing.streamgroups.gaps', 'billing.streamgroups')
     """
     return tuple(group + name for name in _ALL)
 
 
-def is_auxiliary(group: str) -> bool:
+def is_metadata_group(group: str) -> bool:
     """Whether a group is one of these, and so no group that anybody reads with.
 
-    >>> is_auxiliary("billing"), is_auxiliary("billing.streamgroups")
+    >>> is_metadata_group("billing"), is_metadata_group("billing.streamgroups")
     (False, True)
     """
     return group.endswith(_ALL)
 
 
-def is_about(group: str) -> str:
+def group_of(group: str) -> str:
     """The group that an auxiliary group is about; any other group itself.
 
-    >>> is_about("billing.streamgroups.resets"), is_about("billing")
+    >>> group_of("billing.streamgroups.resets"), group_of("billing")
     ('billing', 'billing')
     """
     for name in _ALL:
@@ -132,7 +132,7 @@ def is_about(group: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class MemberEntry:
     """What the owner of a partition writes about itself.
 
     Args:
@@ -144,41 +144,41 @@ class Note:
         reading_until: the end of what is in flight: being read, or given out and not committed. Behind the committed offset
             there is nothing in flight.
 
-    >>> note = Note("worker-1", 1_000, 31_000)
-    >>> Note.parse(note.encode()) == note
+    >>> note = MemberEntry("worker-1", 1_000, 31_000)
+    >>> MemberEntry.parse(note.encode()) == note
     True
     """
 
     instance: str
     used_ms: int
     until_ms: int | None
-    obeyed: str = ""
+    applied: str = ""
     stopped: str = ""
     reading_until: int = 0
 
     def encode(self) -> str:
         """As metadata."""
-        return write_note(
+        return write_entry(
             {
                 "instance": self.instance,
                 "used": self.used_ms,
                 "until": self.until_ms,
-                "obeyed": self.obeyed,
+                "obeyed": self.applied,
                 "stopped": self.stopped,
                 "reading": self.reading_until,
             }
         )
 
     @classmethod
-    def parse(cls, metadata: str) -> Note | None:
+    def parse(cls, metadata: str) -> MemberEntry | None:
         """Reads metadata back; ``None`` if it is no note, or one of a newer version."""
-        raw = read_note(metadata)
+        raw = read_entry(metadata)
         try:
             return cls(
                 instance=string(raw["instance"]),
                 used_ms=time_ms(raw["used"]),
                 until_ms=time_ms_or_none(raw["until"]),
-                obeyed=string(raw["obeyed"], most=_MAX_ID),
+                applied=string(raw["obeyed"], most=_MAX_ID),
                 stopped=string(raw["stopped"], most=_MAX_ID),
                 reading_until=whole(raw["reading"]),
             )
@@ -187,7 +187,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ResetRequest:
     """A reset request, as it concerns one partition: its owner is to read on at ``next_offset``.
 
     Args:
@@ -196,8 +196,8 @@ class Order:
         moves: how many partitions of each topic it moves. It is complete when the entries of all of them are there.
         void: whether it only cancels the one before it.
 
-    >>> order = Order("5f2c", 100, {"flights": 8})
-    >>> Order.parse(order.next_offset, order.encode()) == order
+    >>> order = ResetRequest("5f2c", 100, {"flights": 8})
+    >>> ResetRequest.parse(order.next_offset, order.encode()) == order
     True
     """
 
@@ -216,12 +216,12 @@ class Order:
 
     def encode(self) -> str:
         """As metadata; the offset is committed beside it."""
-        return write_note({"order": self.id, "moves": dict(self.moves), "void": self.void})
+        return write_entry({"order": self.id, "moves": dict(self.moves), "void": self.void})
 
     @classmethod
-    def parse(cls, next_offset: int, metadata: str) -> Order | None:
+    def parse(cls, next_offset: int, metadata: str) -> ResetRequest | None:
         """Reads an order back; ``None`` if it is none, or one of a newer version."""
-        raw = read_note(metadata)
+        raw = read_entry(metadata)
         try:
             moves = {string(topic): whole(n, most=MAX_INT32) for topic, n in items(raw["moves"])}
             return cls(string(raw["order"], most=_MAX_ID), whole(next_offset), moves, flag(raw["void"]))
@@ -230,8 +230,8 @@ class Order:
 
 
 def pending(
-    orders: Mapping[TopicPartition, Order], obeyed: Mapping[TopicPartition, str]
-) -> dict[TopicPartition, Order]:
+    resets: Mapping[TopicPartition, ResetRequest], applied: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, ResetRequest]:
     """The orders that are still to be obeyed.
 
     Args:
@@ -239,10 +239,10 @@ def pending(
         obeyed: the id of the order that was last obeyed for each partition.
 
     >>> p = TopicPartition("flights", 0)
-    >>> list(pending({p: Order("5f2c", 100, {"flights": 1})}, {p: "5f2c"}))
+    >>> list(pending({p: ResetRequest("5f2c", 100, {"flights": 1})}, {p: "5f2c"}))
     []
     """
-    return {tp: order for tp, order in orders.items() if not order.void and obeyed.get(tp, "") != order.id}
+    return {tp: order for tp, order in resets.items() if not order.void and applied.get(tp, "") != order.id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +259,14 @@ class Step:
 
     stop: Mapping[TopicPartition, str]
     resume: frozenset[TopicPartition]
-    move: Mapping[TopicPartition, Order]
+    move: Mapping[TopicPartition, ResetRequest]
     incomplete: Mapping[str, str]
     waiting: Mapping[str, str]
 
 
 def next_step(
-    orders: Mapping[TopicPartition, Order],
-    notes: Mapping[TopicPartition, Note],
+    resets: Mapping[TopicPartition, ResetRequest],
+    notes: Mapping[TopicPartition, MemberEntry],
     owned: Collection[TopicPartition],
     owners: Mapping[TopicPartition, str] | None,
     counts: Mapping[str, int],
@@ -288,41 +288,41 @@ def next_step(
         me: the name of this member.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> orders = {tp: Order("5f2c", 100, {"flights": 2}) for tp in (p0, p1)}
+    >>> resets = {tp: ResetRequest("5f2c", 100, {"flights": 2}) for tp in (p0, p1)}
     >>> owners, counts = {p0: "alice", p1: "bob"}, {"flights": 2}
-    >>> next_step(orders, {}, [p0], owners, counts, me="alice").stop
+    >>> next_step(resets, {}, [p0], owners, counts, me="alice").stop
     {TopicPartition(topic='flights', partition=0): '5f2c'}
-    >>> stopped = {p0: Note("alice", 0, None, stopped="5f2c")}
-    >>> next_step(orders, stopped, [p0], owners, counts, me="alice").waiting
+    >>> stopped = {p0: MemberEntry("alice", 0, None, stopped="5f2c")}
+    >>> next_step(resets, stopped, [p0], owners, counts, me="alice").waiting
     {'5f2c': 'flights-1 has not paused'}
-    >>> both = {**stopped, p1: Note("bob", 0, None, stopped="5f2c")}
-    >>> list(next_step(orders, both, [p0], owners, counts, me="alice").move)
+    >>> both = {**stopped, p1: MemberEntry("bob", 0, None, stopped="5f2c")}
+    >>> list(next_step(resets, both, [p0], owners, counts, me="alice").move)
     [TopicPartition(topic='flights', partition=0)]
-    >>> next_step({p0: orders[p0]}, {}, [p0], owners, counts, me="alice").incomplete
+    >>> next_step({p0: resets[p0]}, {}, [p0], owners, counts, me="alice").incomplete
     {'5f2c': 'only 1 of 2 entries for flights exists'}
     """
-    due = pending({tp: orders[tp] for tp in owned if tp in orders}, {tp: note.obeyed for tp, note in notes.items()})
-    incomplete = {order.id: missing for order in due.values() if (missing := _missing(order, orders, counts))}
+    due = pending({tp: resets[tp] for tp in owned if tp in resets}, {tp: note.applied for tp, note in notes.items()})
+    incomplete = {order.id: missing for order in due.values() if (missing := _missing(order, resets, counts))}
     complete = {tp: order for tp, order in due.items() if order.id not in incomplete}
-    stopped = {tp for tp, order in orders.items() if tp in notes and order.id in (notes[tp].stopped, notes[tp].obeyed)}
+    stopped = {tp for tp, order in resets.items() if tp in notes and order.id in (notes[tp].stopped, notes[tp].applied)}
     resume = frozenset(tp for tp in due if tp not in complete and tp in stopped and notes[tp].instance == me)
     stop = {tp: order.id for tp, order in complete.items() if tp not in stopped or notes[tp].instance != me}
     reads = {
         tp
-        for tp in orders
+        for tp in resets
         if owners is None or (tp in owners and not (tp in stopped and notes[tp].instance == owners[tp]))
     }
     late = {
-        number: sorted(tp for tp in reads if orders[tp].id == number)
+        number: sorted(tp for tp in reads if resets[tp].id == number)
         for number in {order.id for order in complete.values()}
     }
     move = {tp: order for tp, order in complete.items() if not late[order.id]}
     return Step(stop, resume, move, incomplete, {number: _late(tps) for number, tps in late.items() if tps})
 
 
-def _missing(order: Order, orders: Mapping[TopicPartition, Order], counts: Mapping[str, int]) -> str:
+def _missing(order: ResetRequest, resets: Mapping[TopicPartition, ResetRequest], counts: Mapping[str, int]) -> str:
     """What of an order is not there; nothing if it is complete."""
-    there = Counter(tp.topic for tp, other in orders.items() if other.id == order.id)
+    there = Counter(tp.topic for tp, other in resets.items() if other.id == order.id)
     short = [
         f"only {there[topic]} of {n} entries for {topic} {'exists' if there[topic] == 1 else 'exist'}"
         for topic, n in order.moves.items()

@@ -11,16 +11,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from streamgroups.coordination.reset_protocol import Note, Order, board_of, pending, resets_of
-from streamgroups.errors import GroupRefused
+from streamgroups.coordination.reset_protocol import (
+    MemberEntry,
+    ResetRequest,
+    members_group_of,
+    pending,
+    resets_group_of,
+)
+from streamgroups.errors import GroupRejected
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Committed
+from streamgroups.ports import Clock, Committed, MetadataStore
 
 #: So many notes in one commit: far below what a broker takes as one (about 1 MB).
 _NOTES_PER_COMMIT = 1_000
 #: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, with the NUL that ends a text in librdkafka.
-_MOST_BYTES = 4_095
+_MAX_BYTES = 4_095
 #: How much longer an instance may be there than it has noted: it notes its lease once a second.
 _NOTE_DELAY_MS = 2_000
 
@@ -37,7 +43,7 @@ class Owner(Protocol):
 _Owner = TypeVar("_Owner", bound=Owner)
 
 
-class OrderBook:
+class ResetRequests:
     """The orders of groups, and who obeys.
 
     Args:
@@ -45,8 +51,8 @@ class OrderBook:
         clock: the time now, in milliseconds since the epoch.
     """
 
-    def __init__(self, board: Board, clock: Clock) -> None:
-        self._board, self._clock = board, clock
+    def __init__(self, metadata_store: MetadataStore, clock: Clock) -> None:
+        self._metadata_store, self._clock = metadata_store, clock
 
     def give(self, group_id: str, where: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> str:
         """Orders the owners of partitions to go on elsewhere, all in one step.
@@ -62,7 +68,7 @@ class OrderBook:
             The order's id.
 
         Raises:
-            GroupRefused: if it names too many topics for one step.
+            GroupRejected: if it names too many topics for one step.
         """
         waiting = self.waiting(group_id, [TopicPartition(t, p) for t, count in counts.items() for p in range(count)])
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
@@ -70,21 +76,23 @@ class OrderBook:
 
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Makes orders for partitions out of date: they are moved by committing."""
-        given = self._orders(group_id, partitions)
+        given = self._resets(group_id, partitions)
         if given:
             self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, void=True)
 
-    def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
+    def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         """The orders that have not been obeyed yet."""
-        orders = self._orders(group_id, partitions)
-        obeyed = {tp: note.obeyed for tp, note in self.notes(group_id, orders).items()}
-        return pending(orders, obeyed)
+        resets = self._resets(group_id, partitions)
+        applied = {tp: note.applied for tp, note in self.notes(group_id, resets).items()}
+        return pending(resets, applied)
 
-    def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Note]:
+    def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, MemberEntry]:
         """What owners have noted of partitions."""
-        return notes_in(board_of(group_id), self._board.read(board_of(group_id), partitions))
+        return member_entries_in(
+            members_group_of(group_id), self._metadata_store.read(members_group_of(group_id), partitions)
+        )
 
-    def strangers(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
+    def incompatible_members(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
         """The members that have partitions and have not noted themselves on the board, as those do who obey orders."""
         members = list(members)
         notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
@@ -96,32 +104,34 @@ class OrderBook:
         }
         return [m for m in members if any((tp, m.client_id) not in signed for tp in m.partitions)]
 
-    def _orders(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Order]:
-        return orders_in(resets_of(group_id), self._board.read(resets_of(group_id), partitions))
+    def _resets(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
+        return reset_requests_in(
+            resets_group_of(group_id), self._metadata_store.read(resets_group_of(group_id), partitions)
+        )
 
     def _write(self, group_id: str, where: Mapping[TopicPartition, int], *, void: bool) -> str:
         number = uuid.uuid4().hex
         moves = {} if void else dict(Counter(tp.topic for tp in sorted(where)))
-        orders = {tp: Order(number, n, moves, void) for tp, n in sorted(where.items())}
-        if any(len(order.encode().encode()) > _MOST_BYTES for order in orders.values()):
-            raise GroupRefused(
+        resets = {tp: ResetRequest(number, n, moves, void) for tp, n in sorted(where.items())}
+        if any(len(order.encode().encode()) > _MAX_BYTES for order in resets.values()):
+            raise GroupRejected(
                 f"Group '{group_id}' has members, and {len(moves)} topics are too many for one reset request.",
                 remedy="Reset fewer topics at a time, or stop the members first.",
             )
-        rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in orders.items()]
+        rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in resets.items()]
         for i in range(0, len(rows), _NOTES_PER_COMMIT):
-            self._board.write(resets_of(group_id), dict(rows[i : i + _NOTES_PER_COMMIT]))
+            self._metadata_store.write(resets_group_of(group_id), dict(rows[i : i + _NOTES_PER_COMMIT]))
         return number
 
 
-def notes_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Note]:
-    """The notes among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.board_of` a group."""
-    return read_entries(group_id, _metadata(read), lambda _, text: Note.parse(text))
+def member_entries_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, MemberEntry]:
+    """The notes among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.members_group_of` a group."""
+    return read_entries(group_id, _metadata(read), lambda _, text: MemberEntry.parse(text))
 
 
-def orders_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, Order]:
-    """The orders among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.resets_of` a group."""
-    return read_entries(group_id, _metadata(read), lambda tp, text: Order.parse(read[tp].next_offset, text))
+def reset_requests_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, ResetRequest]:
+    """The orders among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.resets_group_of` a group."""
+    return read_entries(group_id, _metadata(read), lambda tp, text: ResetRequest.parse(read[tp].next_offset, text))
 
 
 def _metadata(read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, str]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from streamgroups.coordination.reset_protocol import Note, board_of, is_auxiliary
+from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
 from streamgroups.cursors.tokens import LIFETIME_MS
-from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 
 #: The most messages one request may ask for, and what it asks for by default.
-MOST_MESSAGES = 10_000
-_LEAST_TIMEOUT_MS = 1_000
+MAX_MESSAGES = 10_000
+_MIN_TIMEOUT_MS = 1_000
 # The name is written beside offsets, where a broker allows 4,096 bytes by default.
-_LONGEST_NAME = 249
+_MAX_NAME = 249
 
 
 def check_limit(limit: int | None) -> int:
@@ -32,10 +32,10 @@ def check_limit(limit: int | None) -> int:
     10000
     """
     if limit is None:
-        return MOST_MESSAGES
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_MESSAGES:
+        return MAX_MESSAGES
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MESSAGES:
         raise InvalidOption(
-            f"The limit is {limit!r}. It must be between 1 and {MOST_MESSAGES:,} messages.",
+            f"The limit is {limit!r}. It must be between 1 and {MAX_MESSAGES:,} messages.",
             remedy="Set a number in that range, or omit it.",
         )
     return limit
@@ -49,9 +49,9 @@ def check_instance(group: str, instance: str, timeout_ms: int) -> None:
     """
     check_group_name(group)
     _check_name("instance_name", instance)
-    if isinstance(timeout_ms, bool) or not _LEAST_TIMEOUT_MS <= timeout_ms <= LIFETIME_MS:
+    if isinstance(timeout_ms, bool) or not _MIN_TIMEOUT_MS <= timeout_ms <= LIFETIME_MS:
         raise InvalidOption(
-            f"timeout_ms is {timeout_ms!r}. It must be between {_LEAST_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
+            f"timeout_ms is {timeout_ms!r}. It must be between {_MIN_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
             remedy="If the instance processes messages for longer, call consumer_heartbeat meanwhile.",
         )
 
@@ -63,17 +63,17 @@ def check_group_name(group: str) -> None:
         InvalidOption: if it is empty, too long, or the name of a group's board.
     """
     _check_name("group_name", group)
-    if is_auxiliary(group):
+    if is_metadata_group(group):
         raise InvalidOption(
             f"'{group}' is a name that streamgroups reserves for its metadata groups.", remedy="Use another group name."
         )
 
 
 def _check_name(what: str, name: str) -> None:
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+    if not isinstance(name, str) or not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
         raise InvalidOption(
             f"{what} is {name!r}, which is not a valid name.",
-            remedy=f"Use 1 to {_LONGEST_NAME} printable characters.",
+            remedy=f"Use 1 to {_MAX_NAME} printable characters.",
         )
 
 
@@ -86,20 +86,20 @@ def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None
         own: how many members of that name are the caller's own: 1 once it has joined.
 
     Raises:
-        GroupRefused: names the live member and what it holds.
+        GroupRejected: names the live member and what it holds.
 
     >>> from streamgroups.groups.join_policy import LiveMember
     >>> alice = LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset())
     >>> check_name_is_free(LiveGroup("billing", (alice,)), "alice")
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which owns \
+    streamgroups.errors.GroupRejected: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which owns \
 nothing. Use another instance name. If that instance has failed, the group removes it after its session timeout.
     """
     same = [m for m in group.members if m.client_id == instance]
     if len(same) <= own:
         return
     held = ", ".join(map(str, sorted(same[0].partitions))) or "nothing"
-    raise GroupRefused(
+    raise GroupRejected(
         f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which owns {held}.",
         remedy="Use another instance name. If that instance has failed, the group removes it after its session timeout.",
         group=group.group_id,
@@ -140,9 +140,11 @@ def readers_of(
     found = []
     for group, has_members in sorted(live.items()):
         topics = {tp.topic for tp in metadata.get(group, {})}
-        if stream in topics and not is_auxiliary(group):
-            board = board_of(group)
-            notes = read_entries(board, metadata.get(board, {}), lambda _, text: Note.parse(text))
+        if stream in topics and not is_metadata_group(group):
+            metadata_store = members_group_of(group)
+            notes = read_entries(
+                metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
+            )
             used_ms = max((note.used_ms for note in notes.values()), default=None)
             found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
     return found
@@ -152,18 +154,18 @@ def check_group_count(stream: str, readers: Collection[Reading], most: int) -> N
     """Refuses a new group where enough read the stream already (G14).
 
     Raises:
-        GroupRefused: lists the groups without members, the longest unused first: the candidates to delete.
+        GroupRejected: lists the groups without members, the longest unused first: the candidates to delete.
 
     >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Stream 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
+    streamgroups.errors.GroupRejected: Stream 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
 longer needed; groups without members: b.
     """
     if len(readers) < most:
         return
     idle = sorted((r for r in readers if not r.live), key=lambda r: (r.last_used_ms or 0, r.group))
     candidates = f"groups without members: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
-    raise GroupRefused(
+    raise GroupRejected(
         f"Stream '{stream}' is already read by {len(readers)} groups, which is the limit.",
         remedy=f"Delete a group that is no longer needed; {candidates}.",
         topic=stream,

@@ -26,7 +26,7 @@ class Holding:
         releasing: whether the group has asked for the partition: nothing more is read from it.
     """
 
-    tenure: int
+    ownership_epoch: int
     next_offset: int
     releasing: bool = False
 
@@ -36,7 +36,7 @@ class Covered:
     """Up to where an instance was given the messages of one partition, and in which tenure."""
 
     topic_partition: TopicPartition
-    tenure: int
+    ownership_epoch: int
     next_offset: int
 
 
@@ -60,12 +60,12 @@ def plan_commit(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Hol
     >>> plan_commit([Covered(p, 1, 100)], {p: Holding(1, 0)}).next_offsets
     {TopicPartition(topic='flights', partition=0): 100}
     >>> plan_commit([Covered(p, 1, 100)], {p: Holding(2, 0)}).gone
-    (Covered(topic_partition=TopicPartition(topic='flights', partition=0), tenure=1, next_offset=100),)
+    (Covered(topic_partition=TopicPartition(topic='flights', partition=0), ownership_epoch=1, next_offset=100),)
     """
     next_offsets, gone = {}, []
     for covered in covers:
         holding = holdings.get(covered.topic_partition)
-        if holding is None or holding.tenure != covered.tenure:
+        if holding is None or holding.ownership_epoch != covered.ownership_epoch:
             gone.append(covered)
         elif covered.next_offset > holding.next_offset:
             next_offsets[covered.topic_partition] = covered.next_offset
@@ -97,7 +97,7 @@ def cover(
     found = {tp: c for tp, c in _still_held(covers, holdings).items() if c.next_offset > holdings[tp].next_offset}
     for tp, next_offset in reached.items():
         if tp in holdings and next_offset > holdings[tp].next_offset:
-            found[tp] = Covered(tp, holdings[tp].tenure, next_offset)
+            found[tp] = Covered(tp, holdings[tp].ownership_epoch, next_offset)
     return tuple(sorted(found.values()))
 
 
@@ -124,14 +124,14 @@ def trim(
 
     >>> p = TopicPartition("flights", 0)
     >>> trim([], [Covered(p, 1, 100)], [(p, 13), (p, 14)])
-    (Covered(topic_partition=TopicPartition(topic='flights', partition=0), tenure=1, next_offset=15),)
+    (Covered(topic_partition=TopicPartition(topic='flights', partition=0), ownership_epoch=1, next_offset=15),)
     """
-    next_offsets = {(c.topic_partition, c.tenure): c.next_offset for c in before}
+    next_offsets = {(c.topic_partition, c.ownership_epoch): c.next_offset for c in before}
     last_offsets = dict(handled)
     found = []
     for covered in after:
         tp = covered.topic_partition
-        until = last_offsets[tp] + 1 if tp in last_offsets else next_offsets.get((tp, covered.tenure))
+        until = last_offsets[tp] + 1 if tp in last_offsets else next_offsets.get((tp, covered.ownership_epoch))
         if until is not None:
             found.append(replace(covered, next_offset=min(until, covered.next_offset)))
     return tuple(found)
@@ -141,5 +141,5 @@ def _still_held(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Hol
     return {
         c.topic_partition: c
         for c in covers
-        if c.topic_partition in holdings and holdings[c.topic_partition].tenure == c.tenure
+        if c.topic_partition in holdings and holdings[c.topic_partition].ownership_epoch == c.ownership_epoch
     }

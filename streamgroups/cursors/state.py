@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamgroups.coordination.reset_protocol import Note, Order
+from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.partitions import TopicPartition
 
@@ -55,8 +55,8 @@ def group_state(
     live: LiveGroup,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
-    notes: Mapping[TopicPartition, Note],
-    waiting: Mapping[TopicPartition, Order],
+    notes: Mapping[TopicPartition, MemberEntry],
+    waiting: Mapping[TopicPartition, ResetRequest],
 ) -> tuple[PartitionState, ...]:
     """The state of each partition.
 

@@ -118,7 +118,7 @@ def _cursor(read: dict[str, Any], now_ms: int) -> Cursor:
         )
     if "g" not in read:
         return PartitionCursor(read["s"], read["p"], read["o"], TopicIdentity(*read["d"]))
-    covers = tuple(Covered(TopicPartition(read["s"], p), tenure, n) for p, tenure, n in read["c"])
+    covers = tuple(Covered(TopicPartition(read["s"], p), ownership_epoch, n) for p, ownership_epoch, n in read["c"])
     return GroupCursor(read["s"], read["g"], read["i"], read["n"], covers)
 
 
@@ -126,7 +126,7 @@ def _claims(cursor: Cursor) -> dict[str, object]:
     if isinstance(cursor, PartitionCursor):
         ids = [cursor.identity.cluster_id, cursor.identity.topic_id]
         return {"s": cursor.stream, "p": cursor.partition, "o": cursor.next_offset, "d": ids}
-    covers = [[c.topic_partition.partition, c.tenure, c.next_offset] for c in cursor.covers]
+    covers = [[c.topic_partition.partition, c.ownership_epoch, c.next_offset] for c in cursor.covers]
     return {"s": cursor.stream, "g": cursor.group, "i": cursor.instance, "n": cursor.session, "c": covers}
 
 

@@ -55,7 +55,7 @@ def encode_partition(time: PartitionTime) -> dict[str, Any]:
         "records": time.progress.records,
         "period": time.progress.period_from_ms,
         "next": time.next_offset,
-        "quiet": time.quiet_since_ms,
+        "quiet": time.idle_since_ms,
         "seen": time.seen_ms,
     }
 
@@ -74,7 +74,7 @@ def decode_partition(raw: Any) -> PartitionTime | None:
             watermark=decode_watermark(raw["watermark"]),
             progress=Progress(whole(raw["records"]), time_ms_or_none(raw["period"])),
             next_offset=whole_or_none(raw["next"]),
-            quiet_since_ms=time_ms_or_none(raw["quiet"]),
+            idle_since_ms=time_ms_or_none(raw["quiet"]),
             seen_ms=time_ms_or_none(raw["seen"]),
         )
     except _UNREADABLE:

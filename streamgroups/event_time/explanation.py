@@ -59,7 +59,7 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
         said = "ahead" if time.watermark != least else "holds back the watermark"
         if time.event_time_ms is None:
             return f"{said}: no event time yet"
-        return said if time.quiet_since_ms is None else f"{said}; no available records for {_quiet_s(time)} s"
+        return said if time.idle_since_ms is None else f"{said}; no available records for {_quiet_s(time)} s"
 
     return [
         Explained(tp, utc(time.event_time_ms) or "none yet", str(time.watermark), doing(time))
@@ -89,6 +89,6 @@ def as_text(group_id: str, member: str, state: SourceTime, lines: Sequence[Expla
 
 
 def _quiet_s(time: PartitionTime) -> int:
-    assert time.quiet_since_ms is not None
+    assert time.idle_since_ms is not None
     assert time.seen_ms is not None
-    return max(0, time.seen_ms - time.quiet_since_ms) // 1_000
+    return max(0, time.seen_ms - time.idle_since_ms) // 1_000

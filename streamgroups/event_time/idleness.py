@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Observation:
     """A partition at one moment: what of it was read since the last look, and where it ended.
 
     Args:
@@ -37,7 +37,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class Idle:
     """A source has nothing unread and no new record, in none of its partitions.
 
     Args:
@@ -49,7 +49,7 @@ class Quiet:
     until_ms: int
 
 
-def quiet_since(before_ms: int | None, sighting: Sighting, *, moved: bool, now_ms: int) -> int | None:
+def idle_since(before_ms: int | None, observation: Observation, *, moved: bool, now_ms: int) -> int | None:
     """Since when a partition has nothing unread and no new record; ``None`` while it has unread ones.
 
     Args:
@@ -58,28 +58,28 @@ def quiet_since(before_ms: int | None, sighting: Sighting, *, moved: bool, now_m
         moved: whether the position has moved since the last look.
         now_ms: when it is.
 
-    >>> quiet_since(None, Sighting(10, 10), moved=True, now_ms=60)
+    >>> idle_since(None, Observation(10, 10), moved=True, now_ms=60)
     60
-    >>> quiet_since(60, Sighting(10, 10), moved=False, now_ms=90)
+    >>> idle_since(60, Observation(10, 10), moved=False, now_ms=90)
     60
-    >>> quiet_since(60, Sighting(10, 11), moved=False, now_ms=120) is None
+    >>> idle_since(60, Observation(10, 11), moved=False, now_ms=120) is None
     True
     """
-    if sighting.unread:
+    if observation.unread:
         return None
     # The last look may have been another member's, by a clock that is ahead of ours.
     return now_ms if moved or before_ms is None else min(before_ms, now_ms)
 
 
-def is_idle(quiet_since_ms: int | None, seen_ms: int, timeout_ms: int | None) -> bool:
+def is_idle(idle_since_ms: int | None, seen_ms: int, timeout_ms: int | None) -> bool:
     """Whether a partition no longer holds the watermark back.
 
     Args:
-        quiet_since_ms: see :func:`quiet_since`.
+        idle_since_ms: see :func:`idle_since`.
         seen_ms: when it was last looked at.
         timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
 
     >>> is_idle(60, 90, 30), is_idle(60, 89, 30), is_idle(None, 90, 30), is_idle(60, 90, None)
     (True, False, False, False)
     """
-    return timeout_ms is not None and quiet_since_ms is not None and seen_ms - quiet_since_ms >= timeout_ms
+    return timeout_ms is not None and idle_since_ms is not None and seen_ms - idle_since_ms >= timeout_ms

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from streamgroups import metadata_entries as notes
 from streamgroups.event_time.encoding import decode_partition, encode_partition
-from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TaskObservation:
     """Records of one partition that a task has read.
 
     Args:
@@ -34,7 +34,7 @@ class Seen:
     event_time_ms: int
 
 
-def sightings(ranges: Collection[OffsetRange], seen: Iterable[Seen]) -> dict[TopicPartition, Sighting]:
+def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation]) -> dict[TopicPartition, Observation]:
     """Looks at the partitions of a batch that is done.
 
     Whether there is more to read nobody has asked yet, so each partition counts as having unread records: that waits longer than it must,
@@ -46,8 +46,8 @@ def sightings(ranges: Collection[OffsetRange], seen: Iterable[Seen]) -> dict[Top
             run again reads the same.
 
     >>> p0 = TopicPartition("flights", 0)
-    >>> sightings([OffsetRange(p0, 5, 9)], [Seen(p0, 5, 3, 700), Seen(p0, 8, 1, 600), Seen(p0, 9, 1, 900)])[p0]
-    Sighting(next_offset=9, end_offset=10, records=4, event_time_ms=700)
+    >>> observations([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 8, 1, 600), TaskObservation(p0, 9, 1, 900)])[p0]
+    Observation(next_offset=9, end_offset=10, records=4, event_time_ms=700)
     """
     by_start = {(it.topic_partition, it.next_offset): it for it in seen}
     found = {}
@@ -57,7 +57,7 @@ def sightings(ranges: Collection[OffsetRange], seen: Iterable[Seen]) -> dict[Top
             for (tp, offset), it in by_start.items()
             if tp == r.topic_partition and r.next_offset <= offset < r.end_offset
         ]
-        found[r.topic_partition] = Sighting(
+        found[r.topic_partition] = Observation(
             r.end_offset,
             r.end_offset + 1,
             sum(it.records for it in own),
@@ -66,7 +66,7 @@ def sightings(ranges: Collection[OffsetRange], seen: Iterable[Seen]) -> dict[Top
     return found
 
 
-def write_note(time: PartitionTime, settings: TimeSettings) -> str:
+def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
     """What the next owner of a partition is told, and who watches it, as the metadata of a committed offset.
 
     Args:
@@ -74,13 +74,13 @@ def write_note(time: PartitionTime, settings: TimeSettings) -> str:
         settings: how time is made. The next owner has its own; who watches is told what follows from them.
 
     >>> from streamgroups.event_time.strategy import Generation
-    >>> note = write_note(PartitionTime(600), TimeSettings(Generation()))
-    >>> time_noted(read_time(note), noted_at=9, next_offset=9)
+    >>> note = write_entry(PartitionTime(600), TimeSettings(Generation()))
+    >>> stored_watermark(read_time(note), noted_at=9, next_offset=9)
     PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
-quiet_since_ms=None, seen_ms=None)
+idle_since_ms=None, seen_ms=None)
     """
     told = {"asserts": settings.generation is not None, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
-    return notes.write_note({**encode_partition(time), **told})
+    return notes.write_entry({**encode_partition(time), **told})
 
 
 def read_time(metadata: str) -> PartitionTime | None:
@@ -89,10 +89,10 @@ def read_time(metadata: str) -> PartitionTime | None:
     >>> read_time("by hand") is None
     True
     """
-    return decode_partition(notes.read_note(metadata))
+    return decode_partition(notes.read_entry(metadata))
 
 
-def time_noted(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
+def stored_watermark(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
     """The time of a partition that comes in.
 
     Args:
@@ -104,13 +104,13 @@ def time_noted(noted: PartitionTime | None, noted_at: int, next_offset: int) -> 
         Its time; ``None`` if there is no note, or it was written at a later offset: the group was reset to an earlier one, and what is read again must
         not be late.
 
-    >>> time_noted(PartitionTime(600), noted_at=9, next_offset=5) is None
+    >>> stored_watermark(PartitionTime(600), noted_at=9, next_offset=5) is None
     True
     """
     if noted is None or noted_at > next_offset:
         return None
     # How long it was quiet is for whoever reads it to find out: nobody has looked since.
-    return replace(noted, next_offset=next_offset, quiet_since_ms=None, seen_ms=None)
+    return replace(noted, next_offset=next_offset, idle_since_ms=None, seen_ms=None)
 
 
 def came_in(

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
-from streamgroups.event_time.idleness import Quiet
+from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.watermark import At, Watermark, reached
 from streamgroups.event_time.window_states import OpenWindow, WindowStates, advance, expire
 from streamgroups.event_time.windows import ProcessingTime, Session, Window, Windowing
@@ -132,10 +132,10 @@ def pass_time(windowing: Windowing, kept: KeptTime, batch: Batch) -> tuple[KeptT
     return KeptTime(after, data_ms, batch.now_ms), passage
 
 
-def _quiet(kept: KeptTime) -> Quiet | None:
+def _quiet(kept: KeptTime) -> Idle | None:
     if kept.data_ms is None or kept.seen_ms is None:
         return None
-    return Quiet(kept.data_ms, max(kept.seen_ms, kept.data_ms))
+    return Idle(kept.data_ms, max(kept.seen_ms, kept.data_ms))
 
 
 def _with(states: WindowStates, windows: Iterable[Window]) -> WindowStates:
@@ -158,7 +158,7 @@ def verdict(passage: Passage, window: Window, *, changed: bool) -> PaneKind | No
     return PaneKind.IDLE if reached(passage.after.watermark, window.end_ms) else None
 
 
-def to_look_at(passage: Passage) -> tuple[Window, ...]:
+def to_poll(passage: Passage) -> tuple[Window, ...]:
     """The windows of which something is told, or forgotten, although no record has changed them: the earliest first."""
     return tuple(
         f.window

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroups.event_time.idleness import Quiet, Sighting
-from streamgroups.event_time.partition_time import PartitionTime, look
+from streamgroups.event_time.idleness import Idle, Observation
+from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, AtEnd, Watermark, latest, oldest
 from streamgroups.partitions import TopicPartition
@@ -41,16 +41,16 @@ class SourceTime:
     partitions: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
 
     @property
-    def quiet(self) -> Quiet | None:
+    def quiet(self) -> Idle | None:
         """How long the whole source has been quiet; ``None`` if it is not, or if nobody has looked at some partition yet."""
         known = [
-            (partition.quiet_since_ms, partition.seen_ms)
+            (partition.idle_since_ms, partition.seen_ms)
             for partition in self.partitions.values()
-            if partition.quiet_since_ms is not None and partition.seen_ms is not None
+            if partition.idle_since_ms is not None and partition.seen_ms is not None
         ]
         if not known or len(known) < len(self.partitions):
             return None
-        return Quiet(max(since_ms for since_ms, _ in known), min(seen_ms for _, seen_ms in known))
+        return Idle(max(since_ms for since_ms, _ in known), min(seen_ms for _, seen_ms in known))
 
 
 def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:
@@ -61,7 +61,7 @@ def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) 
         idle_timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
 
     >>> from streamgroups.event_time.watermark import At
-    >>> fast, slow = PartitionTime(watermark=At(900)), PartitionTime(watermark=At(300), quiet_since_ms=0, seen_ms=60)
+    >>> fast, slow = PartitionTime(watermark=At(900)), PartitionTime(watermark=At(300), idle_since_ms=0, seen_ms=60)
     >>> generated([fast, slow], None), generated([fast, slow], 60)
     (At(time_ms=300), At(time_ms=900))
     """
@@ -80,7 +80,7 @@ def together(partitions: Collection[tuple[Watermark, bool]]) -> Watermark:
 
 
 def observe(
-    state: SourceTime, sightings: Mapping[TopicPartition, Sighting], settings: TimeSettings, now_ms: int
+    state: SourceTime, observations: Mapping[TopicPartition, Observation], settings: TimeSettings, now_ms: int
 ) -> SourceTime:
     """The source after a look at its partitions.
 
@@ -94,15 +94,15 @@ def observe(
     >>> settings = TimeSettings(Generation())
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> state = take(SourceTime(), {p0: None, p1: None})
-    >>> state = observe(state, {p0: Sighting(5, 5, 5, event_time_ms=900)}, settings, 1_000)
+    >>> state = observe(state, {p0: Observation(5, 5, 5, event_time_ms=900)}, settings, 1_000)
     >>> state.watermark
     NotYet()
-    >>> observe(state, {p1: Sighting(3, 8, 3, event_time_ms=300)}, settings, 1_000).watermark
+    >>> observe(state, {p1: Observation(3, 8, 3, event_time_ms=300)}, settings, 1_000).watermark
     At(time_ms=300)
     """
     seen = {
-        tp: look(state.partitions[tp], sighting, settings.generation, now_ms)
-        for tp, sighting in sightings.items()
+        tp: poll(state.partitions[tp], observation, settings.generation, now_ms)
+        for tp, observation in observations.items()
         if tp in state.partitions
     }
     after = replace(state, partitions={**state.partitions, **seen})

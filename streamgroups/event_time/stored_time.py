@@ -14,7 +14,7 @@ from enum import Enum
 from streamgroups.event_time.encoding import decode_partition
 from streamgroups.event_time.source_time import together
 from streamgroups.event_time.watermark import NOT_YET, Watermark
-from streamgroups.metadata_entries import read_note
+from streamgroups.metadata_entries import read_entry
 from streamgroups.partitions import TopicPartition
 
 
@@ -28,7 +28,7 @@ class TimeState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class NotedTime:
+class StoredTime:
     """One partition.
 
     Args:
@@ -52,7 +52,7 @@ class GroupTime:
     """
 
     watermark: Watermark
-    partitions: Mapping[TopicPartition, NotedTime]
+    partitions: Mapping[TopicPartition, StoredTime]
 
 
 def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartition, int | None]) -> GroupTime | None:
@@ -68,13 +68,13 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.partition_time import PartitionTime
-    >>> from streamgroups.event_time.observations import write_note
+    >>> from streamgroups.event_time.observations import write_entry
     >>> from streamgroups.event_time.settings import TimeSettings
     >>> from streamgroups.event_time.watermark import At
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> settings = TimeSettings(Generation(), partition_idle_timeout_ms=30)
-    >>> fast = write_note(PartitionTime(900, At(900)), settings)
-    >>> silent = write_note(PartitionTime(300, At(300), quiet_since_ms=0, seen_ms=40), settings)
+    >>> fast = write_entry(PartitionTime(900, At(900)), settings)
+    >>> silent = write_entry(PartitionTime(300, At(300), idle_since_ms=0, seen_ms=40), settings)
     >>> found = group_time({p0: fast, p1: silent}, {p0: 0, p1: 0})
     >>> str(found.watermark), found.partitions[p1].state.value
     ('1970-01-01T00:00:00.900Z', 'idle')
@@ -84,13 +84,15 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
     known = {tp: found for tp, note in notes.items() if (found := _noted(note, unread.get(tp))) is not None}
     if not known:
         return None
-    times = {tp: known.get(tp) or NotedTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | unread.keys()}
+    times = {
+        tp: known.get(tp) or StoredTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | unread.keys()
+    }
     # Who asserts nothing holds nothing back, as if it were idle.
     watermark = together([(time.asserts, time.state is not TimeState.HOLDS_BACK) for time in times.values()])
     return GroupTime(
         watermark,
         {
-            tp: NotedTime(time.event_time_ms, time.asserts, TimeState.AHEAD)
+            tp: StoredTime(time.event_time_ms, time.asserts, TimeState.AHEAD)
             if time.state is TimeState.HOLDS_BACK and time.asserts != watermark
             else time
             for tp, time in sorted(times.items())
@@ -98,9 +100,9 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
     )
 
 
-def _noted(note: str, unread: int | None) -> NotedTime | None:
+def _noted(note: str, unread: int | None) -> StoredTime | None:
     """One partition, as if none were ahead of it."""
-    raw = read_note(note)
+    raw = read_entry(note)
     time = decode_partition(raw)
     if time is None:
         return None
@@ -108,4 +110,4 @@ def _noted(note: str, unread: int | None) -> NotedTime | None:
         state = TimeState.ASSERTS_NOTHING
     else:
         state = TimeState.IDLE if raw.get("idle") and not unread else TimeState.HOLDS_BACK
-    return NotedTime(time.event_time_ms, time.watermark, state)
+    return StoredTime(time.event_time_ms, time.watermark, state)

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from streamgroups.event_time.idleness import Quiet
+from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, earlier, latest, oldest, reached
 from streamgroups.event_time.windows import EventTime, Session, Window, Windowing, windows_of
 
@@ -176,7 +176,7 @@ def advance(windowing: Windowing, state: WindowStates, watermark: Watermark) -> 
     return _move(state, watermark, earlier(watermark, lateness_ms))
 
 
-def expire(windowing: Windowing, state: WindowStates, quiet: Quiet | None) -> tuple[WindowStates, Change]:
+def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tuple[WindowStates, Change]:
     """Windows that hold records close because the source is idle, and time moves to their ends (SEMANTICS W5).
 
     The wait begins when the clock has passed a window's end and the source is quiet, whichever is later. A window that nobody has put
@@ -190,7 +190,7 @@ def expire(windowing: Windowing, state: WindowStates, quiet: Quiet | None) -> tu
     >>> from streamgroups.event_time.windows import tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
     >>> state, _ = count(threes, WindowStates(At(2)), 2)
-    >>> [expire(threes, state, Quiet(2, until_ms))[0].watermark for until_ms in (3, 4)]
+    >>> [expire(threes, state, Idle(2, until_ms))[0].watermark for until_ms in (3, 4)]
     [At(time_ms=2), At(time_ms=3)]
     """
     timeout_ms = windowing.boundary.idle_timeout_ms if isinstance(windowing.boundary, EventTime) else None

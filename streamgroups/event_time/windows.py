@@ -41,7 +41,7 @@ class Hopping:
     hop_ms: int
 
     def __post_init__(self) -> None:
-        _refuse_nothing(size=self.size_ms, hop=self.hop_ms)
+        _reject_nothing(size=self.size_ms, hop=self.hop_ms)
         if self.hop_ms > self.size_ms:
             raise InvalidOption(
                 f"Option 'hop' is {self.hop_ms}ms, which is longer than 'size' ({self.size_ms}ms): some records would be in no window.",
@@ -74,7 +74,7 @@ class Session:
     gap_ms: int
 
     def __post_init__(self) -> None:
-        _refuse_nothing(gap=self.gap_ms)
+        _reject_nothing(gap=self.gap_ms)
 
     def __repr__(self) -> str:
         return f"session('{exact(self.gap_ms)}')"
@@ -105,7 +105,7 @@ class EventTime:
                 f"Option 'allowedLateness' is {self.allowed_lateness_ms}ms.", remedy="It must not be negative."
             )
         if self.idle_timeout_ms is not None:
-            _refuse_nothing(idleTimeout=self.idle_timeout_ms)
+            _reject_nothing(idleTimeout=self.idle_timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def windows_of(shape: Shape, time_ms: int) -> tuple[Window, ...]:
     return tuple(Window(start_ms, start_ms + shape.size_ms) for start_ms in reversed(starts))
 
 
-def _refuse_nothing(**durations_ms: int) -> None:
+def _reject_nothing(**durations_ms: int) -> None:
     for name, duration_ms in durations_ms.items():
         if duration_ms <= 0:
             raise InvalidOption(f"Option '{name}' is {duration_ms}ms.", remedy="It must be longer than 0.")

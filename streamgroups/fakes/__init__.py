@@ -25,30 +25,30 @@ does, in the order it does it. Where a real group works in the background, a tes
 from __future__ import annotations
 
 from streamgroups.fakes.admin import FakeAdmin
-from streamgroups.fakes.board import FakeBoard
 from streamgroups.fakes.clock import FakeClock
 from streamgroups.fakes.cluster import FakeCluster, FakeTransaction, Record
 from streamgroups.fakes.executor import FakeExecutor
-from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
+from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.ledger import FakeLedger, Moment
-from streamgroups.fakes.member import FakeMember, FakeStanding
+from streamgroups.fakes.member import FakeMember, FakeMemberSnapshot
+from streamgroups.fakes.metadata_store import FakeMetadataStore
 from streamgroups.fakes.records import FakeRecords
 
 __all__ = [
     "CommitAnswer",
     "FakeAdmin",
-    "FakeBoard",
-    "FakeClaim",
     "FakeClock",
     "FakeCluster",
     "FakeExecutor",
     "FakeGroup",
+    "FakeGroupMetadata",
     "FakeHistory",
     "FakeLedger",
     "FakeMember",
+    "FakeMemberSnapshot",
+    "FakeMetadataStore",
     "FakeRecords",
-    "FakeStanding",
     "FakeTransaction",
     "Moment",
     "Record",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from streamgroups.errors import GroupRefused, StreamGroupsError, UnknownGroup, UnknownTopic
-from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
+from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.fakes.cluster import MAX_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
-from streamgroups.groups.lag import FirstUnread, NothingUnread, Trouble, Unread, UnreadRecords
+from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, Unread, UnreadRecords
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import Committed, StampedOffset, StoredRecord
@@ -69,13 +69,13 @@ class FakeAdmin:
         """See :meth:`streamgroups.ports.GroupAdmin.alter_offsets`."""
         self._before_change()
         if self._describe(group_id).members:
-            return dict.fromkeys(offsets, GroupRefused(f"Group '{group_id}' has members."))
+            return dict.fromkeys(offsets, GroupRejected(f"Group '{group_id}' has members."))
         failures = {tp: self.failures[group_id, tp] for tp in offsets if (group_id, tp) in self.failures}
         failures |= {tp: UnknownTopic(f"'{tp}' does not exist.") for tp in offsets if not self._exists(tp)}
         failures |= {
             tp: StreamGroupsError(f"The metadata for '{tp}' is too large.", remedy="Write fewer bytes.")
             for tp, committed in offsets.items()
-            if utf16_units(committed.metadata) > MOST_METADATA_UNITS
+            if utf16_units(committed.metadata) > MAX_METADATA_UNITS
         }
         for tp, committed in offsets.items():
             if tp not in failures:
@@ -91,7 +91,7 @@ class FakeAdmin:
             raise UnknownGroup(f"Group '{group_id}' does not exist.")
         read = {topic for member in self.cluster.describe(group_id).members for topic in member.topics}
         failures = {tp: self.failures[group_id, tp] for tp in partitions if (group_id, tp) in self.failures}
-        failures |= {tp: GroupRefused(f"'{tp.topic}' is being read.") for tp in partitions if tp.topic in read}
+        failures |= {tp: GroupRejected(f"'{tp.topic}' is being read.") for tp in partitions if tp.topic in read}
         self.cluster.forget_partitions(group_id, set(partitions) - failures.keys())
         return failures
 
@@ -103,7 +103,7 @@ class FakeAdmin:
             if group_id not in self.cluster.group_ids():
                 failures[group_id] = UnknownGroup(f"Group '{group_id}' does not exist.")
             elif self._describe(group_id).members:
-                failures[group_id] = GroupRefused(f"Group '{group_id}' has members.")
+                failures[group_id] = GroupRejected(f"Group '{group_id}' has members.")
             else:
                 self.cluster.forget(group_id)
         return failures
@@ -125,9 +125,9 @@ class FakeAdmin:
         """See :meth:`streamgroups.ports.TopicAdmin.identities`."""
         return self.cluster.identities(topics)
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
         """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
-        return {tp: self._bounds(tp) if self._exists(tp) else Trouble.NO_PARTITION for tp in partitions}
+        return {tp: self._bounds(tp) if self._exists(tp) else PartitionError.NO_PARTITION for tp in partitions}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRefused, ReadTimedOut, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRejected, ReadTimedOut, UnknownTopic
 from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -90,7 +90,7 @@ class FakeTransaction:
 
 
 #: What a broker takes as the metadata of a commit (``offset.metadata.max.bytes``): it counts the characters of Java's strings.
-MOST_METADATA_UNITS = 4_096
+MAX_METADATA_UNITS = 4_096
 
 
 def utf16_units(text: str) -> int:
@@ -241,12 +241,12 @@ class FakeCluster:
         """Sets committed offsets, whoever commits: what a tool does to a group without members.
 
         Raises:
-            GroupRefused: if the metadata is larger than a broker allows; nothing is changed.
+            GroupRejected: if the metadata is larger than a broker allows; nothing is changed.
         """
-        if utf16_units(metadata) > MOST_METADATA_UNITS:
-            raise GroupRefused(
+        if utf16_units(metadata) > MAX_METADATA_UNITS:
+            raise GroupRejected(
                 f"The metadata of a commit to group '{group_id}' has {utf16_units(metadata)} characters, "
-                f"but a broker accepts {MOST_METADATA_UNITS}.",
+                f"but a broker accepts {MAX_METADATA_UNITS}.",
                 remedy="Write less, or increase the broker's offset.metadata.max.bytes.",
             )
         stored = self._committed.setdefault(group_id, {})

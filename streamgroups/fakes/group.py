@@ -31,7 +31,7 @@ class CommitAnswer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FakeClaim:
+class FakeGroupMetadata:
     """Who a member is to the group, when it commits.
 
     Args:
@@ -50,7 +50,7 @@ class Participant(Protocol):
     def name(self) -> str: ...
     def subscribed(self) -> frozenset[str]: ...
     def enter(self, generation: int) -> None: ...
-    def ask_back(self, partitions: Collection[TopicPartition]) -> None: ...
+    def revoke(self, partitions: Collection[TopicPartition]) -> None: ...
     def hand_over(self, partitions: Collection[TopicPartition]) -> None: ...
     def serve(self) -> bool: ...
     def die(self) -> None: ...
@@ -165,13 +165,13 @@ class FakeGroup:
             self._seats[member_id].held -= frozenset(partitions)
             self._hand_out()
 
-    def would_accept(self, claim: FakeClaim) -> bool:
+    def would_accept(self, group_metadata: FakeGroupMetadata) -> bool:
         """Whether the group still counts on this member in this generation: what a broker checks, in transactions too (KIP-447)."""
-        return claim.member_id in self._seats and claim.generation == self.generation
+        return group_metadata.member_id in self._seats and group_metadata.generation == self.generation
 
-    def commit(self, claim: FakeClaim, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
+    def commit(self, group_metadata: FakeGroupMetadata, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
         """Commits, if the group still counts on this member in this generation. A sink commits so too, in its transaction."""
-        if not self.would_accept(claim):
+        if not self.would_accept(group_metadata):
             return CommitAnswer.FENCED
         if self.rebalancing:
             return CommitAnswer.TRY_AGAIN
@@ -209,7 +209,7 @@ class FakeGroup:
             seat.participant.enter(self.generation)
         for member_id, seat in seats:
             if asked := seat.held - self._target[member_id]:
-                seat.participant.ask_back(sorted(asked))
+                seat.participant.revoke(sorted(asked))
         self._hand_out()
 
     def _hand_out(self) -> None:

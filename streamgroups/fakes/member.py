@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
-from streamgroups.fakes.group import CommitAnswer, FakeClaim, FakeGroup
+from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
+from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.groups.commit_metadata import CommitMark, is_exclusive
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
@@ -23,7 +23,7 @@ _OURS = (Origin.COMMITTED, Origin.WRITTEN)
 
 
 @dataclass(frozen=True, slots=True)
-class FakeStanding:
+class FakeMemberSnapshot:
     """What a sink has to know of the member whose batch it writes.
 
     Args:
@@ -32,7 +32,7 @@ class FakeStanding:
     """
 
     in_flight: InFlight | None
-    claim: FakeClaim | None
+    group_metadata: FakeGroupMetadata | None
 
 
 class FakeMember:
@@ -118,39 +118,39 @@ class FakeMember:
         self._written = number
 
     @property
-    def standing(self) -> FakeStanding:
+    def snapshot(self) -> FakeMemberSnapshot:
         """What a sink has to know that writes the batch in flight."""
         self._check_alive()
-        claim = None if self._member_id is None else FakeClaim(self._member_id, self._generation)
-        return FakeStanding(self._membership.in_flight, claim)
+        group_metadata = None if self._member_id is None else FakeGroupMetadata(self._member_id, self._generation)
+        return FakeMemberSnapshot(self._membership.in_flight, group_metadata)
 
-    def standing_to_commit(self) -> FakeStanding:
+    def snapshot_to_commit(self) -> FakeMemberSnapshot:
         """The same, for a sink that commits the batch's offsets next.
 
         There is no claim while a commit of the member's is under way for any of them.
         """
-        standing = self.standing
-        batch = standing.in_flight
+        snapshot = self.snapshot
+        batch = snapshot.in_flight
         if batch is not None and not self._to_commit.keys().isdisjoint(batch.topic_partitions):
-            return FakeStanding(batch, None)
-        return standing
+            return FakeMemberSnapshot(batch, None)
+        return snapshot
 
-    def run_out_of_patience(self) -> None:
+    def time_out(self) -> None:
         """The group waits no longer for the batch in flight: what it has asked back is let go in the middle of it."""
         self._let_go(sorted(self._membership.releasing), Kind.RELEASED)
 
     def commit_as_a_sink(self) -> CommitAnswer:
         """What a sink does at the end of its batch: its offsets are committed together with its output, with a mark."""
-        standing = self.standing_to_commit()
-        if standing.in_flight is None or standing.claim is None:
+        snapshot = self.snapshot_to_commit()
+        if snapshot.in_flight is None or snapshot.group_metadata is None:
             return CommitAnswer.TRY_AGAIN
         offsets = {
             r.topic_partition: Committed(r.end_offset, self._mark_of(r.topic_partition, written=True))
-            for r in standing.in_flight.ranges
+            for r in snapshot.in_flight.ranges
         }
-        answer = self._group.commit(standing.claim, offsets)
+        answer = self._group.commit(snapshot.group_metadata, offsets)
         if answer is CommitAnswer.ACCEPTED:
-            self.written(standing.in_flight.number)
+            self.written(snapshot.in_flight.number)
         return answer
 
     def move(
@@ -204,15 +204,15 @@ class FakeMember:
         """A new generation of the group begins."""
         self._generation = generation
 
-    def ask_back(self, partitions: Collection[TopicPartition]) -> None:
+    def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """The group wants partitions back: given at once, or when the batch that reads them is done."""
         waiting, self._unstable = self._unstable & set(partitions), self._unstable - set(partitions)
         if waiting and self._member_id is not None:
             self._group.release(self._member_id, waiting)
-        self._membership = self._membership.ask_back(partitions)
-        self._record(Kind.ASKED_BACK, offsets=self._offsets_of(partitions))
+        self._membership = self._membership.revoke(partitions)
+        self._record(Kind.REVOKING, offsets=self._offsets_of(partitions))
         if self._exclusive:
-            self._failure = GroupRefused(
+            self._failure = GroupRejected(
                 f"Another member joined group '{self._group.group_id}', which this query needs alone "
                 "(membership=exclusive).",
                 remedy="Give the other member another group.id, or use membership=shared for stateless queries.",
@@ -290,12 +290,12 @@ class FakeMember:
             # Handed over before the group's answer to the join has named us: join() commits it.
             return
         else:
-            answer = self._group.commit(FakeClaim(self._member_id, self._generation), offsets)
+            answer = self._group.commit(FakeGroupMetadata(self._member_id, self._generation), offsets)
         if answer is CommitAnswer.ACCEPTED:
             self._to_commit.clear()
             self._record(Kind.COMMITTED, offsets=due)
         elif answer is CommitAnswer.FENCED:
-            self._record(Kind.REFUSED, offsets=due, note="fenced")
+            self._record(Kind.REJECTED, offsets=due, note="fenced")
             if self._assign is not None:
                 self._failure = FencedMember(
                     f"Group '{self._group.group_id}' has live members, so '{self.name}' cannot commit to it.",

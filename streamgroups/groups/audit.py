@@ -16,7 +16,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class OwnershipEpoch:
     """A time during which a member owned a partition.
 
     Args:
@@ -41,18 +41,18 @@ _ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.LEASE_EXPIRED: "expi
 _STAYS = (Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.MOVED, Kind.RESUMED)
 
 
-def tenures(events: Iterable[Event]) -> list[Tenure]:
+def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
     """Who owned what, when, ordered by partition and time.
 
     >>> p = TopicPartition("t", 0)
     >>> e = [Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 0}), Event(5, "g", "a", "r", Kind.RELEASED, {p: 9})]
-    >>> [(t.member, t.begin_ms, t.end_ms, t.ended) for t in tenures(e)]
+    >>> [(t.member, t.begin_ms, t.end_ms, t.ended) for t in ownership_epochs(e)]
     [('a', 1, 5, 'released')]
     """
     by_run: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in events:
         by_run[event.member, event.run].append(event)
-    found: list[Tenure] = []
+    found: list[OwnershipEpoch] = []
     for (member, run), own in by_run.items():
         own.sort(key=lambda e: e.time_ms)
         begins: dict[TopicPartition, int] = {}
@@ -62,15 +62,17 @@ def tenures(events: Iterable[Event]) -> list[Tenure]:
                     begins.setdefault(tp, event.time_ms)
             elif event.kind in _ENDS:
                 ended = list(begins) if event.kind is Kind.CLOSED else [tp for tp in event.offsets if tp in begins]
-                found += [Tenure(tp, member, run, begins.pop(tp), event.time_ms, _ENDS[event.kind]) for tp in ended]
-        found += [Tenure(tp, member, run, begin, own[-1].time_ms, "silent") for tp, begin in begins.items()]
+                found += [
+                    OwnershipEpoch(tp, member, run, begins.pop(tp), event.time_ms, _ENDS[event.kind]) for tp in ended
+                ]
+        found += [OwnershipEpoch(tp, member, run, begin, own[-1].time_ms, "silent") for tp, begin in begins.items()]
     return sorted(found, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms))
 
 
-def overlaps(of: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+def overlaps(of: Iterable[OwnershipEpoch]) -> list[tuple[OwnershipEpoch, OwnershipEpoch]]:
     """Pairs of tenures in which two members owned one partition at the same time (SEMANTICS G11: there are none)."""
-    found: list[tuple[Tenure, Tenure]] = []
-    current: list[Tenure] = []
+    found: list[tuple[OwnershipEpoch, OwnershipEpoch]] = []
+    current: list[OwnershipEpoch] = []
     for later in sorted(of, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms)):
         current = [t for t in current if t.topic_partition == later.topic_partition and t.end_ms > later.begin_ms]
         found += [(earlier, later) for earlier in current if (earlier.member, earlier.run) != (later.member, later.run)]

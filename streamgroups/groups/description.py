@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
 
@@ -104,18 +104,18 @@ def require_inactive(groups: Iterable[GroupDescription], *, doing: str) -> None:
         doing: what is refused, to end the sentence ``cannot be ...``.
 
     Raises:
-        GroupRefused: naming each active group, its state, and who is in it.
+        GroupRejected: naming each active group, its state, and who is in it.
 
     >>> bob = GroupMember("m-1", "bob", "/10.0.0.2", None, frozenset())
     >>> require_inactive([GroupDescription("orders", "Stable", members=(bob,))], doing="reset")
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Group 'orders' is Stable with 1 member, bob (/10.0.0.2): it cannot be reset. \
+    streamgroups.errors.GroupRejected: Group 'orders' is Stable with 1 member, bob (/10.0.0.2): it cannot be reset. \
 Stop its members first (a killed one counts until its session times out); nothing was changed.
     """
-    refused = []
+    rejected = []
     for group in groups:
         if group.type not in TYPES_WITH_OFFSETS:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{group.group_id}' is a {group.type} group: it cannot be {doing} here; nothing was changed.",
                 remedy=f"Use kafka-{group.type}-groups.sh.",
             )
@@ -123,9 +123,9 @@ Stop its members first (a killed one counts until its session times out); nothin
             count = len(group.members)
             who = ", ".join(str(m) for m in group.members[:_NAMES_SHOWN]) + (" …" if count > _NAMES_SHOWN else "")
             members = f"{count} member{'' if count == 1 else 's'}" + (f", {who}" if who else "")
-            refused.append(f"Group '{group.group_id}' is {group.state} with {members}: it cannot be {doing}.")
-    if refused:
-        raise GroupRefused(
-            " ".join(refused),
+            rejected.append(f"Group '{group.group_id}' is {group.state} with {members}: it cannot be {doing}.")
+    if rejected:
+        raise GroupRejected(
+            " ".join(rejected),
             remedy="Stop its members first (a killed one counts until its session times out); nothing was changed.",
         )

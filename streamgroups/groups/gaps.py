@@ -1,7 +1,7 @@
 """Gaps: offsets of a partition that a group never reads, recorded where every host finds them.
 
 Recorded by ``streamgroups_kafka.admin.gap_records`` for running queries and their tasks, listed by ``streamgroups gaps``. The gaps of a partition are the
-metadata of a committed offset in the metadata group :func:`streamgroups.coordination.reset_protocol.gaps_of`. A broker limits metadata to 4,096
+metadata of a committed offset in the metadata group :func:`streamgroups.coordination.reset_protocol.gaps_group_of`. A broker limits metadata to 4,096
 bytes: the newest gaps that fit are kept, the others are counted. Source: SEMANTICS S7, O4.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import string, whole, whole_or_none
-from streamgroups.metadata_entries import read_note, write_note
+from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
 #: What a broker allows as metadata by default (``offset.metadata.max.bytes``), less the NUL that confluent-kafka adds.
@@ -125,7 +125,7 @@ class Gaps:
         """As metadata."""
         gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
         dropped = {cause.value: count for cause, count in self.dropped.items()}
-        return write_note({"gaps": gaps, "dropped": dropped, "dropped_offsets": self.dropped_offsets})
+        return write_entry({"gaps": gaps, "dropped": dropped, "dropped_offsets": self.dropped_offsets})
 
     @classmethod
     def parse(cls, metadata: str) -> Gaps:
@@ -134,7 +134,7 @@ class Gaps:
         >>> Gaps.parse("by hand")
         Gaps(newest=(), dropped={}, dropped_offsets=0)
         """
-        raw = read_note(metadata)
+        raw = read_entry(metadata)
         listed = raw.get("gaps")
         found = [_gap(entry) for entry in listed] if isinstance(listed, list) else []
         lost = raw.get("dropped_offsets")

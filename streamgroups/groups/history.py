@@ -37,7 +37,7 @@ class Kind(Enum):
     #: Partitions came in; ``offsets``: the next offset of each.
     ASSIGNED = "assigned"
     #: The group asked for partitions back; ``offsets``: their next offsets.
-    ASKED_BACK = "asked_back"
+    REVOKING = "revoking"
     #: Partitions were given back; ``ranges``: what was in flight on them.
     RELEASED = "released"
     #: Partitions were lost without being given back; ``ranges``: what was in flight on them.
@@ -51,7 +51,7 @@ class Kind(Enum):
     #: Offsets were committed.
     COMMITTED = "committed"
     #: A commit was refused; ``note``: why.
-    REFUSED = "refused"
+    REJECTED = "refused"
     #: A restarted query compared its checkpoint with the group; ``offsets``: where it goes on; ``note``: differences.
     RESUMED = "resumed"
     #: Offsets that were to be read are gone; ``offsets``: where reading goes on; ``note``: what is gone and why.

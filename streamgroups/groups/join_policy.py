@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
 
@@ -93,19 +93,19 @@ def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool
         mode: how the query wants to be a member; ``None`` if it does not join (the option ``assign``).
 
     Raises:
-        GroupRefused: with the live members' names and what to do.
+        GroupRejected: with the live members' names and what to do.
 
     >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
     >>> check_may_join(LiveGroup("g", (bob,)), frozenset({"flights"}), by_pattern=False, mode=MembershipMode.SHARED)
     Traceback (most recent call last):
-    streamgroups.errors.GroupRefused: Group 'g' is in use by another subscription: bob (/10.0.0.2) reads orders, this \
+    streamgroups.errors.GroupRejected: Group 'g' is in use by another subscription: bob (/10.0.0.2) reads orders, this \
 query would read flights. Use another group.id, or stop the other members first.
     """
     if not group.members:
         return
     who = ", ".join(map(str, group.members[:5])) + (" …" if len(group.members) > 5 else "")
     if mode is None:
-        raise GroupRefused(
+        raise GroupRejected(
             f"Group '{group.group_id}' has live members ({who}), so 'assign' cannot commit to it.",
             remedy="Use 'subscribe' to share the topic with them, or another group.id.",
         )
@@ -113,24 +113,24 @@ query would read flights. Use another group.id, or stop the other members first.
         partly_seen = by_pattern or not member.subscription_known
         fits = member.topics <= topics if partly_seen else member.topics in (topics, frozenset())
         if not fits:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{group.group_id}' is in use by another subscription: {member} reads "
                 f"{', '.join(sorted(member.topics))}, this query would read {', '.join(sorted(topics))}.",
                 remedy="Use another group.id, or stop the other members first.",
             )
     if group.assignor not in _ASSIGNORS_THAT_FIT:
-        raise GroupRefused(
+        raise GroupRejected(
             f"Group '{group.group_id}' is in use by members that assign by '{group.assignor}' ({who}); "
             "streamgroups assigns by 'cooperative-sticky'.",
             remedy="Set partition.assignment.strategy=cooperative-sticky in them, or use another group.id.",
         )
     if mode is MembershipMode.EXCLUSIVE:
-        raise GroupRefused(
+        raise GroupRejected(
             f"Group '{group.group_id}' has live members ({who}), but membership=exclusive permits no other member.",
             remedy="Stop them (a killed member counts until its session times out), or use another group.id.",
         )
     if group.held_exclusively:
-        raise GroupRefused(
+        raise GroupRejected(
             f"Group '{group.group_id}' is used by {who} with membership=exclusive.",
             remedy="Stop that query, or use another group.id.",
         )

@@ -48,7 +48,7 @@ class UnreadRecords:
     is_exact: bool = True
 
 
-class Trouble(Enum):
+class PartitionError(Enum):
     """What is wrong with a committed offset."""
 
     #: Records after it were deleted before the group read them.
@@ -89,7 +89,7 @@ class PartitionLag:
 
     topic_partition: TopicPartition
     committed_offset: int | None
-    bounds: Bounds | Trouble
+    bounds: Bounds | PartitionError
     first_unread: FirstUnread | None = None
     reading_until: int = 0
     counted: UnreadRecords | None = None
@@ -107,7 +107,7 @@ class PartitionLag:
 
     def _worked_out(self) -> tuple[int | None, int | None]:
         at, bounds = self.committed_offset, self.bounds
-        if at is None or isinstance(bounds, Trouble):
+        if at is None or isinstance(bounds, PartitionError):
             return None, None
         end = bounds.end_offset
         # By hand rather than with min and max: these lines are most of what describing a large cluster costs.
@@ -163,19 +163,19 @@ class PartitionLag:
     @property
     def lost_records(self) -> int:
         """How many offsets after the committed one are gone for good."""
-        if self.committed_offset is None or isinstance(self.bounds, Trouble):
+        if self.committed_offset is None or isinstance(self.bounds, PartitionError):
             return 0
         return max(self.bounds.beginning_offset - self.committed_offset, 0)
 
     @property
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> PartitionError | None:
         """What is wrong with the committed offset, if anything."""
-        if isinstance(self.bounds, Trouble):
+        if isinstance(self.bounds, PartitionError):
             return self.bounds
         if self.lost_records:
-            return Trouble.EXPIRED
+            return PartitionError.EXPIRED
         if self.committed_offset is not None and self.committed_offset > self.bounds.end_offset:
-            return Trouble.PAST_END
+            return PartitionError.PAST_END
         return None
 
 

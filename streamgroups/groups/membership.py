@@ -89,7 +89,7 @@ class Membership:
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> m = Membership().assign({p0: Owned(5), p1: Owned(7)}).plan(InFlight(1, (OffsetRange(p0, 5, 9),)))
-    >>> m = m.ask_back([p0, p1])
+    >>> m = m.revoke([p0, p1])
     >>> m.may_release(p0), m.may_release(p1)
     (False, True)
     >>> m, to_commit = m.finish(1)
@@ -166,7 +166,7 @@ class Membership:
         }
         return replace(self.move(to_commit), in_flight=None), to_commit
 
-    def ask_back(self, partitions: Iterable[TopicPartition]) -> Membership:
+    def revoke(self, partitions: Iterable[TopicPartition]) -> Membership:
         """The group wants partitions back: nothing new is planned on them."""
         return replace(self, releasing=self.releasing | (frozenset(partitions) & self.owned.keys()))
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, InvalidOption, UnknownTopic
-from streamgroups.groups.lag import Trouble
+from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
 
@@ -94,7 +94,7 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
         One move for each partition, in order.
 
     Raises:
-        GroupRefused: if a partition is to be shifted that has no committed offset.
+        GroupRejected: if a partition is to be shifted that has no committed offset.
 
     >>> tp = TopicPartition("flights", 0)
     >>> (move,) = plan(ShiftBy(-10), {tp: Facts(4, Bounds(2, 9))}, group_id="g")
@@ -112,7 +112,7 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
         within = asked if isinstance(scenario, ToCurrent) else _clamped(asked, fact.bounds)
         moves.append(Move(tp, fact.committed_offset, within, asked if asked != within else None, fact.bounds))
     if unshiftable:
-        raise GroupRefused(
+        raise GroupRejected(
             f"The offsets of group '{group_id}' cannot be shifted: it has no committed offset for {names(unshiftable)}; nothing was changed.",
             remedy="Name only partitions with a committed offset, or use --to-earliest or --to-latest.",
         )
@@ -141,18 +141,18 @@ def _clamped(offset: int, bounds: Bounds) -> int:
     return min(max(offset, bounds.beginning_offset), bounds.end_offset)
 
 
-def require_bounds(bounds: Mapping[TopicPartition, Bounds | Trouble]) -> dict[TopicPartition, Bounds]:
+def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> dict[TopicPartition, Bounds]:
     """The bounds of partitions that all are there.
 
     Raises:
         UnknownTopic: naming those that do not exist.
         BrokerUnreachable: naming those that have no leader.
 
-    >>> require_bounds({TopicPartition("flights", 9): Trouble.NO_PARTITION})
+    >>> require_bounds({TopicPartition("flights", 9): PartitionError.NO_PARTITION})
     Traceback (most recent call last):
     streamgroups.errors.UnknownTopic: Partition flights-9 does not exist; nothing was changed. See: streamgroups topics list.
     """
-    missing = [tp for tp, found in bounds.items() if found is Trouble.NO_PARTITION]
+    missing = [tp for tp, found in bounds.items() if found is PartitionError.NO_PARTITION]
     if missing:
         what = f"Partition {names(missing)} does not exist; nothing was changed."
         only = missing[0] if len(missing) == 1 else None
@@ -162,7 +162,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | Trouble]) -> dict[To
             topic=None if only is None else only.topic,
             partition=None if only is None else only.partition,
         )
-    leaderless = [tp for tp, found in bounds.items() if isinstance(found, Trouble)]
+    leaderless = [tp for tp, found in bounds.items() if isinstance(found, PartitionError)]
     if leaderless:
         raise BrokerUnreachable(
             f"Partition {names(leaderless)} has no leader; nothing was changed.",

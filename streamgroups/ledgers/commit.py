@@ -24,7 +24,7 @@ from streamgroups.ledgers.ledger import (
     foreign_positions,
     judge,
 )
-from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.recovery import TakeOver, take_over
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger, LedgerTransaction
@@ -39,7 +39,7 @@ def commit_batch(
     reads: Mapping[str, Collection[OffsetRange]],
     output: _Output | None,
     *,
-    quiet: QuietBatch | None = None,
+    quiet: NoDataBatch | None = None,
     identities: Mapping[str, Mapping[TopicPartition, TopicIdentity]] = MappingProxyType({}),
 ) -> CommitGroups | AlreadyDone | NothingRead:
     """Writes the output of a batch and moves the ledger, together or not at all.
@@ -83,7 +83,7 @@ def commit_batch(
             }
         )
         if isinstance(verdict, NothingRead) and output is not None:
-            verdict = _judge_quiet(groups, quiet)
+            verdict = _judge_no_data(groups, quiet)
         if isinstance(verdict, CommitGroups):
             if output is not None:
                 transaction.write(output)
@@ -102,8 +102,8 @@ def _judged(
     return judge(ranges, positions, foreign_positions(group.identities(known) if known else {}, identities))
 
 
-def _judge_quiet(
-    groups: Mapping[str, LedgerTransaction[_Output]], quiet: QuietBatch | None
+def _judge_no_data(
+    groups: Mapping[str, LedgerTransaction[_Output]], quiet: NoDataBatch | None
 ) -> CommitGroups | AlreadyDone:
     group_id = min(groups)
     if quiet is None:
@@ -112,7 +112,7 @@ def _judge_quiet(
             remedy="Write this query's output at least once.",
         )
     noted = quiet.in_ledger(groups[group_id].positions(quiet.positions.keys()))
-    verdict = judge_quiet(quiet, noted, group_id=group_id)
+    verdict = judge_no_data(quiet, noted, group_id=group_id)
     return verdict if isinstance(verdict, AlreadyDone) else CommitGroups({group_id: verdict.next_offsets})
 
 

@@ -38,7 +38,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
-class Standing(Enum):
+class RangeStatus(Enum):
     """How a range stands to the ledger; the value is what an error says of it."""
 
     NEXT = "is next"
@@ -65,36 +65,36 @@ class Finding:
     identities: tuple[TopicIdentity, TopicIdentity] | None = None
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> RangeStatus:
         """How the two stand to each other.
 
         >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
-        >>> [Finding(r, p).standing.name for p in (10, 20, 15, 25, 5, None)]
+        >>> [Finding(r, p).status.name for p in (10, 20, 15, 25, 5, None)]
         ['NEXT', 'DONE', 'OVERLAPS', 'PASSED', 'LEAVES_A_GAP', 'UNKNOWN']
         """
         position, begin, end = self.position, self.range.next_offset, self.range.end_offset
         if self.identities is not None:
-            return Standing.FOREIGN
+            return RangeStatus.FOREIGN
         if position is None:
-            return Standing.UNKNOWN
+            return RangeStatus.UNKNOWN
         if position == begin:
-            return Standing.NEXT
+            return RangeStatus.NEXT
         if position == end:
-            return Standing.DONE
+            return RangeStatus.DONE
         if position < begin:
-            return Standing.LEAVES_A_GAP
-        return Standing.OVERLAPS if position < end else Standing.PASSED
+            return RangeStatus.LEAVES_A_GAP
+        return RangeStatus.OVERLAPS if position < end else RangeStatus.PASSED
 
     def __str__(self) -> str:
         if self.identities is not None:
             of_ledger, of_batch = self.identities
-            return f"{self.range} {self.standing.value} (ledger: {of_ledger}; batch: {of_batch})"
+            return f"{self.range} {self.status.value} (ledger: {of_ledger}; batch: {of_batch})"
         where = (
             "the ledger does not contain the partition"
             if self.position is None
             else f"ledger position: {self.position}"
         )
-        return f"{self.range} {self.standing.value} ({where})"
+        return f"{self.range} {self.status.value} ({where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,16 @@ class Fenced:
         A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
         # If all that is wrong is that some are done, the others say no more than that.
-        told = "; ".join(str(f) for f in self.findings if f.standing is not Standing.NEXT)
+        told = "; ".join(str(f) for f in self.findings if f.status is not RangeStatus.NEXT)
         return FencedBatch(
             f"A batch of group '{group_id}' was rejected, and none of it was written: {told}.", remedy=self._remedy()
         )
 
     def _remedy(self) -> str:
-        standings = {f.standing for f in self.findings}
-        if Standing.UNKNOWN in standings:
+        statuses = {f.status for f in self.findings}
+        if RangeStatus.UNKNOWN in statuses:
             return "If the ledger was emptied by mistake, restore it. Then restart the query, which copies the group's committed offsets to the ledger."
-        if Standing.LEAVES_A_GAP in standings:
+        if RangeStatus.LEAVES_A_GAP in statuses:
             return "Check that this is the ledger of the query and not an old copy. Then restart the query, which continues at the ledger position."
         return "Restart the query: it continues at the ledger position. A run that was replaced needs no action."
 
@@ -205,12 +205,12 @@ def judge(
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
     findings = tuple(Finding(r, positions.get(r.topic_partition), foreign.get(r.topic_partition)) for r in read)
-    standings = {f.standing for f in findings}
-    if not standings:
+    statuses = {f.status for f in findings}
+    if not statuses:
         return NothingRead()
-    if standings == {Standing.NEXT}:
+    if statuses == {RangeStatus.NEXT}:
         return Commit({r.topic_partition: r.end_offset for r in read})
-    if standings == {Standing.DONE}:
+    if statuses == {RangeStatus.DONE}:
         return AlreadyDone()
     return Fenced(findings)
 

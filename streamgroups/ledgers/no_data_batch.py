@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from streamgroups.errors import FencedBatch
 from streamgroups.json_values import string, whole
 from streamgroups.ledgers.ledger import AlreadyDone, Commit
-from streamgroups.metadata_entries import read_note, write_note
+from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
 #: What a ledger of offsets holds: whole numbers of 64 bits, none of them negative.
@@ -33,7 +33,7 @@ _BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
-class QuietBatch:
+class NoDataBatch:
     """A batch that reads nothing.
 
     Args:
@@ -47,7 +47,7 @@ class QuietBatch:
     fingerprint: int
 
     @classmethod
-    def logged(cls, query_id: str, batch_id: int, log: str) -> QuietBatch:
+    def logged(cls, query_id: str, batch_id: int, log: str) -> NoDataBatch:
         """A batch by what Spark has logged of it.
 
         Args:
@@ -55,8 +55,8 @@ class QuietBatch:
             batch_id: Spark's number.
             log: the content of its file of offsets, the time of the batch included.
 
-        >>> batch = QuietBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":5}')
-        >>> batch == QuietBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":6}')
+        >>> batch = NoDataBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":5}')
+        >>> batch == NoDataBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":6}')
         False
         """
         digest = int.from_bytes(hashlib.sha256(log.encode()).digest()[:8], "big")
@@ -66,42 +66,42 @@ class QuietBatch:
     def positions(self) -> dict[TopicPartition, int]:
         """What a ledger that keeps positions notes: as those of two partitions that nobody reads.
 
-        >>> QuietBatch("5f2c", 7, 99).positions
+        >>> NoDataBatch("5f2c", 7, 99).positions
         {TopicPartition(topic='streamgroups.quiet.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.quiet.5f2c', partition=1): 99}
         """
         topic = f"streamgroups.quiet.{self.query_id}"
         return {TopicPartition(topic, 0): self.batch_id, TopicPartition(topic, 1): self.fingerprint}
 
-    def in_ledger(self, positions: Mapping[TopicPartition, int]) -> QuietBatch | None:
+    def in_ledger(self, positions: Mapping[TopicPartition, int]) -> NoDataBatch | None:
         """What a ledger has noted of the same checkpoint; ``None`` if nothing.
 
-        >>> batch = QuietBatch("5f2c", 7, 99)
+        >>> batch = NoDataBatch("5f2c", 7, 99)
         >>> batch.in_ledger(batch.positions) == batch, batch.in_ledger({}) is None
         (True, True)
         """
         number, fingerprint = (positions.get(tp) for tp in self.positions)
-        return None if number is None or fingerprint is None else QuietBatch(self.query_id, number, fingerprint)
+        return None if number is None or fingerprint is None else NoDataBatch(self.query_id, number, fingerprint)
 
     def encode(self) -> str:
         """As a note: the metadata of a committed offset."""
-        return write_note({"query": self.query_id, "batch": self.batch_id, "fingerprint": self.fingerprint})
+        return write_entry({"query": self.query_id, "batch": self.batch_id, "fingerprint": self.fingerprint})
 
     @classmethod
-    def parse(cls, metadata: str) -> QuietBatch | None:
+    def parse(cls, metadata: str) -> NoDataBatch | None:
         """Reads a note back; ``None`` if it is none, or one of a newer version.
 
-        >>> batch = QuietBatch("5f2c", 7, 99)
-        >>> QuietBatch.parse(batch.encode()) == batch, QuietBatch.parse("by hand") is None
+        >>> batch = NoDataBatch("5f2c", 7, 99)
+        >>> NoDataBatch.parse(batch.encode()) == batch, NoDataBatch.parse("by hand") is None
         (True, True)
         """
-        raw = read_note(metadata)
+        raw = read_entry(metadata)
         try:
             return cls(string(raw["query"]), whole(raw["batch"]), whole(raw["fingerprint"]))
         except (KeyError, ValueError):
             return None
 
 
-def judge_quiet(batch: QuietBatch, noted: QuietBatch | None, *, group_id: str) -> Commit | AlreadyDone:
+def judge_no_data(batch: NoDataBatch, noted: NoDataBatch | None, *, group_id: str) -> Commit | AlreadyDone:
     """What the note says to a quiet batch.
 
     Args:
@@ -115,10 +115,10 @@ def judge_quiet(batch: QuietBatch, noted: QuietBatch | None, *, group_id: str) -
     Raises:
         FencedBatch: if the checkpoint has been set back, or a newer run of it has gone on.
 
-    >>> batch = QuietBatch("5f2c", 7, 99)
-    >>> [type(judge_quiet(batch, noted, group_id="board")).__name__ for noted in (None, QuietBatch("5f2c", 5, 1), batch)]
+    >>> batch = NoDataBatch("5f2c", 7, 99)
+    >>> [type(judge_no_data(batch, noted, group_id="board")).__name__ for noted in (None, NoDataBatch("5f2c", 5, 1), batch)]
     ['Commit', 'Commit', 'AlreadyDone']
-    >>> judge_quiet(batch, QuietBatch("5f2c", 8, 1), group_id="board")
+    >>> judge_no_data(batch, NoDataBatch("5f2c", 8, 1), group_id="board")
     Traceback (most recent call last):
     streamgroups.errors.FencedBatch: No-data batch 7 of group 'board' was rejected: the sink already contains batch 8 of its checkpoint. \
 The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.

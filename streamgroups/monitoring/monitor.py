@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.coordination.reset_protocol import gaps_of, is_auxiliary, times_of
+from streamgroups.coordination.reset_protocol import event_time_group_of, gaps_group_of, is_metadata_group
 from streamgroups.event_time.observations import read_time
-from streamgroups.event_time.stored_time import GroupTime, NotedTime, group_time
+from streamgroups.event_time.stored_time import GroupTime, StoredTime, group_time
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.lag import PartitionLag, total
@@ -38,7 +38,7 @@ class WatchedPartition:
     state: LagState
     time_lag_ms: int | None
     samples: tuple[Sample, ...]
-    event_time: NotedTime | None = None
+    event_time: StoredTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Monitor:
         self._history = LagHistory(window_ms)
         self._memory = Memory()
 
-    def look(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
+    def poll(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
         """How these groups are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
 
         Raises:
@@ -127,7 +127,7 @@ class Monitor:
         listed = None
         if group_ids is None:
             listed = self._listed()
-            group_ids = [group_id for group_id in listed if not is_auxiliary(group_id)]
+            group_ids = [group_id for group_id in listed if not is_metadata_group(group_id)]
         snapshots = survey(
             self._groups,
             self._topics,
@@ -157,13 +157,15 @@ class Monitor:
     def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
         """The event time of those groups that have one."""
         # Not every user may see these notes, and to ask for what one may not see would be an error.
-        of_groups = {s.description.group_id: s for s in snapshots if times_of(s.description.group_id) in listed}
-        noted = self._groups.committed_offsets([times_of(group_id) for group_id in of_groups])
+        of_groups = {
+            s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in listed
+        }
+        noted = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
         found = {}
         for group_id, snapshot in of_groups.items():
-            notes = {tp: note.metadata for tp, note in noted[times_of(group_id)].items()}
+            notes = {tp: note.metadata for tp, note in noted[event_time_group_of(group_id)].items()}
             unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
-            warn_of_unreadable(times_of(group_id), unreadable)
+            warn_of_unreadable(event_time_group_of(group_id), unreadable)
             time = group_time(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
             if time is not None:
                 found[group_id] = time
@@ -173,12 +175,12 @@ class Monitor:
         self, group_ids: Collection[str], listed: Collection[str]
     ) -> dict[str, dict[TopicPartition, Gaps]]:
         """The gaps of those groups that have a metadata group of gaps, as far as it may be read."""
-        with_gaps = [group_id for group_id in group_ids if gaps_of(group_id) in set(listed)]
-        read = self._groups.committed_offsets([gaps_of(group_id) for group_id in with_gaps])
+        with_gaps = [group_id for group_id in group_ids if gaps_group_of(group_id) in set(listed)]
+        read = self._groups.committed_offsets([gaps_group_of(group_id) for group_id in with_gaps])
         return {
             group_id: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}
             for group_id in with_gaps
-            for entries in [read[gaps_of(group_id)]]
+            for entries in [read[gaps_group_of(group_id)]]
         }
 
     def _watched(
@@ -195,7 +197,7 @@ class Monitor:
         group_id: str,
         lag: PartitionLag,
         states: Mapping[TopicPartition, LagState],
-        noted: Mapping[TopicPartition, NotedTime],
+        noted: Mapping[TopicPartition, StoredTime],
         now_ms: int,
     ) -> WatchedPartition:
         samples = self._history.samples(group_id, lag.topic_partition)

@@ -12,9 +12,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from streamgroups.coordination.reset_protocol import Note, board_of, is_auxiliary
+from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
-from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, UnreadRecords, total
+from streamgroups.groups.lag import (
+    FirstUnread,
+    NothingUnread,
+    PartitionError,
+    PartitionLag,
+    Unread,
+    UnreadRecords,
+    total,
+)
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
@@ -24,7 +32,7 @@ logger = logging.getLogger(__name__)
 #: So much may be read to count records: enough for everything that is behind by no more than transaction markers, and for much more.
 COUNT_BYTES = 16 << 20
 #: Groups at different offsets of one partition are counted one after the other: so many offsets of each partition, no more.
-_MOST_ROUNDS = 20
+_MAX_ROUNDS = 20
 #: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
 READS_UNASKED = 1_000
 
@@ -103,7 +111,7 @@ def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = F
     return [
         g
         for g in groups.list_groups()
-        if (every_type or g.type in TYPES_WITH_OFFSETS) and (internal or not is_auxiliary(g.group_id))
+        if (every_type or g.type in TYPES_WITH_OFFSETS) and (internal or not is_metadata_group(g.group_id))
     ]
 
 
@@ -133,8 +141,8 @@ def survey(
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
     described = groups.describe_groups(group_ids)
-    boards = {group_id: board_of(group_id) for group_id in group_ids if described[group_id].owners}
-    committed = groups.committed_offsets({*group_ids, *boards.values()})
+    metadata_stores = {group_id: members_group_of(group_id) for group_id in group_ids if described[group_id].owners}
+    committed = groups.committed_offsets({*group_ids, *metadata_stores.values()})
     partitions = {
         group_id: sorted(committed[group_id].keys() | described[group_id].owners.keys()) for group_id in group_ids
     }
@@ -142,7 +150,7 @@ def survey(
     snapshots = []
     for g in sorted(group_ids):
         try:
-            reading = _reading_until(described[g], committed[boards[g]]) if g in boards else {}
+            reading = _reading_until(described[g], committed[metadata_stores[g]]) if g in metadata_stores else {}
             lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
             snapshots.append(GroupSnapshot(described[g], tuple(lags)))
         except Exception as e:
@@ -158,14 +166,14 @@ def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Commi
     """Where what is in flight ends, for partitions whose owner has noted that; a former owner's note counts for nothing."""
     owners = group.owners if noted else {}
     owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
-    notes = read_entries(board_of(group.group_id), owned, lambda _, text: Note.parse(text))
+    notes = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
     return {tp: note.reading_until for tp, note in notes.items() if note.instance == owners[tp].client_id}
 
 
 def _lag(
-    tp: TopicPartition, committed: Committed | None, bounds: Bounds | Trouble | None, reading_until: int
+    tp: TopicPartition, committed: Committed | None, bounds: Bounds | PartitionError | None, reading_until: int
 ) -> PartitionLag:
-    known = Trouble.NO_PARTITION if bounds is None else bounds
+    known = PartitionError.NO_PARTITION if bounds is None else bounds
     return PartitionLag(tp, None if committed is None else committed.next_offset, known, reading_until=reading_until)
 
 
@@ -174,7 +182,7 @@ def _counted(
 ) -> list[GroupSnapshot]:
     wanted = {r for snapshot in snapshots for lag in snapshot.lags if (r := _unread_range(lag)) is not None}
     found = {r: memory.counted[r] for r in wanted & memory.counted.keys()}
-    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()})[:_MOST_ROUNDS] if count_bytes > 0 else []
+    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()})[:_MAX_ROUNDS] if count_bytes > 0 else []
     for ranges in rounds:
         counted = topics.count_unread(ranges.values(), count_bytes // len(rounds))
         found |= {ranges[tp]: unread for tp, unread in counted.items()}

@@ -34,7 +34,7 @@ def at_once(job: Callable[[], None]) -> None:
     job()
 
 
-class Unread:
+class AvailableOffsets:
     """What is unread, as far as the log was asked.
 
     Args:
@@ -123,7 +123,7 @@ class Unread:
         )
         return known(self._log.end_offsets, next_offsets)
 
-    def ask_sizes(self, ranges: Collection[OffsetRange]) -> None:
+    def request_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Asks how large records are, now and then: what is stored changes slowly.
 
         Between the planning of a batch and its packing Spark writes its log, so the answer is there when it is wanted.
@@ -149,5 +149,5 @@ class Unread:
         Raises:
             StreamGroupsError: what :class:`streamgroups.ports.Log` raises.
         """
-        self.ask_sizes(ranges)
+        self.request_sizes(ranges)
         return self._record_bytes.result() if self._record_bytes is not None else {}

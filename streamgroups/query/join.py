@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
@@ -19,7 +19,7 @@ from streamgroups.query.query_ports import Cluster, NewMember, QuerySettings
 from streamgroups.retry import comes_true
 
 #: How often the group is looked at while it settles.
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
 class Joining:
@@ -88,7 +88,7 @@ class Joining:
         """Joins, and waits for the first assignment.
 
         Raises:
-            GroupRefused: if the group gives it none, or an exclusive query is not alone.
+            GroupRejected: if the group gives it none, or an exclusive query is not alone.
         """
         member.join(self._join_timeout_ms)
         if self._joins and self._settings.mode is MembershipMode.EXCLUSIVE:
@@ -115,11 +115,11 @@ class Joining:
         """
         partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
         whole = comes_true(
-            lambda: partitions <= member.membership.owned.keys(), self._whole_timeout_ms / 1000, every_s=LOOK_S
+            lambda: partitions <= member.membership.owned.keys(), self._whole_timeout_ms / 1000, every_s=POLL_S
         )
         members = self._cluster.describe(self._group_id).members
         if not whole or len(members) > 1:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{self._group_id}' has {len(members)} members, but membership=exclusive permits only one.",
                 remedy="Start one of them with another group.id.",
             )

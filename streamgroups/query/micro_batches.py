@@ -22,25 +22,25 @@ from typing import Any
 
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
-from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Member, Recorder
 from streamgroups.query.admission import UNLIMITED, Limits, admit
-from streamgroups.query.available import Start, Unread, at_once
+from streamgroups.query.available import AvailableOffsets, Start, at_once
 from streamgroups.query.continuity import REFRESH_MS, Continuity
-from streamgroups.query.join import LOOK_S, Joining
+from streamgroups.query.join import POLL_S, Joining
 from streamgroups.query.packing import Packing, pack
 from streamgroups.query.query_ports import (
     Cluster,
     CommitLog,
     GapRecorder,
-    LeftRanges,
     NewMember,
-    Orders,
     QuerySettings,
+    Resets,
+    SkippedRangeStore,
     Times,
 )
 from streamgroups.retry import comes_true
@@ -84,8 +84,8 @@ class MicroBatches:
         join_timeout_ms: int = 360_000,
         whole_timeout_ms: int = 30_000,
         commit_log: CommitLog | None = None,
-        orders: Orders | None = None,
-        left: LeftRanges | None = None,
+        resets: Resets | None = None,
+        left: SkippedRangeStore | None = None,
         start: Start = at_once,
         times: Times | None = None,
         run_id: str = "",
@@ -96,7 +96,7 @@ class MicroBatches:
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._clock, self._record, self._commit_log = clock, record, commit_log
-        self._orders, self._left = orders, left
+        self._resets, self._left = resets, left
         self._times, self._run_id = times, run_id
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
@@ -117,7 +117,7 @@ class MicroBatches:
         self._continuity = Continuity(
             cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
         )
-        self._unread = Unread(cluster, clock, self._continuity, start=start)
+        self._available = AvailableOffsets(cluster, clock, self._continuity, start=start)
 
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
@@ -156,11 +156,11 @@ class MicroBatches:
             self._resume(self._resume_finished, start)
         self._await_share(member)
         # An ``availableNow`` ends when it is told once that there is nothing.
-        if not (self._until_now or self._unread.may_ask()):
+        if not (self._until_now or self._available.may_ask()):
             return start_json
-        available = self._unread.of(member, self._follow_orders())
+        available = self._available.of(member, self._follow_reset_requests())
         if self._times is not None:
-            self._times.looked({tp: n for tp, (n, _) in available.items()}, self._unread.ends)
+            self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         if not ranges:
             return start_json
@@ -168,16 +168,16 @@ class MicroBatches:
         batch = member.plan(start.number + 1, {r.topic_partition: (r.next_offset, r.end_offset) for r in ranges})
         if not batch.ranges:
             return start_json
-        if self._orders is not None:
-            self._orders.began(batch)
+        if self._resets is not None:
+            self._resets.began(batch)
         read = batch.topic_partitions
         self._batch = BatchOffset(
             batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
         ).with_identities(self._continuity.identities)
         self._last_batch_ms = self._clock()
-        self._unread.was_some()
+        self._available.was_some()
         self._joining.was_read(read)
-        self._unread.ask_sizes(batch.ranges)
+        self._available.request_sizes(batch.ranges)
         planned = self._encoded(self._batch)
         return {**planned, "run": self._run_id} if self._run_id else planned
 
@@ -206,7 +206,7 @@ class MicroBatches:
             member = self._start(end)
             self._resume(resume_unfinished, end)
             # The group is about to move on from what others have stopped reading.
-            due = {*(self._orders.due() if self._orders is not None else ()), *self._unread.continued(member)}
+            due = {*(self._resets.due() if self._resets is not None else ()), *self._available.continued(member)}
             again = {
                 r.topic_partition: (r.next_offset, r.end_offset)
                 for r in self._batch.ranges
@@ -217,7 +217,7 @@ class MicroBatches:
                 done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
                 self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         self._begun = end_json
-        return pack(self._batch.ranges, self._packing, self._unread.sizes(self._batch.ranges))
+        return pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch. Called on any thread; ``False`` if that is not known."""
@@ -229,7 +229,7 @@ class MicroBatches:
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets that were last seen, for Spark's progress report."""
         by_topic: dict[str, dict[str, int]] = {}
-        for tp, end in sorted(self._unread.ends.items()):
+        for tp, end in sorted(self._available.ends.items()):
             by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
         return by_topic or None
 
@@ -246,8 +246,8 @@ class MicroBatches:
                     self._times.finished(self._member.membership, number)
                 self._member.finish(number)
         self._member.close()
-        if self._orders is not None:
-            self._orders.close()
+        if self._resets is not None:
+            self._resets.close()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 
@@ -257,11 +257,11 @@ class MicroBatches:
             return self._member
         self._joining.check(checkpoint)
         member = self._member = self._joining.make_member()
-        if self._orders is not None:
-            self._orders.join(member, self._joining.partitions)
+        if self._resets is not None:
+            self._resets.join(member, self._joining.partitions)
         try:
             self._joining.join(member)
-        except GroupRefused:
+        except GroupRejected:
             self.stop()
             raise
         self._resumed = checkpoint.number == 0
@@ -279,7 +279,7 @@ class MicroBatches:
 
     def _await_share(self, member: Member) -> None:
         """``availableNow`` must not end because the group has not yet given this member its share."""
-        if not self._until_now or self._unread.is_limited:
+        if not self._until_now or self._available.is_limited:
             return
         partitions = partitions_of(self._settings.subscription, self._cluster.topics())
 
@@ -289,12 +289,12 @@ class MicroBatches:
             group = self._cluster.describe(self._group_id)
             return group.settled and partitions <= group.owned
 
-        if not comes_true(settled, self._join_timeout_ms / 1000, every_s=LOOK_S):
+        if not comes_true(settled, self._join_timeout_ms / 1000, every_s=POLL_S):
             logger.warning(
                 "The rebalance of group '%s' did not complete in time; the query ends without reading records",
                 self._group_id,
             )
-        self._unread.limit_to(self._cluster.end_offsets(partitions))
+        self._available.limit_to(self._cluster.end_offsets(partitions))
 
     # ---- resuming ----------------------------------------------------------------------------------------------------
 
@@ -342,15 +342,15 @@ class MicroBatches:
 
     # ---- moving ------------------------------------------------------------------------------------------------------
 
-    def _follow_orders(self) -> Collection[TopicPartition]:
+    def _follow_reset_requests(self) -> Collection[TopicPartition]:
         """Moves with the group; returns what must not be read yet."""
-        if (orders := self._orders) is None:
+        if (resets := self._resets) is None:
             return ()
-        stopped = orders.follow()
+        stopped = resets.follow()
         # What ``availableNow`` is not told now it is never told.
         if stopped and self._until_now:
-            comes_true(lambda: not orders.follow(), self._join_timeout_ms / 1000, every_s=LOOK_S)
-            stopped = orders.follow()
+            comes_true(lambda: not resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
+            stopped = resets.follow()
         return stopped
 
     # ---- planning ----------------------------------------------------------------------------------------------------

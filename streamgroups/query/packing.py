@@ -118,14 +118,14 @@ def _split_to(pieces: Sequence[OffsetRange], least: int, weigh: _Scales) -> list
 
 
 def _fill(
-    pieces: Sequence[OffsetRange], wanted: int, most_offsets: int | None, weigh: _Scales
+    pieces: Sequence[OffsetRange], wanted: int, max_offsets: int | None, weigh: _Scales
 ) -> tuple[tuple[OffsetRange, ...], ...]:
     """Heaviest piece first, each into the lightest task that may hold it; a new task where none may."""
     tasks: list[list[OffsetRange]] = [[] for _ in range(wanted)]
     weights, offsets = [0.0] * wanted, [0] * wanted
     for piece in sorted(pieces, key=lambda r: (-weigh(r), r)):
         allowed = [
-            i for i, held in enumerate(offsets) if most_offsets is None or not held or held + len(piece) <= most_offsets
+            i for i, held in enumerate(offsets) if max_offsets is None or not held or held + len(piece) <= max_offsets
         ]
         if not allowed:
             tasks.append([])

@@ -1,6 +1,6 @@
 """What ``micro_batches`` needs of the world, beside the ports of the library: so that a query can be tested without Spark or Kafka.
 
-Implemented by ``source`` (with what ``streamgroups_kafka`` has), ``checkpoint_log``, ``moving`` and ``options``.
+Implemented by ``source`` (with what ``streamgroups_kafka`` has), ``checkpoint_log``, ``participation`` and ``options``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CommitLog(Protocol):
         ...
 
 
-class Orders(Protocol):
+class Resets(Protocol):
     """The orders of whoever moves the group (``streamgroups.query.reset_participation``)."""
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
@@ -72,7 +72,7 @@ class Orders(Protocol):
         ...
 
 
-class LeftRanges(Protocol):
+class SkippedRangeStore(Protocol):
     """What a query has left to its group, for its later runs (``streamgroups.query.skipped_range_store``)."""
 
     def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:

@@ -13,21 +13,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from streamgroups.coordination.reset_participant import Cluster, Follower, Hold
-from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
+from streamgroups.coordination.reset_participant import Cluster, Hold, ResetParticipant
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Board, Clock, Member, Recorder, SerialExecutor
+from streamgroups.ports import Clock, Member, MetadataStore, Recorder, SerialExecutor
 from streamgroups.retry import comes_true
 
 logger = logging.getLogger(__name__)
 
 #: The board is looked at after so much time, or so many batches, so that a query moves within two. A look is a request to a broker: a
 #: fortieth of a small batch.
-_LOOK_EVERY_MS = 250
-_LOOK_EVERY_BATCHES = 2
+_POLL_EVERY_MS = 250
+_POLL_EVERY_BATCHES = 2
 _AGAIN_S, _SELDOM_S = 0.02, 0.2
 #: What waits for others longer than a batch takes is polled this often, and no batch waits for it.
 _OVERDUE_EVERY_MS = 2_000
@@ -47,14 +47,20 @@ class MemberPlace:
         board: who is asked what is committed: it stays connected.
         group_id: the group.
         record: takes note of moves.
-        patience_ms: how long a commit is waited for.
+        wait_timeout_ms: how long a commit is waited for.
     """
 
     def __init__(
-        self, member: Member, board: Board, group_id: str, record: Recorder, *, patience_ms: int = 1_000
+        self,
+        member: Member,
+        metadata_store: MetadataStore,
+        group_id: str,
+        record: Recorder,
+        *,
+        wait_timeout_ms: int = 1_000,
     ) -> None:
-        self._member, self._board, self._group_id, self._record = member, board, group_id, record
-        self._patience_ms = patience_ms
+        self._member, self._metadata_store, self._group_id, self._record = member, metadata_store, group_id, record
+        self._wait_timeout_ms = wait_timeout_ms
 
     @property
     def holds(self) -> dict[TopicPartition, Hold]:
@@ -66,28 +72,28 @@ class MemberPlace:
         """Nothing: between two batches nothing is in flight."""
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> Collection[TopicPartition]:
         """Goes on elsewhere, and waits for a while until the group has it committed."""
         places = self._member.membership.plannable
         moved = {tp: n for tp, n in next_offsets.items() if tp in places}
         if any(places[tp] != n for tp, n in moved.items()):
             between = [OffsetRange(tp, *sorted((places[tp], n))) for tp, n in moved.items() if places[tp] != n]
-            self._record(Kind.MOVED, offsets=moved, ranges=between, note=order_id)
+            self._record(Kind.MOVED, offsets=moved, ranges=between, note=request_id)
             self._member.move(moved, note=note)
         there: frozenset[TopicPartition] = frozenset()
 
         def all_there() -> bool:
             nonlocal there
-            committed = self._board.read(self._group_id, moved.keys())
+            committed = self._metadata_store.read(self._group_id, moved.keys())
             there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
             return len(there) == len(moved)
 
-        comes_true(all_there, self._patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
+        comes_true(all_there, self._wait_timeout_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
         return there
 
 
-class Moving:
+class ResetParticipation:
     """See the module.
 
     Args:
@@ -99,12 +105,12 @@ class Moving:
         record: takes note of moves.
         clock: a steady clock, in milliseconds.
         now_ms: milliseconds since the epoch, for notes.
-        patience_ms: how long a query waits for others to stop, and for its commit; then it asks again at its next trigger.
+        wait_timeout_ms: how long a query waits for others to stop, and for its commit; then it asks again at its next trigger.
     """
 
     def __init__(
         self,
-        board: Board,
+        metadata_store: MetadataStore,
         cluster: Cluster,
         group_id: str,
         name: str,
@@ -113,16 +119,18 @@ class Moving:
         clock: Clock,
         now_ms: Clock,
         *,
-        patience_ms: int = 1_000,
+        wait_timeout_ms: int = 1_000,
     ) -> None:
-        self._board, self._group_id = board, group_id
-        self._record, self._clock, self._patience_ms = record, clock, patience_ms
-        self._follower = Follower(board, cluster, group_id, lambda: Note(name, now_ms(), None), clock)
+        self._metadata_store, self._group_id = metadata_store, group_id
+        self._record, self._clock, self._wait_timeout_ms = record, clock, wait_timeout_ms
+        self._participant = ResetParticipant(
+            metadata_store, cluster, group_id, lambda: MemberEntry(name, now_ms(), None), clock
+        )
         self._owner = executor
         self._place: MemberPlace | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
-        self._next_look_ms: int | None = None
-        self._batches_since_look = 0
+        self._next_poll_ms: int | None = None
+        self._batches_since_poll = 0
         self._left_alone_until_ms: int | None = None
         self._next_note_ms: int | None = None
         self._off = False
@@ -140,20 +148,22 @@ class Moving:
         ) -> None:
             record(kind, offsets=offsets, ranges=ranges, batch=batch, note=note)
             if kind is Kind.ASSIGNED:
-                self._owner.start(partial(self._try, self._follower.introduce, None))
+                self._owner.start(partial(self._try, self._participant.introduce, None))
 
         return heard
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """From now on this is the query's member, of a group that reads these partitions. Does not wait."""
-        self._place = MemberPlace(member, self._board, self._group_id, self._record, patience_ms=self._patience_ms)
+        self._place = MemberPlace(
+            member, self._metadata_store, self._group_id, self._record, wait_timeout_ms=self._wait_timeout_ms
+        )
         # While the member joins there is time to connect.
         self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
 
     def due(self) -> frozenset[TopicPartition]:
         """The partitions that are about to move: what was read of them before a restart is not read again."""
         nothing: frozenset[TopicPartition] = frozenset()
-        return self._owner.run(partial(self._try, self._follower.due, nothing))
+        return self._owner.run(partial(self._try, self._participant.due, nothing))
 
     def follow(self) -> frozenset[TopicPartition]:
         """Does what can be done about orders. Nothing may be in flight.
@@ -162,21 +172,21 @@ class Moving:
             The partitions that must not be read: other members have not stopped yet.
         """
         now_ms = self._clock()
-        if self._is_to_look(now_ms):
-            self._stopped = self._owner.run(partial(self._try, self._obey, self._stopped))
-            every_ms = _OVERDUE_EVERY_MS if self._follower.is_overdue else _LOOK_EVERY_MS
-            self._next_look_ms, self._batches_since_look = now_ms + every_ms, 0
+        if self._is_due(now_ms):
+            self._stopped = self._owner.run(partial(self._try, self._apply, self._stopped))
+            every_ms = _OVERDUE_EVERY_MS if self._participant.is_overdue else _POLL_EVERY_MS
+            self._next_poll_ms, self._batches_since_poll = now_ms + every_ms, 0
         return self._stopped
 
-    def _is_to_look(self, now_ms: int) -> bool:
+    def _is_due(self, now_ms: int) -> bool:
         if self._left_alone_until_ms is not None and now_ms < self._left_alone_until_ms:
             return False
-        is_time = self._next_look_ms is None or now_ms >= self._next_look_ms
-        return is_time or (self._batches_since_look >= _LOOK_EVERY_BATCHES and not self._follower.is_overdue)
+        is_time = self._next_poll_ms is None or now_ms >= self._next_poll_ms
+        return is_time or (self._batches_since_poll >= _POLL_EVERY_BATCHES and not self._participant.is_overdue)
 
     def began(self, batch: InFlight) -> None:
         """A batch has begun; does not wait until that is noted."""
-        self._batches_since_look += 1
+        self._batches_since_poll += 1
         now_ms = self._clock()
         if self._next_note_ms is None or now_ms >= self._next_note_ms:
             self._next_note_ms = now_ms + _NOTE_EVERY_MS
@@ -184,28 +194,28 @@ class Moving:
 
     def close(self) -> None:
         """Ends its thread, in the background, and closes the board."""
-        self._owner.finish(self._board.close)
+        self._owner.finish(self._metadata_store.close)
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
 
     def _connect(self, partitions: Collection[TopicPartition], _place: MemberPlace) -> None:
-        for notes in (board_of(self._group_id), resets_of(self._group_id)):
-            self._board.read(notes, partitions)
+        for notes in (members_group_of(self._group_id), resets_group_of(self._group_id)):
+            self._metadata_store.read(notes, partitions)
 
     def _note(self, batch: InFlight, place: MemberPlace) -> None:
-        self._follower.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
-        self._follower.note(place, self._follower.known)
+        self._participant.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
+        self._participant.note(place, self._participant.known)
 
-    def _obey(self, place: MemberPlace) -> frozenset[TopicPartition]:
+    def _apply(self, place: MemberPlace) -> frozenset[TopicPartition]:
         stopped: frozenset[TopicPartition] = frozenset()
 
         def all_move() -> bool:
             nonlocal stopped
-            stopped = self._follower.obey(place)
+            stopped = self._participant.apply(place)
             return not stopped
 
-        patience_ms = 0 if self._follower.is_overdue else self._patience_ms
-        if not comes_true(all_move, patience_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
+        wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
+        if not comes_true(all_move, wait_timeout_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S):
             logger.info(
                 "Offset reset of group '%s': %s not read until the other members have paused",
                 self._group_id,

@@ -11,17 +11,17 @@ import logging
 from collections.abc import Collection
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.checkpoints.skipped_ranges import Left, changes, fingerprint
-from streamgroups.coordination.reset_protocol import left_of
+from streamgroups.checkpoints.skipped_ranges import SkippedRanges, changes, fingerprint
+from streamgroups.coordination.reset_protocol import skipped_ranges_group_of
 from streamgroups.errors import StreamGroupsError
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Committed
+from streamgroups.ports import Committed, MetadataStore
 
 logger = logging.getLogger(__name__)
 
 
-class LeftRanges:
+class SkippedRangeStore:
     """See the module.
 
     Args:
@@ -29,17 +29,17 @@ class LeftRanges:
         group_id: the query's group.
     """
 
-    def __init__(self, board: Board, group_id: str) -> None:
-        self._board, self._group_id = board, group_id
+    def __init__(self, metadata_store: MetadataStore, group_id: str) -> None:
+        self._metadata_store, self._group_id = metadata_store, group_id
 
     def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
-        """See :meth:`streamgroups.query.query_ports.LeftRanges.note`."""
+        """See :meth:`streamgroups.query.query_ports.SkippedRangeStore.note`."""
         ends = {r.topic_partition: r.end_offset for r in batch.ranges}
         try:
             changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
             if changed:
                 notes = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
-                self._board.write(left_of(self._group_id), notes)
+                self._metadata_store.write(skipped_ranges_group_of(self._group_id), notes)
         except StreamGroupsError as e:
             if left:
                 logger.warning(
@@ -51,7 +51,7 @@ class LeftRanges:
                 )
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """See :meth:`streamgroups.query.query_ports.LeftRanges.among`."""
+        """See :meth:`streamgroups.query.query_ports.SkippedRangeStore.among`."""
         try:
             noted = self._read(partitions)
         except StreamGroupsError as e:
@@ -65,7 +65,9 @@ class LeftRanges:
             return partitions
         return [tp for tp, left in noted.items() if fingerprint(batch) in left.batches]
 
-    def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Left]:
-        read = self._board.read(left_of(self._group_id), sorted(partitions))
+    def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SkippedRanges]:
+        read = self._metadata_store.read(skipped_ranges_group_of(self._group_id), sorted(partitions))
         metadata = {tp: c.metadata for tp, c in read.items()}
-        return read_entries(left_of(self._group_id), metadata, lambda _, text: Left.parse(text))
+        return read_entries(
+            skipped_ranges_group_of(self._group_id), metadata, lambda _, text: SkippedRanges.parse(text)
+        )

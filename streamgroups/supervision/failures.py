@@ -17,7 +17,7 @@ from streamgroups.errors import StreamGroupsError
 _TRACEBACK = "Traceback (most recent call last):"
 _OURS = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
-_MOST_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +92,4 @@ def _errors() -> dict[str, type[StreamGroupsError]]:
 
 def _short(line: str) -> str:
     line = _SQL_STATE.sub("", line)
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"

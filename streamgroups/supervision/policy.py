@@ -16,8 +16,8 @@ from streamgroups.errors import (
     NotAuthorized,
     OffsetFormat,
     PositionsDiffer,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     StreamGroupsError,
     UnknownGroup,
     UnknownTopic,
@@ -26,15 +26,15 @@ from streamgroups.supervision.failures import Failure
 
 #: The next run meets them at the same place, until somebody has changed something.
 NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
-    {InvalidOption, OffsetFormat, PositionsDiffer, DataLoss, RecordRefused}
+    {InvalidOption, OffsetFormat, PositionsDiffer, DataLoss, RecordRejected}
 )
 #: Before anything has ever worked they are mistakes in the settings. Later somebody is at work on the cluster.
 NEVER_PASS_AT_FIRST: frozenset[type[StreamGroupsError]] = frozenset(
-    {NotAuthorized, UnknownTopic, UnknownGroup, SinkRefused}
+    {NotAuthorized, UnknownTopic, UnknownGroup, SinkRejected}
 )
 
 #: What is added to a wait at most, so that queries that fail together do not come back together.
-_MOST_JITTER = 0.25
+_MAX_JITTER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +43,28 @@ class RestartPolicy:
 
     Args:
         first_wait_ms: between a failure and the restart after it. Every further wait is twice as long,
-        most_wait_ms: but no longer than this.
+        max_backoff_ms: but no longer than this.
         steady_ms: a run that has finished a batch and lasted so long makes the next wait the first one again.
-        most_failures: this many runs in a row that fail before a batch with records is finished are too many,
-        patience_ms: unless the error is one that passes by itself (``retriable``): then they must have gone on for so long, too.
+        max_failures: this many runs in a row that fail before a batch with records is finished are too many,
+        give_up_after_ms: unless the error is one that passes by itself (``retriable``): then they must have gone on for so long, too.
 
     Raises:
         InvalidOption: if a limit is below 1, or the first wait is longer than the longest.
     """
 
     first_wait_ms: int = 200
-    most_wait_ms: int = 60_000
-    steady_ms: int = 60_000
-    most_failures: int = 10
-    patience_ms: int = 900_000
+    max_backoff_ms: int = 60_000
+    reset_after_ms: int = 60_000
+    max_failures: int = 10
+    give_up_after_ms: int = 900_000
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 1:
                 raise InvalidOption(f"{field.name} is {getattr(self, field.name)}.", remedy="It must be at least 1.")
-        if self.first_wait_ms > self.most_wait_ms:
+        if self.first_wait_ms > self.max_backoff_ms:
             raise InvalidOption(
-                f"first_wait_ms is {self.first_wait_ms}, which is greater than most_wait_ms ({self.most_wait_ms}).",
+                f"first_wait_ms is {self.first_wait_ms}, which is greater than max_backoff_ms ({self.max_backoff_ms}).",
                 remedy="Set a shorter first wait or a longer maximum.",
             )
 
@@ -114,7 +114,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedToStop:
+class StopRequested:
     """The program was asked to end."""
 
 
@@ -145,7 +145,7 @@ class Done:
     """There is nothing more to do."""
 
 
-Event: TypeAlias = Failed | EngineGone | Ended | AskedToStop
+Event: TypeAlias = Failed | EngineGone | Ended | StopRequested
 Decision: TypeAlias = Restart | GiveUp | Done
 
 
@@ -177,7 +177,7 @@ def decide(
         return state, GiveUp("Spark's JVM has stopped, so the query cannot be started")
     if not isinstance(event, Failed):
         return state, Done()
-    is_steady = event.ran_ms >= policy.steady_ms
+    is_steady = event.ran_ms >= policy.reset_after_ms
     # A run that has just been started may find nothing to read, and die of the first records: that is no progress yet.
     progressed = event.finished_batches or (event.was_idle and is_steady)
     if progressed:
@@ -189,8 +189,8 @@ def decide(
     if why is not None:
         return state, GiveUp(why)
     # From some exponent on it is the longest anyway; larger numbers are only slower.
-    wait_ms = min(policy.most_wait_ms, policy.first_wait_ms * 2 ** min(state.waits, 63))
-    return replace(state, waits=state.waits + 1), Restart(wait_ms + round(wait_ms * _MOST_JITTER * jitter))
+    wait_ms = min(policy.max_backoff_ms, policy.first_wait_ms * 2 ** min(state.waits, 63))
+    return replace(state, waits=state.waits + 1), Restart(wait_ms + round(wait_ms * _MAX_JITTER * jitter))
 
 
 def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: RestartPolicy) -> str | None:
@@ -200,9 +200,9 @@ def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: Restart
         return "this error is not transient"
     if error in NEVER_PASS_AT_FIRST and not state.has_worked:
         return "this error is not transient, and the query has not finished a batch yet"
-    if state.failures < policy.most_failures or state.failing_since_ms is None:
+    if state.failures < policy.max_failures or state.failing_since_ms is None:
         return None
     failing_ms = now_ms - state.failing_since_ms
-    if error is not None and error.retriable and failing_ms < policy.patience_ms:
+    if error is not None and error.retriable and failing_ms < policy.give_up_after_ms:
         return None
     return f"{state.failures} consecutive runs failed before they finished a batch, over {failing_ms / 1_000:.0f} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 from unit_tests.mutants.mutant import Mutant
 
 #: The score below which the list counts as failed, in percent.
-LEAST_SCORE = 90.0
+MIN_SCORE = 90.0
 _FOLDERS = ("streamgroups", "connectors", "unit_tests")
 _FILES = ("setup.cfg", "setup.py", "pyproject.toml")
 _SOURCES = {".py", ".c", ".h", ".json", ".cfg", ".toml"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from unit_tests.mutants.lists import MUTANTS
 from unit_tests.mutants.mutant import Mutant, check
 from unit_tests.mutants.related import stages
-from unit_tests.mutants.results import LEAST_SCORE, Result, ResultFile, fingerprint, score, table
+from unit_tests.mutants.results import MIN_SCORE, Result, ResultFile, fingerprint, score, table
 from unit_tests.mutants.workshop import Tried, Workshop, WorkshopError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _UNUSABLE
     results = file.read()
     print(table(mutants, results))
-    return _PASSED if score(mutants, results) >= LEAST_SCORE else _FAILED
+    return _PASSED if score(mutants, results) >= MIN_SCORE else _FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,8 +125,8 @@ def try_one(workshop: Workshop, mutant: Mutant) -> Result:
     tried = Tried(True, "")
     for tests in stages(mutant.file, ROOT):
         if tried.passed:
-            with workshop.mutated(mutant) as refusal:
-                tried = Tried(False, refusal) if refusal else workshop.run(tests)
+            with workshop.mutated(mutant) as rejection:
+                tried = Tried(False, rejection) if rejection else workshop.run(tests)
     if tried.failed:
         workshop.check_passing(tried.failed)
     return Result(mutant.id, not tried.passed, tried.first, round(time.monotonic() - began_s, 1))

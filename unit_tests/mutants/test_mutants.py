@@ -84,8 +84,8 @@ def test_equivalents_and_what_was_not_tried_do_not_count() -> None:
 class Copy:
     """A workshop in which some tests fail with a mutant, and some without one."""
 
-    def __init__(self, *, kill: set[tuple[str, ...]] = frozenset(), broken: bool = False, refusal: str = "") -> None:  # type: ignore[assignment]
-        self.kill, self.broken, self.refusal = kill, broken, refusal
+    def __init__(self, *, kill: set[tuple[str, ...]] = frozenset(), broken: bool = False, rejection: str = "") -> None:  # type: ignore[assignment]
+        self.kill, self.broken, self.rejection = kill, broken, rejection
         self.runs: list[tuple[str, ...]] = []
         self.is_mutated = False
 
@@ -94,7 +94,7 @@ class Copy:
 
     def __enter__(self) -> str:
         self.is_mutated = True
-        return self.refusal
+        return self.rejection
 
     def __exit__(self, *_: object) -> None:
         self.is_mutated = False
@@ -122,7 +122,7 @@ def test_a_survivor_of_one_stage_meets_the_next() -> None:
 
 
 def test_what_the_compiler_rejects_is_killed_and_needs_no_tests() -> None:
-    copy = Copy(refusal="no such name")
+    copy = Copy(rejection="no such name")
     assert runner.try_one(copy, FAULT).killed  # type: ignore[arg-type]
     assert copy.runs == []
 

@@ -76,13 +76,13 @@ class Workshop:
         text = path.read_text(encoding="utf-8")
         path.write_text(mutant.applied_to(text), encoding="utf-8")
         try:
-            refusal = ""
+            rejection = ""
             if mutant.is_native:
                 try:
                     self._build()
                 except WorkshopError as e:
-                    refusal = str(e)
-            yield refusal
+                    rejection = str(e)
+            yield rejection
         finally:
             path.write_text(text, encoding="utf-8")
             if mutant.is_native:

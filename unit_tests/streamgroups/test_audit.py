@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.audit import Tenure, overlaps, read_again, tenures, uncommitted
+from streamgroups.groups.audit import OwnershipEpoch, overlaps, ownership_epochs, read_again, uncommitted
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -24,8 +24,8 @@ def planned(time_ms: int, member: str, first: int, end: int, tp: TopicPartition 
     return Event(time_ms, "airline", member, "r", Kind.PLANNED, ranges=(OffsetRange(tp, first, end),))
 
 
-def tenure(member: str, begin_ms: int, end_ms: int, tp: TopicPartition = P0, run: str = "r") -> Tenure:
-    return Tenure(tp, member, run, begin_ms, end_ms, "released")
+def ownership_epoch(member: str, begin_ms: int, end_ms: int, tp: TopicPartition = P0, run: str = "r") -> OwnershipEpoch:
+    return OwnershipEpoch(tp, member, run, begin_ms, end_ms, "released")
 
 
 def test_tenures_end_in_four_ways() -> None:
@@ -38,30 +38,30 @@ def test_tenures_end_in_four_ways() -> None:
         event(9, "c", Kind.ASSIGNED, P0, P1),
         event(12, "c", Kind.COMMITTED, P0),
     ]
-    assert [(str(t.topic_partition), t.member, t.begin_ms, t.end_ms, t.ended) for t in tenures(events)] == [
+    assert [(str(t.topic_partition), t.member, t.begin_ms, t.end_ms, t.ended) for t in ownership_epochs(events)] == [
         ("flights-0", "a", 1, 5, "released"),
         ("flights-0", "b", 6, 8, "lost"),
         ("flights-0", "c", 9, 12, "silent"),
         ("flights-1", "a", 1, 8, "closed"),
         ("flights-1", "c", 9, 12, "silent"),
     ]
-    assert not overlaps(tenures(events))
+    assert not overlaps(ownership_epochs(events))
 
 
 def test_two_runs_of_one_name_are_two_members() -> None:
     events = [event(1, "a", Kind.ASSIGNED, P0, run="1"), event(9, "a", Kind.COMMITTED, P0, run="1")]
     events += [event(5, "a", Kind.ASSIGNED, P0, run="2"), event(7, "a", Kind.CLOSED, run="2")]
-    assert [(x.run, y.run) for x, y in overlaps(tenures(events))] == [("1", "2")]
+    assert [(x.run, y.run) for x, y in overlaps(ownership_epochs(events))] == [("1", "2")]
 
 
 def test_G11_every_overlap_is_found_behind_a_long_tenure_too() -> None:
-    long, first, second = tenure("a", 0, 100), tenure("b", 10, 20), tenure("c", 30, 40)
-    elsewhere, after = tenure("d", 10, 20, P1), tenure("e", 100, 110)
+    long, first, second = ownership_epoch("a", 0, 100), ownership_epoch("b", 10, 20), ownership_epoch("c", 30, 40)
+    elsewhere, after = ownership_epoch("d", 10, 20, P1), ownership_epoch("e", 100, 110)
     assert overlaps([after, second, elsewhere, long, first]) == [(long, first), (long, second)]
 
 
-TENURES = st.builds(
-    lambda who, begin, length, tp: tenure(who, begin, begin + length, tp),
+OWNERSHIP_EPOCHS = st.builds(
+    lambda who, begin, length, tp: ownership_epoch(who, begin, begin + length, tp),
     st.sampled_from("abc"),
     st.integers(0, 30),
     st.integers(0, 10),
@@ -69,8 +69,8 @@ TENURES = st.builds(
 )
 
 
-@given(st.lists(TENURES, max_size=8))
-def test_G11_overlaps_are_what_comparing_every_pair_finds(found: list[Tenure]) -> None:
+@given(st.lists(OWNERSHIP_EPOCHS, max_size=8))
+def test_G11_overlaps_are_what_comparing_every_pair_finds(found: list[OwnershipEpoch]) -> None:
     ordered = sorted(found, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms))
     expected = [
         (x, y)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.cursors.admission import (
     Reading,
     check_group_count,
@@ -17,7 +17,7 @@ from streamgroups.cursors.admission import (
     has_vanished,
     readers_of,
 )
-from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.join_policy import LiveGroup, LiveMember
 from streamgroups.partitions import TopicPartition
 
@@ -42,15 +42,15 @@ def member(name: str, *partitions: int) -> LiveMember:
 
 def test_G3_a_name_that_a_live_member_has_is_refused_naming_it() -> None:
     group = LiveGroup("billing", (member("worker-1", 1, 0), member("worker-2")))
-    with pytest.raises(GroupRefused) as refusal:
+    with pytest.raises(GroupRejected) as rejection:
         check_name_is_free(group, "worker-1")
-    assert "worker-1 (/10.0.0.2), which owns flights-0, flights-1" in refusal.value.what
+    assert "worker-1 (/10.0.0.2), which owns flights-0, flights-1" in rejection.value.what
     check_name_is_free(group, "worker-3")
 
 
 def test_G3_a_member_that_has_joined_does_not_count_itself() -> None:
     check_name_is_free(LiveGroup("billing", (member("worker-1"),)), "worker-1", own=1)
-    with pytest.raises(GroupRefused):
+    with pytest.raises(GroupRejected):
         check_name_is_free(LiveGroup("billing", (member("worker-1"), member("worker-1"))), "worker-1", own=1)
 
 
@@ -81,26 +81,29 @@ def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
     readers = [Reading(f"live-{i}", True) for i in range(47)]
     readers += [Reading("b", False, DAY_MS), Reading("a", False, 2 * DAY_MS), Reading("unknown", False)]
     check_group_count("flights", readers[:49], 50)
-    with pytest.raises(GroupRefused) as refusal:
+    with pytest.raises(GroupRejected) as rejection:
         check_group_count("flights", readers, 50)
-    assert "'flights' is already read by 50 groups" in refusal.value.what
-    assert refusal.value.remedy.endswith("without members: unknown, b, a.")
+    assert "'flights' is already read by 50 groups" in rejection.value.what
+    assert rejection.value.remedy.endswith("without members: unknown, b, a.")
 
 
 def test_G14_where_all_groups_are_in_use_it_says_so() -> None:
-    with pytest.raises(GroupRefused, match="all of them have members"):
+    with pytest.raises(GroupRejected, match="all of them have members"):
         check_group_count("flights", [Reading("a", True)], 1)
 
 
 def test_G14_who_has_committed_offsets_of_a_stream_reads_it_and_boards_read_nothing() -> None:
     p0, p1, other = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)
-    live = {"a": True, "b": False, "c": False, board_of("a"): False, resets_of("a"): False}
+    live = {"a": True, "b": False, "c": False, members_group_of("a"): False, resets_group_of("a"): False}
     metadata = {
         "a": {p0: "streamgroups:shared\0", other: ""},
         "b": {p1: ""},
         "c": {other: ""},
-        board_of("a"): {p0: Note("x", 7_000, 9_000).encode(), p1: Note("y", 8_000, 9_000).encode() + "\0"},
-        resets_of("a"): {p0: ""},
+        members_group_of("a"): {
+            p0: MemberEntry("x", 7_000, 9_000).encode(),
+            p1: MemberEntry("y", 8_000, 9_000).encode() + "\0",
+        },
+        resets_group_of("a"): {p0: ""},
     }
     assert readers_of("flights", live, metadata) == [
         Reading("a", True, last_used_ms=8_000, elsewhere=True),

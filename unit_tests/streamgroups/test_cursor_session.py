@@ -63,7 +63,7 @@ def test_the_next_cursor_covers_what_is_held_and_not_committed(
     covers: tuple[Covered, ...], holdings: dict[TopicPartition, Holding], reached: dict[TopicPartition, int]
 ) -> None:
     after = cover(covers, holdings, reached)
-    assert all(c.tenure == holdings[c.topic_partition].tenure for c in after)
+    assert all(c.ownership_epoch == holdings[c.topic_partition].ownership_epoch for c in after)
     assert {c.topic_partition: (holdings[c.topic_partition].next_offset, c.next_offset) for c in after} == in_flight(
         after, holdings
     )
@@ -77,13 +77,13 @@ def test_G12_trimming_never_covers_more_than_was_handled(
     before: tuple[Covered, ...], after: tuple[Covered, ...], handled: list[tuple[TopicPartition, int]]
 ) -> None:
     ends = {c.topic_partition: c for c in after}
-    had = {(c.topic_partition, c.tenure): c.next_offset for c in before}
+    had = {(c.topic_partition, c.ownership_epoch): c.next_offset for c in before}
     for covered in trim(before, after, handled):
         tp = covered.topic_partition
         last = dict(handled).get(tp)
-        assert covered.tenure == ends[tp].tenure
+        assert covered.ownership_epoch == ends[tp].ownership_epoch
         assert covered.next_offset <= ends[tp].next_offset
-        assert covered.next_offset <= (had[tp, covered.tenure] if last is None else last + 1)
+        assert covered.next_offset <= (had[tp, covered.ownership_epoch] if last is None else last + 1)
 
 
 class OneGroup(RuleBasedStateMachine):
@@ -93,7 +93,7 @@ class OneGroup(RuleBasedStateMachine):
         super().__init__()
         self.end = 0
         self.committed = 0
-        self.tenures = 0
+        self.ownership_epochs = 0
         self.owner: int | None = None
         self.holding = Holding(0, 0)
         self.covers: dict[int, list[tuple[Covered, ...]]] = {1: [()], 2: [()]}
@@ -111,8 +111,8 @@ class OneGroup(RuleBasedStateMachine):
     @rule(instance=st.sampled_from([1, 2]))
     def hand_over(self, instance: int) -> None:
         """The group gives the partition to somebody, perhaps back to the same instance."""
-        self.tenures += 1
-        self.owner, self.holding = instance, Holding(self.tenures, self.committed)
+        self.ownership_epochs += 1
+        self.owner, self.holding = instance, Holding(self.ownership_epochs, self.committed)
 
     @rule(to=st.integers(0, 30))
     def move(self, to: int) -> None:
@@ -120,8 +120,8 @@ class OneGroup(RuleBasedStateMachine):
         to = min(to, self.end)
         self.skipped |= set(range(self.committed, to))
         self.committed = to
-        self.tenures += 1
-        self.holding = Holding(self.tenures, to)
+        self.ownership_epochs += 1
+        self.holding = Holding(self.ownership_epochs, to)
 
     @precondition(lambda self: self.owner is not None)
     @rule(count=st.integers(0, 4), which=st.integers(-3, -1))
@@ -153,7 +153,7 @@ class OneGroup(RuleBasedStateMachine):
         for tp, n in plan_commit(covers, self._holdings()).next_offsets.items():
             assert tp == P0
             self.committed = n
-            self.holding = Holding(self.holding.tenure, n)
+            self.holding = Holding(self.holding.ownership_epoch, n)
 
     @invariant()
     def nothing_is_committed_that_nobody_was_given(self) -> None:

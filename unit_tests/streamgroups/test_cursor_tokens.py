@@ -62,11 +62,11 @@ def test_G5_five_minutes_are_five_minutes() -> None:
 
 
 def test_G5_an_expired_cursor_says_whose_it_was_and_how_to_make_a_new_one() -> None:
-    with pytest.raises(CursorExpired) as refusal:
+    with pytest.raises(CursorExpired) as rejection:
         decode(encode(GROUP, KEY, 0), KEY, FIVE_MINUTES_MS + 7_000)
-    assert "'worker-1' of group 'billing' expired 7 s ago" in refusal.value.what
-    assert "create_group_cursor" in refusal.value.remedy
-    assert "committed offsets" in refusal.value.remedy
+    assert "'worker-1' of group 'billing' expired 7 s ago" in rejection.value.what
+    assert "create_group_cursor" in rejection.value.remedy
+    assert "committed offsets" in rejection.value.remedy
 
 
 @given(CURSORS, st.data())

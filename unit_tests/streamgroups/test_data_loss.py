@@ -149,9 +149,9 @@ class TestGaps:
         [[1], [1, 2, "gone", 3, None, None], [1, -2, "expired", 3, None, None], [1, 2, "expired", 3, 4, None], 7, None],
     )
     def test_what_is_no_gap_is_left_out(self, entry: object) -> None:
-        from streamgroups.metadata_entries import write_note
+        from streamgroups.metadata_entries import write_entry
 
-        written = write_note(
+        written = write_entry(
             {"gaps": [entry, [1, 2, "expired", 3, None, None]], "dropped": True, "dropped_offsets": -1}
         )
         assert Gaps.parse(written) == Gaps((Gap(1, 2, Cause.EXPIRED, 3),))

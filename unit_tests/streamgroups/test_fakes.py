@@ -13,22 +13,22 @@ from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, Unkno
 from streamgroups.fakes import (
     CommitAnswer,
     FakeAdmin,
-    FakeBoard,
-    FakeClaim,
     FakeClock,
     FakeCluster,
     FakeGroup,
+    FakeGroupMetadata,
     FakeHistory,
     FakeMember,
+    FakeMetadataStore,
     FakeRecords,
 )
-from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Board, Committed, Groups, Log, Member, Records
-from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
-from unit_tests.port_contracts import BoardContract, LogContract, MemberContract, RecordsContract, TakeOver
+from streamgroups.ports import Committed, Groups, Log, Member, MetadataStore, Records
+from streamgroups_kafka.admin.admin_metadata_store import AdminMetadataStore
+from unit_tests.port_contracts import LogContract, MemberContract, MetadataStoreContract, RecordsContract, TakeOver
 
 
 class InMemory:
@@ -51,12 +51,12 @@ class InMemory:
         return self._cluster
 
     @property
-    def board(self) -> Board:
-        return FakeBoard(self._cluster)
+    def metadata_store(self) -> MetadataStore:
+        return FakeMetadataStore(self._cluster)
 
     @property
-    def other(self) -> Board:
-        return AdminBoard(FakeAdmin(self._cluster))
+    def other(self) -> MetadataStore:
+        return AdminMetadataStore(FakeAdmin(self._cluster))
 
     def create_topic(self, partitions: int) -> str:
         self._cluster.create_topic("flights", partitions)
@@ -128,12 +128,12 @@ class Swapped(InMemory):
     """The two kinds of boards the other way round."""
 
     @property
-    def board(self) -> Board:
+    def metadata_store(self) -> MetadataStore:
         return super().other
 
     @property
-    def other(self) -> Board:
-        return super().board
+    def other(self) -> MetadataStore:
+        return super().metadata_store
 
 
 class FakeTransactions:
@@ -153,7 +153,7 @@ def outside() -> InMemory:
 
 
 @pytest.fixture
-def board_outside() -> InMemory:
+def outside_metadata_store() -> InMemory:
     return InMemory()
 
 
@@ -165,15 +165,15 @@ class TestFakeRecords(RecordsContract):
     pass
 
 
-class TestFakeBoard(BoardContract):
+class TestFakeMetadataStore(MetadataStoreContract):
     pass
 
 
-class TestAdminBoard(BoardContract):
+class TestAdminMetadataStore(MetadataStoreContract):
     """The command line's, on the fake administration; what it writes is read by the fake of the members'."""
 
     @pytest.fixture
-    def board_outside(self) -> InMemory:
+    def outside_metadata_store(self) -> InMemory:
         return Swapped()
 
 
@@ -262,10 +262,10 @@ def test_S3_a_zombie_without_a_batch_hears_of_it_with_its_heartbeat(new_member: 
 def test_S3_a_commit_of_an_older_generation_is_refused(new_member: NewMember, group: FakeGroup) -> None:
     joined(new_member, "alice")
     (member_id,) = group._seats
-    now = FakeClaim(member_id, group.generation)
+    now = FakeGroupMetadata(member_id, group.generation)
     assert group.commit(now, {P0: Committed(1)}) is CommitAnswer.ACCEPTED
-    assert group.commit(FakeClaim(member_id, group.generation - 1), {P0: Committed(2)}) is CommitAnswer.FENCED
-    assert group.commit(FakeClaim(member_id + 1, group.generation), {P0: Committed(2)}) is CommitAnswer.FENCED
+    assert group.commit(FakeGroupMetadata(member_id, group.generation - 1), {P0: Committed(2)}) is CommitAnswer.FENCED
+    assert group.commit(FakeGroupMetadata(member_id + 1, group.generation), {P0: Committed(2)}) is CommitAnswer.FENCED
     group.rebalancing = True
     assert group.commit(now, {P0: Committed(2)}) is CommitAnswer.TRY_AGAIN
     assert group.cluster.committed("airline", [P0])[P0].next_offset == 1
@@ -356,12 +356,12 @@ def test_histories_of_fakes_can_be_audited(new_member: NewMember, group: FakeGro
         step()
         clock.advance(10)
     events = [e for h in histories for e in h.events]
-    assert not overlaps(tenures(events))
-    assert len(tenures(events)) == 16
+    assert not overlaps(ownership_epochs(events))
+    assert len(ownership_epochs(events)) == 16
     assert [e.kind for e in histories[0].events] == [
         Kind.JOINING,
         Kind.ASSIGNED,
-        Kind.ASKED_BACK,
+        Kind.REVOKING,
         Kind.RELEASED,
         Kind.RELEASED,
         Kind.CLOSED,

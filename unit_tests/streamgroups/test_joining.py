@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 from streamgroups.groups.join_policy import LiveGroup, LiveMember, MembershipMode, check_may_join
 from streamgroups.partitions import TopicPartition
 
@@ -31,9 +31,9 @@ def test_S1_members_of_the_same_topics_are_joined(assignor: str, topics: set[str
 def test_S4_a_pattern_may_know_more_topics_than_the_others_but_not_fewer() -> None:
     both = frozenset({"flights", "flights-2013"})
     check_may_join(group({"flights"}), both, by_pattern=True, mode=SHARED)
-    with pytest.raises(GroupRefused, match="another subscription"):
+    with pytest.raises(GroupRejected, match="another subscription"):
         check_may_join(group({"flights"}), both, by_pattern=False, mode=SHARED)
-    with pytest.raises(GroupRefused, match="another subscription"):
+    with pytest.raises(GroupRejected, match="another subscription"):
         check_may_join(group({"orders", "flights"}), both, by_pattern=True, mode=SHARED)
 
 
@@ -60,9 +60,9 @@ def test_S4_a_pattern_may_know_more_topics_than_the_others_but_not_fewer() -> No
 def test_S4_refusals_name_the_members_and_say_what_to_do(
     live: LiveGroup, mode: MembershipMode | None, why: str, remedy: str
 ) -> None:
-    with pytest.raises(GroupRefused, match=why) as refusal:
+    with pytest.raises(GroupRejected, match=why) as rejection:
         check_may_join(live, FLIGHTS, by_pattern=False, mode=mode)
-    assert remedy in refusal.value.remedy
+    assert remedy in rejection.value.remedy
 
 
 def test_owned_is_what_all_members_have() -> None:
@@ -77,5 +77,5 @@ def test_what_was_only_inferred_may_be_a_part_of_the_subscription() -> None:
     both = frozenset({"a", "b"})
     check_may_join(LiveGroup("g", (owns_one,)), both, by_pattern=False, mode=MembershipMode.SHARED)
     elsewhere = LiveMember("eve", "/10.0.0.3", frozenset({"c"}), frozenset(), subscription_known=False)
-    with pytest.raises(GroupRefused, match="eve"):
+    with pytest.raises(GroupRejected, match="eve"):
         check_may_join(LiveGroup("g", (elsewhere,)), both, by_pattern=False, mode=MembershipMode.SHARED)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionLag, Trouble, Unread, UnreadRecords, total
+from streamgroups.groups.lag import (
+    FirstUnread,
+    NothingUnread,
+    PartitionError,
+    PartitionLag,
+    Unread,
+    UnreadRecords,
+    total,
+)
 from streamgroups.partitions import Bounds, TopicPartition
 
 TP = TopicPartition("flights", 0)
@@ -70,17 +78,17 @@ def test_a_clock_that_is_ahead_makes_no_negative_lag() -> None:
 
 def test_what_was_deleted_unread_is_told_apart() -> None:
     lag = PartitionLag(TP, 3, Bounds(10, 15))
-    assert (lag.records, lag.lost_records, lag.trouble) == (5, 7, Trouble.EXPIRED)
+    assert (lag.records, lag.lost_records, lag.trouble) == (5, 7, PartitionError.EXPIRED)
 
 
 def test_an_offset_past_the_end_is_no_negative_lag() -> None:
     lag = PartitionLag(TP, 30, Bounds(0, 15))
-    assert (lag.records, lag.trouble) == (0, Trouble.PAST_END)
+    assert (lag.records, lag.trouble) == (0, PartitionError.PAST_END)
 
 
 def test_a_partition_that_is_gone_has_no_lag() -> None:
-    lag = PartitionLag(TP, 30, Trouble.NO_PARTITION)
-    assert (lag.records, lag.time_ms(0), lag.trouble) == (None, None, Trouble.NO_PARTITION)
+    lag = PartitionLag(TP, 30, PartitionError.NO_PARTITION)
+    assert (lag.records, lag.time_ms(0), lag.trouble) == (None, None, PartitionError.NO_PARTITION)
 
 
 @given(st.lists(st.none() | st.integers(0, 9)))

@@ -126,34 +126,34 @@ class Watched:
         member.join(1_000)
         group.settle()
 
-    def look(self, *, read: int = 0, written: int = 0) -> tuple[LagState, int | None, int | None]:
+    def poll(self, *, read: int = 0, written: int = 0) -> tuple[LagState, int | None, int | None]:
         self.clock.advance(STEP_MS)
         if written:
             self.cluster.produce(TP, written)
         if read:
             self.cluster.commit("board", {TP: self.cluster.all_committed("board")[TP].next_offset + read})
-        (group,) = self.monitor.look()
+        (group,) = self.monitor.poll()
         return group.state, group.snapshot.records, group.time_lag_ms
 
 
 def test_a_monitor_sees_a_group_stall_stop_and_recover() -> None:
     watched = Watched()
     watched.join()
-    assert watched.look() == (LagState.UNKNOWN, 9, STEP_MS)
-    watched.look()
-    assert watched.look(written=1) == (LagState.STALLED, 10, 3 * STEP_MS)
-    assert watched.look(read=10) == (LagState.OK, 0, 0)
+    assert watched.poll() == (LagState.UNKNOWN, 9, STEP_MS)
+    watched.poll()
+    assert watched.poll(written=1) == (LagState.STALLED, 10, 3 * STEP_MS)
+    assert watched.poll(read=10) == (LagState.OK, 0, 0)
     abandoned = Watched()
     for _ in range(3):
-        state, _, _ = abandoned.look()
+        state, _, _ = abandoned.poll()
     assert state is LagState.STOPPED
 
 
 def test_where_nothing_may_be_read_the_time_comes_from_the_ends() -> None:
     watched = Watched(reads=0)
-    assert watched.look(read=5) == (LagState.UNKNOWN, 4, None)
-    watched.look(written=100)
-    _, records, time_lag_ms = watched.look(read=54)
+    assert watched.poll(read=5) == (LagState.UNKNOWN, 4, None)
+    watched.poll(written=100)
+    _, records, time_lag_ms = watched.poll(read=54)
     assert records == 50
     assert time_lag_ms is not None
     # Half of what was written between the first two looks is read.
@@ -168,8 +168,8 @@ def test_a_record_that_is_known_is_not_read_again() -> None:
     admin.first_records = lambda offsets: asked.append(dict(offsets)) or first_records(admin, offsets)  # type: ignore[func-returns-value,method-assign]
     monitor = Monitor(admin, admin, watched.clock)
     for _ in range(3):
-        monitor.look(["board"])
+        monitor.poll(["board"])
     assert asked == [{TP: 1}]
     watched.cluster.commit("board", {TP: 4})
-    monitor.look(["board"])
+    monitor.poll(["board"])
     assert asked == [{TP: 1}, {TP: 4}]

@@ -18,11 +18,11 @@ from streamgroups.ledgers.ledger import (
     Fenced,
     Finding,
     NothingRead,
-    Standing,
+    RangeStatus,
     combine,
     judge,
 )
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -31,23 +31,23 @@ OFFSETS = st.integers(0, 12)
 
 
 @pytest.mark.parametrize(
-    ("position", "standing"),
+    ("position", "status"),
     [
-        (None, Standing.UNKNOWN),
-        (9, Standing.LEAVES_A_GAP),
-        (10, Standing.NEXT),
-        (11, Standing.OVERLAPS),
-        (19, Standing.OVERLAPS),
-        (20, Standing.DONE),
-        (21, Standing.PASSED),
+        (None, RangeStatus.UNKNOWN),
+        (9, RangeStatus.LEAVES_A_GAP),
+        (10, RangeStatus.NEXT),
+        (11, RangeStatus.OVERLAPS),
+        (19, RangeStatus.OVERLAPS),
+        (20, RangeStatus.DONE),
+        (21, RangeStatus.PASSED),
     ],
 )
-def test_one_partition(position: int | None, standing: Standing) -> None:
+def test_one_partition(position: int | None, status: RangeStatus) -> None:
     finding = Finding(OffsetRange(P0, 10, 20), position)
-    assert finding.standing is standing
+    assert finding.status is status
     verdict = judge([finding.range], {} if position is None else {P0: position})
-    expected = {Standing.NEXT: Commit({P0: 20}), Standing.DONE: AlreadyDone()}
-    assert verdict == expected.get(standing, Fenced((finding,)))
+    expected = {RangeStatus.NEXT: Commit({P0: 20}), RangeStatus.DONE: AlreadyDone()}
+    assert verdict == expected.get(status, Fenced((finding,)))
 
 
 def test_all_must_be_next() -> None:
@@ -61,9 +61,9 @@ def test_all_must_be_done() -> None:
 def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
     verdict = judge(BATCH, {P0: 10, P1: 9, P2: 77})
     assert isinstance(verdict, Fenced)
-    assert [(f.range, f.standing) for f in verdict.findings] == [
-        (BATCH[0], Standing.NEXT),
-        (BATCH[1], Standing.DONE),
+    assert [(f.range, f.status) for f in verdict.findings] == [
+        (BATCH[0], RangeStatus.NEXT),
+        (BATCH[1], RangeStatus.DONE),
     ]
     error = verdict.error("billing")
     assert "flights-1[5,9) was already written (ledger position: 9)" in error.what
@@ -179,9 +179,9 @@ def test_a_batch_without_output_moves_the_ledger_all_the_same() -> None:
 def test_output_of_a_batch_that_read_nothing_is_refused() -> None:
     ledger = _opened()
     assert commit_batch(ledger, {"g": []}, None) == NothingRead()
-    with pytest.raises(FencedBatch, match="has output but has read no records") as refused:
+    with pytest.raises(FencedBatch, match="has output but has read no records") as rejected:
         commit_batch(ledger, {"g": []}, "a window that closed")
-    assert "at least once" in refused.value.remedy
+    assert "at least once" in rejected.value.remedy
     assert ledger.written == []
 
 
@@ -232,7 +232,7 @@ def test_X2_a_batch_that_reads_one_stream_of_a_join_moves_that_one() -> None:
 
 
 def test_X2_the_first_group_by_name_keeps_the_entry_of_a_no_data_batch() -> None:
-    ledger, batch = ledger_at({}), QuietBatch("5f2c", 7, 99)
+    ledger, batch = ledger_at({}), NoDataBatch("5f2c", 7, 99)
     nothing: dict[str, list[OffsetRange]] = {"flights": [], "fares": []}
     assert commit_batch(ledger, nothing, "closed", quiet=batch) == CommitGroups({"fares": batch.positions})
     assert commit_batch(ledger, nothing, "closed", quiet=batch) == AlreadyDone()

@@ -32,7 +32,7 @@ def test_S1_an_empty_assignment_is_one() -> None:
 
 
 def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
-    asked = OWNING.ask_back([P0, P2])
+    asked = OWNING.revoke([P0, P2])
     assert (set(asked.owned), asked.plannable, set(asked.releasing)) == ({P0, P1}, {P1: 7}, {P0})
 
 
@@ -40,7 +40,7 @@ def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
     ("membership", "wanted"),
     [
         (OWNING, (P2, 0, 1)),
-        (OWNING.ask_back([P0]), (P0, 5, 9)),
+        (OWNING.revoke([P0]), (P0, 5, 9)),
         (OWNING, (P0, 4, 9)),
         (OWNING, (P0, 6, 9)),
         (OWNING.release([P0])[0].assign({P0: Owned(50)}), (P0, 5, 9)),
@@ -50,14 +50,14 @@ def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
 def test_G11_what_must_not_be_read_is_not_planned(
     membership: Membership, wanted: tuple[TopicPartition, int, int]
 ) -> None:
-    wish = batch(2, wanted, (P1, 7, 8))
-    assert membership.readable(wish.ranges) == (OffsetRange(P1, 7, 8),)
+    instance_request = batch(2, wanted, (P1, 7, 8))
+    assert membership.readable(instance_request.ranges) == (OffsetRange(P1, 7, 8),)
     with pytest.raises(ValueError, match="batch 2 reads flights-"):
-        membership.plan(wish)
+        membership.plan(instance_request)
 
 
 def test_G12_a_partition_in_flight_is_released_only_when_its_batch_is_done() -> None:
-    asked = READING.ask_back([P0, P1])
+    asked = READING.revoke([P0, P1])
     assert (asked.may_release(P0), asked.may_release(P1)) == (False, True)
     done, to_commit = asked.finish(1)
     assert (done.may_release(P0), to_commit) == (True, {P0: 9})
@@ -102,7 +102,7 @@ def test_a_planned_batch_that_never_began_is_forgotten() -> None:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[str, int, int]]:
-    words = st.sampled_from(["assign", "move", "plan", "finish", "ask_back", "release"])
+    words = st.sampled_from(["assign", "move", "plan", "finish", "revoke", "release"])
     return draw(st.lists(st.tuples(words, st.integers(0, 2), st.integers(0, 20)), max_size=40))
 
 
@@ -117,8 +117,8 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
             m = m.assign({tp: Owned(n)})
         elif word == "move":
             m = m.move({tp: n})
-        elif word == "ask_back":
-            m = m.ask_back([tp])
+        elif word == "revoke":
+            m = m.revoke([tp])
         elif word == "release":
             reading = m.in_flight.ranges if m.in_flight else ()
             m, abandoned = m.release([tp])
@@ -140,7 +140,7 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
 
 def test_G11_a_partition_that_comes_in_again_may_be_planned_again() -> None:
     """What was asked back before belongs to an earlier tenure."""
-    m = Membership().assign({P0: Owned(5)}).ask_back([P0])
+    m = Membership().assign({P0: Owned(5)}).revoke([P0])
     assert m.plannable == {}
     assert m.assign({P0: Owned(9)}).plannable == {P0: 9}
 

@@ -77,9 +77,9 @@ def test_what_is_written_is_read_back(offset: BatchOffset) -> None:
     ids=["Spark's kafka source", "... of a topic called version", "a boolean", "zero", "a list", "nothing", "a number"],
 )
 def test_what_another_source_wrote_is_refused(foreign: Any) -> None:
-    with pytest.raises(OffsetFormat) as refusal:
+    with pytest.raises(OffsetFormat) as rejection:
         decode(foreign)
-    assert str(refusal.value) == (
+    assert str(rejection.value) == (
         f"The checkpoint contains an offset that streamgroups did not write: {foreign}. "
         "Set another checkpointLocation for this query. The group stores the positions."
     )
@@ -87,9 +87,9 @@ def test_what_another_source_wrote_is_refused(foreign: Any) -> None:
 
 @pytest.mark.parametrize(("version", "age"), [(VERSION + 1, "a newer"), (VERSION - 1, "an older")])
 def test_what_another_version_wrote_is_rejected(version: int, age: str) -> None:
-    with pytest.raises(OffsetFormat) as refusal:
+    with pytest.raises(OffsetFormat) as rejection:
         decode({"version": version, "whatever": []})
-    assert str(refusal.value) == (
+    assert str(rejection.value) == (
         f"The checkpoint was written by {age} streamgroups (offset version {version}, supported version {VERSION}). "
         "Install the version that wrote it, or set a new checkpointLocation. The group stores the positions."
     )
@@ -120,9 +120,9 @@ def test_what_is_damaged_is_refused_with_what_to_do(damage: dict[str, Any]) -> N
 
 
 def test_a_refusal_does_not_print_a_whole_checkpoint() -> None:
-    with pytest.raises(OffsetFormat) as refusal:
+    with pytest.raises(OffsetFormat) as rejection:
         decode({"flights": {str(p): 0 for p in range(10_000)}})
-    assert len(str(refusal.value)) < 500
+    assert len(str(rejection.value)) < 500
 
 
 def test_positions_after_a_batch_are_its_ends_and_what_rested() -> None:

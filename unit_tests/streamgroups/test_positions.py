@@ -55,6 +55,6 @@ def test_utc_can_be_written_in_several_ways(text: str) -> None:
     ],
 )
 def test_what_is_no_time_is_refused_by_name(text: str, why: str) -> None:
-    with pytest.raises(InvalidOption, match=why) as refusal:
+    with pytest.raises(InvalidOption, match=why) as rejection:
         parse_time_ms(text, option="startingTime")
-    assert "'startingTime'" in refusal.value.what
+    assert "'startingTime'" in rejection.value.what

@@ -135,9 +135,9 @@ def test_several_sources_of_a_query() -> None:
             foreign,
         ),
     )
-    audit, board = only(queries, 2).groups
-    assert [(p.topic_partition, p.records) for p in board.partitions] == [(P0, 0), (P1, 1)]
-    assert board.members == {"carol", "dave"}
+    audit, metadata_store = only(queries, 2).groups
+    assert [(p.topic_partition, p.records) for p in metadata_store.partitions] == [(P0, 0), (P1, 1)]
+    assert metadata_store.members == {"carol", "dave"}
     assert (audit.members, audit.partitions[0].processed_offset) == (frozenset({"carol"}), 8)
     assert queries.group_ids == {"board", "audit"}
 

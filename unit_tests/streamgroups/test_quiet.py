@@ -20,24 +20,24 @@ from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone, Commit
-from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from unit_tests.examples import examples
 
-BATCH = QuietBatch("this checkpoint", 7, 99)
+BATCH = NoDataBatch("this checkpoint", 7, 99)
 
 
 @pytest.mark.parametrize(
     ("noted", "is_done"),
     [
         (None, False),
-        (QuietBatch("this checkpoint", 6, 99), False),
-        (QuietBatch("another checkpoint", 8, 99), False),
-        (QuietBatch("another checkpoint", 7, 99), False),
+        (NoDataBatch("this checkpoint", 6, 99), False),
+        (NoDataBatch("another checkpoint", 8, 99), False),
+        (NoDataBatch("another checkpoint", 7, 99), False),
         (BATCH, True),
     ],
 )
-def test_what_is_next_or_done(noted: QuietBatch | None, is_done: bool) -> None:
-    said = judge_quiet(BATCH, noted, group_id="board")
+def test_what_is_next_or_done(noted: NoDataBatch | None, is_done: bool) -> None:
+    said = judge_no_data(BATCH, noted, group_id="board")
     assert said == (AlreadyDone() if is_done else Commit(BATCH.positions))
 
 
@@ -45,14 +45,14 @@ def test_what_is_next_or_done(noted: QuietBatch | None, is_done: bool) -> None:
     "noted",
     [
         # Of the same number: the checkpoint was set back, and Spark has logged another batch since.
-        QuietBatch("this checkpoint", 7, 98),
-        QuietBatch("this checkpoint", 8, 99),
-        QuietBatch("this checkpoint", 8, 98),
+        NoDataBatch("this checkpoint", 7, 98),
+        NoDataBatch("this checkpoint", 8, 99),
+        NoDataBatch("this checkpoint", 8, 98),
     ],
 )
-def test_what_is_stale(noted: QuietBatch) -> None:
+def test_what_is_stale(noted: NoDataBatch) -> None:
     with pytest.raises(FencedBatch, match=f"batch {noted.batch_id}"):
-        judge_quiet(BATCH, noted, group_id="board")
+        judge_no_data(BATCH, noted, group_id="board")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Checkpoint:
     """What outlives a run: Spark's log of batches, and how many are done."""
 
     query_id: str
-    logged: tuple[QuietBatch, ...] = ()
+    logged: tuple[NoDataBatch, ...] = ()
     done: int = 0
 
 
@@ -72,34 +72,34 @@ class Run:
     is_written: bool = False
 
     @property
-    def batch(self) -> QuietBatch | None:
+    def batch(self) -> NoDataBatch | None:
         """What it runs."""
         return self.checkpoint.logged[-1] if len(self.checkpoint.logged) > self.checkpoint.done else None
 
 
-def known(batch: QuietBatch) -> QuietBatch:
+def known(batch: NoDataBatch) -> NoDataBatch:
     """All that is known of a batch."""
     return batch
 
 
-def by_number(batch: QuietBatch) -> QuietBatch:
+def by_number(batch: NoDataBatch) -> NoDataBatch:
     """Only how Spark counts it within its checkpoint."""
     return replace(batch, fingerprint=0)
 
 
-def by_number_alone(batch: QuietBatch) -> QuietBatch:
+def by_number_alone(batch: NoDataBatch) -> NoDataBatch:
     """Only how Spark counts it."""
     return replace(batch, fingerprint=0, query_id="any")
 
 
-class QuietBatches(RuleBasedStateMachine):
+class NoDataBatches(RuleBasedStateMachine):
     """See the module."""
 
-    known_of: Callable[[QuietBatch], QuietBatch | None] = staticmethod(known)
+    known_of: Callable[[NoDataBatch], NoDataBatch | None] = staticmethod(known)
 
     def __init__(self) -> None:
         super().__init__()
-        self.sink: FakeLedger[QuietBatch] = FakeLedger("board")
+        self.sink: FakeLedger[NoDataBatch] = FakeLedger("board")
         self.sink.at = self._at
         self._happens: dict[Moment, Callable[[], None]] = {}
         self._made = 0
@@ -107,7 +107,7 @@ class QuietBatches(RuleBasedStateMachine):
         self.copies: list[Checkpoint] = []
         self.run = Run(self.checkpoint)
         self.zombies: list[Run] = []
-        self.finished: list[QuietBatch] = []
+        self.finished: list[NoDataBatch] = []
 
     def _number(self) -> int:
         self._made += 1
@@ -119,7 +119,7 @@ class QuietBatches(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         # What Spark logs holds the time, so it is never the same again.
-        batch = QuietBatch(self.checkpoint.query_id, len(self.checkpoint.logged), self._number())
+        batch = NoDataBatch(self.checkpoint.query_id, len(self.checkpoint.logged), self._number())
         self.checkpoint = replace(self.checkpoint, logged=(*self.checkpoint.logged, batch))
         self.run.checkpoint, self.run.is_written = self.checkpoint, False
 
@@ -201,24 +201,24 @@ def _no_answer() -> None:
     raise SinkUnreachable("No answer.")
 
 
-TestQuietBatches = QuietBatches.TestCase
-TestQuietBatches.settings = settings(max_examples=examples(200), stateful_step_count=40)
+TestNoDataBatches = NoDataBatches.TestCase
+TestNoDataBatches.settings = settings(max_examples=examples(200), stateful_step_count=40)
 
 
-def _set_back(queries: QuietBatches) -> None:
+def _set_back(queries: NoDataBatches) -> None:
     queries.copy()
     _a_batch(queries)
     queries.set_back(0)
     _a_batch(queries)
 
 
-def _lost(queries: QuietBatches) -> None:
+def _lost(queries: NoDataBatches) -> None:
     _a_batch(queries)
     queries.lose_the_checkpoint()
     _a_batch(queries)
 
 
-def _a_batch(queries: QuietBatches) -> None:
+def _a_batch(queries: NoDataBatches) -> None:
     queries.begin()
     queries.write(None)
     # A batch that is refused is not there any more.
@@ -228,13 +228,13 @@ def _a_batch(queries: QuietBatches) -> None:
 
 @pytest.mark.parametrize(("known_of", "story"), [(by_number, _set_back), (by_number_alone, _lost)])
 def test_output_is_lost_if_less_is_known_of_a_batch(
-    known_of: Callable[[QuietBatch], QuietBatch], story: Callable[[QuietBatches], None]
+    known_of: Callable[[NoDataBatch], NoDataBatch], story: Callable[[NoDataBatches], None]
 ) -> None:
-    right = QuietBatches()
+    right = NoDataBatches()
     story(right)
     right.what_is_done_is_written()
     right.nothing_is_twice()
-    wrong = type("Wrong", (QuietBatches,), {"known_of": staticmethod(known_of)})()
+    wrong = type("Wrong", (NoDataBatches,), {"known_of": staticmethod(known_of)})()
     story(wrong)
     with pytest.raises(AssertionError, match="lost"):
         wrong.what_is_done_is_written()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, InvalidOption, UnknownTopic
-from streamgroups.groups.lag import Trouble
+from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, parse, to_csv, to_json
 from streamgroups.groups.reset_plan import (
     Facts,
@@ -60,7 +60,7 @@ def test_O1_a_plan_never_leaves_a_partition(known: dict[TopicPartition, Facts], 
     scenario = data.draw(scenarios(list(known)))
     try:
         moves = plan(scenario, known, group_id="g")
-    except GroupRefused:
+    except GroupRejected:
         assert isinstance(scenario, ShiftBy)
         assert any(fact.committed_offset is None for fact in known.values())
         return
@@ -125,7 +125,7 @@ def test_O1_without_a_committed_offset() -> None:
     assert [m.to_offset for m in plan(ToCurrent(), unknown, group_id="g")] == [20]
     assert [m.to_offset for m in plan(AtTime(1), unknown, group_id="g")] == [20]
     assert [m.change for m in plan(TrimHorizon(), unknown, group_id="g")] == [None]
-    with pytest.raises(GroupRefused, match="no committed offset for flights-0; nothing was changed"):
+    with pytest.raises(GroupRejected, match="no committed offset for flights-0; nothing was changed"):
         plan(ShiftBy(1), unknown, group_id="g")
 
 
@@ -133,9 +133,9 @@ def test_partitions_that_are_not_there() -> None:
     other = TopicPartition("flights", 9)
     assert require_bounds({TP: Bounds(0, 1)}) == {TP: Bounds(0, 1)}
     with pytest.raises(UnknownTopic, match="flights-9"):
-        require_bounds({TP: Trouble.NO_LEADER, other: Trouble.NO_PARTITION})
+        require_bounds({TP: PartitionError.NO_LEADER, other: PartitionError.NO_PARTITION})
     with pytest.raises(BrokerUnreachable, match="flights-0"):
-        require_bounds({TP: Trouble.NO_LEADER})
+        require_bounds({TP: PartitionError.NO_LEADER})
 
 
 @pytest.mark.parametrize("text", ["", ":0", "flights:", "flights:0,,1", "flights:-1", "flights:0:1", "flights:٣"])
@@ -200,9 +200,9 @@ def test_csv_files_keep_offsets(filed: dict[str, dict[TopicPartition, FiledOffse
     ],
 )
 def test_files_that_make_no_sense(text: str, says: str) -> None:
-    with pytest.raises(InvalidOption, match=r"^f\.csv") as refused:
+    with pytest.raises(InvalidOption, match=r"^f\.csv") as rejected:
         parse(text, source="f.csv", group_id="g")
-    assert says in str(refused.value)
+    assert says in str(rejected.value)
 
 
 def test_a_csv_file_without_a_group_needs_one() -> None:

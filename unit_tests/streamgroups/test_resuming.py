@@ -148,9 +148,9 @@ def test_S5_partitions_the_checkpoint_does_not_know_are_the_groups(
 
 def test_S5_fail_prints_every_difference_and_what_to_do() -> None:
     batch = BatchOffset(3, (OffsetRange(P0, 10, 20),), {P1: 40})
-    with pytest.raises(PositionsDiffer) as refusal:
+    with pytest.raises(PositionsDiffer) as rejection:
         resume_unfinished(batch, {P0: Owned(12), P1: Owned(35)}, FAIL)
-    assert str(refusal.value) == (
+    assert str(rejection.value) == (
         "Checkpoint and group differ: flights-0: checkpoint 10, group 12 (+2); flights-1: checkpoint 40, group 35 (-5). "
         "Restart once with onRestart=group to use the group's positions, or with onRestart=checkpoint to use the checkpoint's."
     )

@@ -17,7 +17,6 @@ from streamgroups.supervision.failures import Failure
 from streamgroups.supervision.policy import (
     NEVER_PASS,
     NEVER_PASS_AT_FIRST,
-    AskedToStop,
     Done,
     Ended,
     EngineGone,
@@ -25,6 +24,7 @@ from streamgroups.supervision.policy import (
     GiveUp,
     Restart,
     RestartPolicy,
+    StopRequested,
     Supervision,
     decide,
 )
@@ -37,12 +37,12 @@ ERRORS = st.sampled_from([None, *StreamGroupsError.__subclasses__()])
 MAY_PASS = [e for e in StreamGroupsError.__subclasses__() if e not in NEVER_PASS | NEVER_PASS_AT_FIRST]
 JITTER = st.floats(0, 1)
 POLICIES = st.builds(
-    lambda first, more, **rest: RestartPolicy(first_wait_ms=first, most_wait_ms=first + more, **rest),
+    lambda first, more, **rest: RestartPolicy(first_wait_ms=first, max_backoff_ms=first + more, **rest),
     st.integers(1, 5_000),
     st.integers(0, 100_000),
-    steady_ms=st.integers(1, 100_000),
-    most_failures=st.integers(1, 30),
-    patience_ms=st.integers(1, 10_000_000),
+    reset_after_ms=st.integers(1, 100_000),
+    max_failures=st.integers(1, 30),
+    give_up_after_ms=st.integers(1, 10_000_000),
 )
 
 
@@ -64,7 +64,7 @@ def test_a_restart_never_comes_sooner_than_the_back_off(
     """Nor more than a quarter later. Twice as long each time, until a steady run."""
     state, now_ms, base_ms = Supervision(), 0, policy.first_wait_ms
     for event, jitter in runs:
-        is_steady = event.ran_ms >= policy.steady_ms and (event.finished_batches or event.was_idle)
+        is_steady = event.ran_ms >= policy.reset_after_ms and (event.finished_batches or event.was_idle)
         base_ms = policy.first_wait_ms if is_steady else base_ms
         now_ms += event.ran_ms
         state, decision = decide(state, event, now_ms, policy, jitter)
@@ -73,7 +73,7 @@ def test_a_restart_never_comes_sooner_than_the_back_off(
         assert isinstance(decision, Restart)
         assert base_ms <= decision.after_ms <= base_ms * 1.25 + 1
         now_ms += decision.after_ms
-        base_ms = min(policy.most_wait_ms, 2 * base_ms)
+        base_ms = min(policy.max_backoff_ms, 2 * base_ms)
 
 
 @given(
@@ -107,19 +107,19 @@ def test_it_is_given_up_in_the_end_if_nothing_works(
         if isinstance(decision, GiveUp):
             break
         assert isinstance(decision, Restart)
-        now_ms += decision.after_ms + 10 + policy.patience_ms // 100
-        assert n_failures <= policy.most_failures + 101
+        now_ms += decision.after_ms + 10 + policy.give_up_after_ms // 100
+        assert n_failures <= policy.max_failures + 101
     if error not in NEVER_PASS:
-        assert n_failures >= policy.most_failures
+        assert n_failures >= policy.max_failures
     if error is not None and error.retriable:
-        assert now_ms - began_ms >= policy.patience_ms
+        assert now_ms - began_ms >= policy.give_up_after_ms
     elif error not in NEVER_PASS:
-        assert n_failures == policy.most_failures
+        assert n_failures == policy.max_failures
 
 
 @given(st.builds(Supervision, st.booleans(), st.integers(0, 99), st.none() | st.integers(0, 99), st.integers(0, 99)))
 def test_it_is_done_when_it_ends_or_is_asked_to_stop(state: Supervision) -> None:
-    for event in (Ended(), AskedToStop()):
+    for event in (Ended(), StopRequested()):
         assert decide(state, event, 1_000, POLICY, 0.5) == (state, Done())
     assert isinstance(decide(state, EngineGone(), 1_000, POLICY, 0.5)[1], GiveUp)
 
@@ -167,7 +167,7 @@ def test_why_it_is_given_up_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"most_failures": 0}, {"first_wait_ms": 0}, {"steady_ms": -1}, {"first_wait_ms": 61_000}]
+    "wrong", [{"max_failures": 0}, {"first_wait_ms": 0}, {"reset_after_ms": -1}, {"first_wait_ms": 61_000}]
 )
 def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidOption, match=next(iter(wrong))):

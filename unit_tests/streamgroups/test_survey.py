@@ -80,11 +80,11 @@ def test_O3_what_is_not_committed_yet_is_no_lag_and_told_apart() -> None:
     cluster.produce(P0, 1)
     admin = Counting(cluster)
     admin.alter_offsets("board", {P0: Committed(1)})
-    (board,) = survey(admin, admin, ["board"])
-    assert (board.records, board.open_records, board.is_exact) == (1, 4, True)
+    (metadata_store,) = survey(admin, admin, ["board"])
+    assert (metadata_store.records, metadata_store.open_records, metadata_store.is_exact) == (1, 4, True)
     transaction.abort()
-    (board,) = survey(admin, admin, ["board"])
-    assert (board.records, board.open_records) == (2, 0), "nobody gets what was aborted"
+    (metadata_store,) = survey(admin, admin, ["board"])
+    assert (metadata_store.records, metadata_store.open_records) == (2, 0), "nobody gets what was aborted"
 
 
 def test_O3_what_is_not_counted_is_an_upper_bound() -> None:

@@ -70,13 +70,13 @@ def test_row(name: str, policy: OnRestart) -> None:
 
 def test_every_difference_is_named_and_the_way_out() -> None:
     owned = {P0: Owned(5, FOREIGN), P1: Owned(9), P2: Owned(3)}
-    with pytest.raises(PositionsDiffer) as refused:
+    with pytest.raises(PositionsDiffer) as rejected:
         take_over(owned, {P0: 20, P1: 7, P2: 3}, FAIL)
-    assert refused.value.what == (
+    assert rejected.value.what == (
         "Ledger and group differ: flights-0: ledger 20, group 5 (-15); flights-1: ledger 7, group 9 (+2)."
     )
-    assert "onRestart=group" in refused.value.remedy
-    assert "onRestart=checkpoint" in refused.value.remedy
+    assert "onRestart=group" in rejected.value.remedy
+    assert "onRestart=checkpoint" in rejected.value.remedy
 
 
 _OWNED = st.builds(Owned, st.integers(0, 9), st.sampled_from(Origin))

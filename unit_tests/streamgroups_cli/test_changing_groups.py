@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.coordination.reset_protocol import board_of, resets_of
+from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
-from streamgroups.fakes import FakeBoard, FakeExecutor
+from streamgroups.fakes import FakeExecutor, FakeMetadataStore
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.query.reset_participation import Moving
+from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups_cli.groups import changes as changing
 from unit_tests.cli_runner import CommandLine
 
@@ -108,9 +108,9 @@ def test_an_offset_outside_is_moved_to_the_nearer_end_with_a_warning(board: Comm
     result = board(*arguments, "-o", "json")
     assert result.err.startswith("Warning: Offset 1 is outside flights-1 [2, 10]: offset 2 is used.\n")
     assert [(m["to_offset"], m["note"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "requested 1")]
-    refused = board(*arguments, "--strict", "--execute")
-    assert (refused.code, untouched(board)) == (3, True)
-    assert "Offset 1 is outside flights-1 [2, 10]; nothing was changed." in refused.err
+    rejected = board(*arguments, "--strict", "--execute")
+    assert (rejected.code, untouched(board)) == (3, True)
+    assert "Offset 1 is outside flights-1 [2, 10]; nothing was changed." in rejected.err
 
 
 def test_a_group_that_somebody_is_in_is_refused_by_name(board: CommandLine) -> None:
@@ -338,35 +338,39 @@ def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
 @pytest.fixture
 def noted(board: CommandLine) -> CommandLine:
     """The same group; its members left notes, and it was moved while they were there."""
-    board.cluster.commit(board_of("board"), {P0: 4}, "{}")
-    board.cluster.commit(resets_of("board"), {P0: 4}, "{}")
-    board.cluster.commit(resets_of("else"), {P0: 1}, "{}")
+    board.cluster.commit(members_group_of("board"), {P0: 4}, "{}")
+    board.cluster.commit(resets_group_of("board"), {P0: 4}, "{}")
+    board.cluster.commit(resets_group_of("else"), {P0: 1}, "{}")
     return board
 
 
 def test_all_groups_are_moved_without_their_notes(noted: CommandLine) -> None:
     result = noted("groups", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
     assert (result.code, committed(noted)) == (0, {P0: 0, P1: 2})
-    assert committed(noted, board_of("board")) == committed(noted, resets_of("board")) == {P0: 4}
+    assert committed(noted, members_group_of("board")) == committed(noted, resets_group_of("board")) == {P0: 4}
 
 
 @pytest.mark.parametrize("which", ["board", "--all-groups"])
 def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> None:
     plan = noted("groups", "delete", which)
-    assert [line.split()[0] for line in plan.out.splitlines()[1:]] == ["board", resets_of("board"), board_of("board")]
+    assert [line.split()[0] for line in plan.out.splitlines()[1:]] == [
+        "board",
+        resets_group_of("board"),
+        members_group_of("board"),
+    ]
     assert "board.streamgroups: metadata groups, deleted with their group" in plan.err
     result = noted("groups", "delete", which, "--execute")
-    assert (result.code, noted.cluster.group_ids()) == (0, [resets_of("else")])
+    assert (result.code, noted.cluster.group_ids()) == (0, [resets_group_of("else")])
     assert "1 group and 2 metadata groups deleted." in result.err
     (undo,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     assert [g["group"] for g in json.loads(Path(undo).read_text())["groups"]] == ["board"]
     assert noted("groups", "import", undo, "--execute").code == 0
     assert untouched(noted)
-    assert committed(noted, board_of("board")) == {}
+    assert committed(noted, members_group_of("board")) == {}
 
 
 def test_notes_can_be_deleted_by_name(noted: CommandLine) -> None:
-    assert noted("groups", "delete", resets_of("else"), "board", board_of("board"), "--execute").code == 0
+    assert noted("groups", "delete", resets_group_of("else"), "board", members_group_of("board"), "--execute").code == 0
     assert noted.cluster.group_ids() == []
 
 
@@ -376,20 +380,20 @@ def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
     """Otherwise they would be obeyed again, by a group that is made under that name later."""
     delete_groups = noted.admin.delete_groups
 
-    def without_orders(group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
-        if resets_of("board") in group_ids:
+    def without_reset_requests(group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
+        if resets_group_of("board") in group_ids:
             raise BrokerUnreachable("No broker answers.")
         return delete_groups(group_ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr(noted.admin, "delete_groups", without_orders)
+        patched.setattr(noted.admin, "delete_groups", without_reset_requests)
         result = noted("groups", "delete", "board", "--execute")
     assert (result.code, committed(noted)) == (4, {})
-    assert noted.cluster.group_ids() == [board_of("board"), resets_of("board"), resets_of("else")]
+    assert noted.cluster.group_ids() == [members_group_of("board"), resets_group_of("board"), resets_group_of("else")]
     assert "1 of 3 groups were deleted. No broker answers. Correct" in result.err
     (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete --execute .*)\.", result.err)
     assert noted(*rest.split()).code == 0
-    assert noted.cluster.group_ids() == [resets_of("else")]
+    assert noted.cluster.group_ids() == [resets_group_of("else")]
 
 
 def test_deleting_what_is_in_use_or_not_there_is_refused_whole(board: CommandLine) -> None:
@@ -445,8 +449,8 @@ class Query:
 
     def __init__(self, cli: CommandLine) -> None:
         self.member = cli.join("board", "flights")
-        self.moving = Moving(
-            FakeBoard(cli.cluster),
+        self.participation = ResetParticipation(
+            FakeMetadataStore(cli.cluster),
             cli.cluster,
             "board",
             "alice",
@@ -454,14 +458,14 @@ class Query:
             no_history,
             cli.clock,
             cli.clock,
-            patience_ms=0,
+            wait_timeout_ms=0,
         )
-        self.moving.join(self.member, (P0,))
+        self.participation.join(self.member, (P0,))
         self.cli = cli
 
     def next_batch(self) -> None:
         self.cli.clock.advance(250)
-        self.moving.follow()
+        self.participation.follow()
 
 
 @pytest.fixture
@@ -469,7 +473,7 @@ def query(board: CommandLine) -> Iterator[Query]:
     query = Query(board)
     query.next_batch()
     yield query
-    query.moving.close()
+    query.participation.close()
 
 
 def test_S6_members_are_told_and_waited_for(board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +531,7 @@ def test_an_order_that_nobody_obeyed_is_void_once_the_group_is_moved_by_committi
     later = Query(board)
     later.next_batch()
     assert committed(board) == {P0: 5, P1: 5, P2: 5}
-    later.moving.close()
+    later.participation.close()
 
 
 def test_what_members_do_not_read_cannot_be_moved_while_they_are_there(board: CommandLine, query: Query) -> None:

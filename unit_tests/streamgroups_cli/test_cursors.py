@@ -133,7 +133,7 @@ def test_G4_a_get_commits_what_the_one_before_it_returned(stream: CommandLine, i
 
 def test_G6_G7_heartbeats_and_commits_are_commands_of_their_own(stream: CommandLine, instances: Instances) -> None:
     cursor = create(stream, *GROUP, "--no-commit-on-get", "--lease", "1m")
-    assert instances.jobs[0].wish["timeout_ms"] == 60_000
+    assert instances.jobs[0].instance_request["timeout_ms"] == 60_000
     _, cursor = get(stream, cursor, "-n", "4")
     again, _ = get(stream, cursor, "-n", "1")
     assert (again, committed(stream)) == (["m4"], 0)

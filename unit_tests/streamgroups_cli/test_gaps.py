@@ -9,7 +9,7 @@ import json
 import pytest
 import yaml
 
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -66,9 +66,11 @@ OTHER = ["other", "flights", 1, None, 3, None, "truncated", "1970-01-01T00:00:03
 def recorded(cli: CommandLine) -> CommandLine:
     """Two groups with gaps, and one without."""
     cli.cluster.create_topic("flights", 2)
-    of_board = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 1_000, A, A)).plus(Gap(20, 0, Cause.RECREATED, 2_000, A, B))
-    cli.cluster.commit(gaps_of("board"), {P0: 0}, of_board.encode())
-    cli.cluster.commit(gaps_of("other"), {P1: 3}, Gaps().plus(Gap(None, 3, Cause.TRUNCATED, 3_000)).encode())
+    of_metadata_group = (
+        Gaps().plus(Gap(10, 15, Cause.EXPIRED, 1_000, A, A)).plus(Gap(20, 0, Cause.RECREATED, 2_000, A, B))
+    )
+    cli.cluster.commit(gaps_group_of("board"), {P0: 0}, of_metadata_group.encode())
+    cli.cluster.commit(gaps_group_of("other"), {P1: 3}, Gaps().plus(Gap(None, 3, Cause.TRUNCATED, 3_000)).encode())
     for group in ("board", "other", "whole"):
         cli.cluster.commit(group, {P0: 5, P1: 5})
     return cli
@@ -107,7 +109,7 @@ def test_gaps_that_are_not_kept_are_counted(recorded: CommandLine) -> None:
     gaps = Gaps()
     for i in range(200):
         gaps = gaps.plus(Gap(i, i + 1, Cause.EXPIRED, i, A, A))
-    recorded.cluster.commit(gaps_of("board"), {P0: 0}, gaps.encode())
+    recorded.cluster.commit(gaps_group_of("board"), {P0: 0}, gaps.encode())
     result = recorded("gaps", "board", "-o", "json")
     (summary,) = json.loads(result.out)["partitions"]
     assert (summary["gaps"], summary["lost_offsets"]) == (200, 200)
@@ -116,4 +118,4 @@ def test_gaps_that_are_not_kept_are_counted(recorded: CommandLine) -> None:
 
 def test_deleting_a_group_deletes_its_gaps(recorded: CommandLine) -> None:
     assert recorded("groups", "delete", "board", "--execute").code == 0
-    assert gaps_of("board") not in recorded.cluster.group_ids()
+    assert gaps_group_of("board") not in recorded.cluster.group_ids()

@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups import metadata_entries as notes
 from streamgroups.coordination import reset_protocol as board
-from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.cursors.admission import readers_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.membership import Origin, Owned
@@ -20,7 +20,7 @@ from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
 from streamgroups_cli import broker
 from streamgroups_cli.cursors import instance_process
-from streamgroups_prometheus.exporter import Looks
+from streamgroups_prometheus.exporter import Polls
 from unit_tests.cli_runner import CommandLine
 
 FLIGHTS, MALLORYS = TopicPartition("flights", 0), TopicPartition("mallory", 0)
@@ -40,26 +40,26 @@ def admin() -> FakeAdmin:
     group = FakeGroup(cluster, "mallory")
     FakeMember(group, "m", topics=lambda: ["mallory"], first_positions=lambda _: first).join(1_000)
     group.settle()
-    cluster.commit(board_of("mallory"), {MALLORYS: 0}, INFINITE)
+    cluster.commit(members_group_of("mallory"), {MALLORYS: 0}, INFINITE)
     return FakeAdmin(cluster)
 
 
 def test_the_exporter_of_all_groups_goes_on_beside_a_bad_entry(
     admin: FakeAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks = Looks(Monitor(admin, admin, FakeClock(1_000_000)).look, lambda: 0)
-    assert looks.refresh() is None
-    assert {g.snapshot.description.group_id for g in looks.groups} == {"billing", "mallory"}
+    polls = Polls(Monitor(admin, admin, FakeClock(1_000_000)).poll, lambda: 0)
+    assert polls.refresh() is None
+    assert {g.snapshot.description.group_id for g in polls.groups} == {"billing", "mallory"}
     assert "'mallory.streamgroups' at mallory-0 cannot be read" in caplog.text
 
 
 def test_the_exporter_outlives_any_exception() -> None:
-    def look() -> list[object]:
+    def poll() -> list[object]:
         raise KeyError("x")
 
-    looks = Looks(look, lambda: 0)  # type: ignore[arg-type]
-    assert str(looks.refresh()) == "Cannot poll the groups: KeyError: 'x'."
-    assert not looks.groups
+    polls = Polls(poll, lambda: 0)  # type: ignore[arg-type]
+    assert str(polls.refresh()) == "Cannot poll the groups: KeyError: 'x'."
+    assert not polls.groups
 
 
 def test_a_group_that_cannot_be_judged_is_left_out(
@@ -68,7 +68,7 @@ def test_a_group_that_cannot_be_judged_is_left_out(
     def broken(_: str) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(board.Note, "parse", broken)
+    monkeypatch.setattr(board.MemberEntry, "parse", broken)
     assert [s.description.group_id for s in survey(admin, admin, ["billing", "mallory"])] == ["billing"]
     assert "Group 'mallory' is skipped: RuntimeError: bug" in caplog.text
     with pytest.raises(RuntimeError, match="bug"):
@@ -76,7 +76,7 @@ def test_a_group_that_cannot_be_judged_is_left_out(
 
 
 def test_a_new_group_is_made_beside_a_bad_entry() -> None:
-    committed = {"billing": {FLIGHTS: ""}, "mallory": {FLIGHTS: ""}, board_of("mallory"): {FLIGHTS: INFINITE}}
+    committed = {"billing": {FLIGHTS: ""}, "mallory": {FLIGHTS: ""}, members_group_of("mallory"): {FLIGHTS: INFINITE}}
     found = readers_of("flights", {"billing": False, "mallory": False}, committed)
     assert [(r.group, r.last_used_ms) for r in found] == [("billing", None), ("mallory", None)]
 
@@ -102,11 +102,11 @@ def test_a_background_process_imports_nothing_from_the_working_directory(start: 
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('mallory')")
     setup, _, _ = start.rpartition("from streamgroups")
-    look = f"{setup} import streamgroups; print(streamgroups.__file__)"
+    poll = f"{setup} import streamgroups; print(streamgroups.__file__)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     environment.pop("PYTHONSAFEPATH", None)
     found = subprocess.run(
-        [sys.executable, "-c", look], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", poll], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert "mallory" not in found.stderr
     assert str(tmp_path) not in found.stdout

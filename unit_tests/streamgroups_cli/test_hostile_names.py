@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.errors import EmbeddedBrokerError, GroupRefused
+from streamgroups.errors import EmbeddedBrokerError, GroupRejected
 from streamgroups.groups.join_policy import LiveMember
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
@@ -48,7 +48,7 @@ def test_no_command_prints_them_raw(hostile: CommandLine, arguments: list[str]) 
 
 
 def test_an_error_is_one_line() -> None:
-    assert str(GroupRefused(f"Group 'g{ESCAPE}' is in use.", remedy="Wait.")) == (
+    assert str(GroupRejected(f"Group 'g{ESCAPE}' is in use.", remedy="Wait.")) == (
         r"Group 'g\x1b]0;mine\x07\x1b[2J\x0a\x9b31m' is in use. Wait."
     )
     assert str(EmbeddedBrokerError("It ended:\nno luck")) == "It ended:\nno luck"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamgroups.coordination.reset_protocol import Note, board_of, resets_of
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.groups import describing
@@ -34,8 +34,8 @@ def board(cli: CommandLine) -> CommandLine:
     cli.join("board", "flights")
     # Alice is reading 6 of the 10; bob, who had P0 before, was not done with what she has read since.
     for tp, name, until in ((P2, "alice", 6), (P0, "bob", 11)):
-        note = Note(name, 0, None, reading_until=until)
-        cli.cluster.commit(board_of("board"), {tp: 0}, note.encode())
+        note = MemberEntry(name, 0, None, reading_until=until)
+        cli.cluster.commit(members_group_of("board"), {tp: 0}, note.encode())
     cli.cluster.commit("stopped", {P0: 4, P1: 1, TopicPartition("gone", 0): 7})
     cli.cluster.delete_records(P1, 3)
     return cli
@@ -104,7 +104,7 @@ def test_lists_can_be_narrowed(board: CommandLine) -> None:
 @pytest.fixture
 def noted(board: CommandLine) -> CommandLine:
     """The same groups; members of the one that stopped left notes, and it was moved while they were there."""
-    for name in (board_of("stopped"), resets_of("stopped")):
+    for name in (members_group_of("stopped"), resets_group_of("stopped")):
         board.cluster.commit(name, {P0: 4}, "{}")
     return board
 
@@ -135,7 +135,7 @@ def test_O1_all_groups_are_those_that_somebody_reads_with(noted: CommandLine, ar
 
 
 def test_a_group_that_only_holds_notes_can_be_named(noted: CommandLine) -> None:
-    name = board_of("stopped")
+    name = members_group_of("stopped")
     (group,) = json.loads(noted("groups", "describe", name, "-o", "json").out)["groups"]
     assert [p["committed_offset"] for p in group["partitions"]] == [4]
     assert noted("groups", "export", name).out == "flights,0,4\n"

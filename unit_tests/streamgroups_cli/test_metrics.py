@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamgroups.coordination.reset_protocol import board_of, gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of, members_group_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
 from streamgroups_cli.metrics import dashboard_json
-from streamgroups_prometheus.exporter import GroupCollector, Looks
+from streamgroups_prometheus.exporter import GroupCollector, Polls
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -36,11 +36,11 @@ class Exporter:
         self.cluster.delete_records(P1, 3)
         admin = FakeAdmin(self.cluster)
         gaps = Gaps().plus(Gap(1, 3, Cause.EXPIRED, 1_000)).plus(Gap(8, 0, Cause.RECREATED, 2_000))
-        self.cluster.commit(gaps_of("board"), {P1: 0}, gaps.encode())
+        self.cluster.commit(gaps_group_of("board"), {P1: 0}, gaps.encode())
         monitor = Monitor(admin, admin, self.clock, window_ms=60_000, gaps=True)
-        self.looks = Looks(monitor.look, lambda: 7, lambda: self.clock() / 1000)
+        self.polls = Polls(monitor.poll, lambda: 7, lambda: self.clock() / 1000)
         self._registry = CollectorRegistry()
-        self._registry.register(GroupCollector(self.looks))
+        self._registry.register(GroupCollector(self.polls))
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()
@@ -63,7 +63,7 @@ def of_partitions(samples: Mapping[tuple[str, str], float], name: str) -> dict[s
 
 
 def test_O3_what_is_exported(exporter: Exporter) -> None:
-    assert exporter.looks.refresh() is None
+    assert exporter.polls.refresh() is None
     samples = exporter.scrape()
     assert of_partitions(samples, "lag_records") == {"0 flights": 6, "1 flights": 7}
     assert of_partitions(samples, "lag_seconds") == {"0 flights": 60, "1 flights": 60}
@@ -84,7 +84,7 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
 
 
 def test_O4_recorded_gaps_are_counters_by_cause(exporter: Exporter) -> None:
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     samples = exporter.scrape()
     assert of_partitions(samples, "gaps_total") == {"expired 1 flights": 1, "recreated 1 flights": 1}
     assert of_partitions(samples, "gap_lost_offsets_total") == {"expired 1 flights": 2}
@@ -95,8 +95,8 @@ def test_O4_a_gap_that_is_only_counted_keeps_its_cause(exporter: Exporter) -> No
     for i in range(200):
         gaps = gaps.plus(Gap(2 * i, 2 * i + 1, Cause.EXPIRED if i % 2 else Cause.TRUNCATED, i))
     assert gaps.not_kept > 50
-    exporter.cluster.commit(gaps_of("board"), {P1: 0}, gaps.encode())
-    exporter.looks.refresh()
+    exporter.cluster.commit(gaps_group_of("board"), {P1: 0}, gaps.encode())
+    exporter.polls.refresh()
     samples = exporter.scrape()
     assert of_partitions(samples, "gaps_total") == {"expired 1 flights": 100, "truncated 1 flights": 100}
     assert of_partitions(samples, "gap_lost_offsets_total") == {"expired 1 flights": 100}
@@ -105,34 +105,34 @@ def test_O4_a_gap_that_is_only_counted_keeps_its_cause(exporter: Exporter) -> No
 def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
     admin = FakeAdmin(exporter.cluster)
     exporter.cluster.commit("whole", {P0: 4})
-    watched = Monitor(admin, admin, exporter.clock, gaps=True).look(["board", "whole"])
+    watched = Monitor(admin, admin, exporter.clock, gaps=True).poll(["board", "whole"])
     assert [{tp: gaps.count for tp, gaps in group.gaps.items()} for group in watched] == [{P1: 2}, {}]
-    (without,) = Monitor(admin, admin, exporter.clock).look(["board"])
+    (without,) = Monitor(admin, admin, exporter.clock).poll(["board"])
     assert without.gaps == {}
 
 
 def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
     monkeypatch.setattr("streamgroups_prometheus.exporter.time.monotonic", lambda: next(times_s))
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     assert exporter.scrape()["streamgroups_poll_duration_seconds", ""] == 2.5
     exporter.cluster.reachable = False
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     samples = exporter.scrape()
     assert samples["streamgroups_poll_duration_seconds", ""] == 0.25
     assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (2, 1)
 
 
 def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:
-    exporter.cluster.commit(board_of("board"), {P0: 4}, "{}")
-    exporter.looks.refresh()
+    exporter.cluster.commit(members_group_of("board"), {P0: 4}, "{}")
+    exporter.polls.refresh()
     assert 'group="board"' in exporter.text()
     assert 'group="board.streamgroups"' not in exporter.text()
 
 
 def test_O3_a_group_that_nobody_reads_for_is_counted_as_stopped(exporter: Exporter) -> None:
     for _ in range(3):
-        exporter.looks.refresh()
+        exporter.polls.refresh()
         exporter.clock.advance(20_000)
     samples = exporter.scrape()
     states = {s: samples["streamgroups_group_partitions", s.value] for s in LagState}
@@ -140,19 +140,19 @@ def test_O3_a_group_that_nobody_reads_for_is_counted_as_stopped(exporter: Export
 
 
 def test_a_cluster_that_is_away_leaves_no_old_figures(exporter: Exporter) -> None:
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     exporter.cluster.reachable = False
-    assert exporter.looks.refresh() is not None
+    assert exporter.polls.refresh() is not None
     samples = exporter.scrape()
     assert (samples["streamgroups_up", ""], samples["streamgroups_poll_failures_total", ""]) == (0, 1)
     assert not [name for name, _ in samples if name.startswith(("streamgroups_group_", "streamgroups_partition_"))]
     exporter.cluster.reachable = True
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     assert exporter.scrape()["streamgroups_up", ""] == 1
 
 
 def test_the_dashboard_shows_all_that_is_exported(exporter: Exporter) -> None:
-    exporter.looks.refresh()
+    exporter.polls.refresh()
     exported = {name for name, _ in exporter.scrape()}
     dashboard = json.loads(dashboard_json())
     shown = set()

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from streamgroups.coordination.reset_protocol import times_of
-from streamgroups.event_time.observations import write_note
+from streamgroups.coordination.reset_protocol import event_time_group_of
+from streamgroups.event_time.observations import write_entry
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
@@ -19,7 +19,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.fakes import FakeAdmin
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli.groups.watch_views import Look, screen
+from streamgroups_cli.groups.watch_views import Poll, screen
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -60,10 +60,10 @@ def test_O3_a_lag_that_was_not_counted_says_so(board: CommandLine) -> None:
 
 
 def test_programs_get_one_document_a_look(board: CommandLine) -> None:
-    looks = [json.loads(line) for line in watch(board, "-o", "json").splitlines()]
-    assert looks == list(yaml.safe_load_all(watch(board, "-o", "yaml")))
-    assert len(looks) == 2
-    (group,) = looks[0]["groups"]
+    polls = [json.loads(line) for line in watch(board, "-o", "json").splitlines()]
+    assert polls == list(yaml.safe_load_all(watch(board, "-o", "yaml")))
+    assert len(polls) == 2
+    (group,) = polls[0]["groups"]
     assert (group["lag"], group["time_lag_ms"], group["lag_state"]) == (6, 60_000, "unknown")
     assert [(p["owner"], p["lag"], p["lag_state"]) for p in group["partitions"]] == [
         ("alice", 6, "unknown"),
@@ -75,12 +75,16 @@ def test_programs_get_one_document_a_look(board: CommandLine) -> None:
 
 def test_W2_groups_with_event_time_show_it(board: CommandLine) -> None:
     settings = TimeSettings(Generation())
-    board.cluster.commit(times_of("board"), {P0: 4}, write_note(PartitionTime(900, At(900), next_offset=4), settings))
-    board.cluster.commit(times_of("board"), {P1: 10}, write_note(PartitionTime(300, At(300), next_offset=10), settings))
+    board.cluster.commit(
+        event_time_group_of("board"), {P0: 4}, write_entry(PartitionTime(900, At(900), next_offset=4), settings)
+    )
+    board.cluster.commit(
+        event_time_group_of("board"), {P1: 10}, write_entry(PartitionTime(300, At(300), next_offset=10), settings)
+    )
     heading, line = watch(board, count=1).splitlines()
     assert (heading.split()[-1], line.split()[-1]) == ("WATERMARK", "1970-01-01T00:00:00.300Z")
-    (look,) = (json.loads(text) for text in watch(board, "-o", "json", count=1).splitlines())
-    (group,) = look["groups"]
+    (poll,) = (json.loads(text) for text in watch(board, "-o", "json", count=1).splitlines())
+    (group,) = poll["groups"]
     assert group["watermark"] == "1970-01-01T00:00:00.300Z"
     assert [(p["event_time"], p["time_state"]) for p in group["partitions"]] == [
         ("1970-01-01T00:00:00.900Z", "ahead"),
@@ -93,8 +97,8 @@ def test_W2_groups_with_event_time_show_it(board: CommandLine) -> None:
 
 
 def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:
-    (look,) = (json.loads(line) for line in watch(board, "board", "later", "-o", "json", count=1).splitlines())
-    assert [(g["group"], g["state"], g["lag"]) for g in look["groups"]] == [
+    (poll,) = (json.loads(line) for line in watch(board, "board", "later", "-o", "json", count=1).splitlines())
+    assert [(g["group"], g["state"], g["lag"]) for g in poll["groups"]] == [
         ("board", "Stable", 6),
         ("later", "Dead", 0),
     ]
@@ -103,13 +107,13 @@ def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:
 def test_a_cluster_that_is_away_for_a_while_is_no_reason_to_leave(
     board: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = 0
+    polls = 0
     describe_groups = FakeAdmin.describe_groups
 
     def away_at_the_second_look(admin: FakeAdmin, group_ids: list[str]) -> object:
-        nonlocal looks
-        looks += 1
-        board.cluster.reachable = looks != 2
+        nonlocal polls
+        polls += 1
+        board.cluster.reachable = polls != 2
         return describe_groups(admin, group_ids)
 
     monkeypatch.setattr(FakeAdmin, "describe_groups", away_at_the_second_look)
@@ -131,10 +135,10 @@ def test_wrong_options(board: CommandLine, arguments: list[str]) -> None:
 def shown(board: CommandLine, *, height: int, trouble: str = "") -> list[str]:
     monitor = Monitor(board.admin, board.admin, board.clock, window_ms=60_000, event_times=True)
     for _ in range(3):
-        groups = monitor.look()
+        groups = monitor.poll()
         board.clock.advance(20_000)
     console = Console(width=200, height=height, file=io.StringIO(), record=True)
-    console.print(screen(Look(1_000_000, groups, "broker:9092", trouble), 200, height))
+    console.print(screen(Poll(1_000_000, groups, "broker:9092", trouble), 200, height))
     return console.export_text().splitlines()
 
 

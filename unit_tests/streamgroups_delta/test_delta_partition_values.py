@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_delta.partition_values import split, text
 
 _ROWS = st.lists(
@@ -68,5 +68,5 @@ def test_values_are_written_as_the_protocol_has_them(value: Any, of: pa.DataType
 
 
 def test_a_time_that_the_log_cannot_hold_is_refused() -> None:
-    with pytest.raises(RecordRefused, match="cannot be written in the table's log"):
+    with pytest.raises(RecordRejected, match="cannot be written in the table's log"):
         text(pa.scalar(2**31 - 1, pa.date32()))

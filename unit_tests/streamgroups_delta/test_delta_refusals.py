@@ -13,8 +13,8 @@ import streamgroups as sg
 from streamgroups.errors import (
     InvalidOption,
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
     StreamGroupsError,
 )
@@ -43,11 +43,11 @@ from streamgroups_delta.replacing import _decoded
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as rejected:
         sg.DeltaSink(**({"uri": "/flights"} | settings))
-    assert why in refused.value.what + " " + refused.value.remedy
-    assert refused.value.remedy
-    assert "hunter2" not in str(refused.value)
+    assert why in rejected.value.what + " " + rejected.value.remedy
+    assert rejected.value.remedy
+    assert "hunter2" not in str(rejected.value)
 
 
 def test_a_sink_is_pickled_whole_and_shown_without_secrets() -> None:
@@ -67,7 +67,7 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (TableNotFoundError("No files in log segment"), SinkRefused, "Delta table /flights does not exist"),
+        (TableNotFoundError("No files in log segment"), SinkRejected, "Delta table /flights does not exist"),
         (TableNotFoundError("Unknown scheme: nope."), InvalidOption, "a store that deltalake supports"),
         (OSError("Permission denied (os error 13)"), NotAuthorized, "Grant this user the right"),
         (OSError("Server returned 403 Forbidden"), NotAuthorized, "Grant this user the right"),
@@ -79,10 +79,10 @@ def test_a_path_does_not_depend_on_where_a_task_runs(monkeypatch: pytest.MonkeyP
             InvalidOption,
             "Correct storage_options",
         ),
-        (OSError("404 Not Found <Code>NoSuchBucket</Code>"), SinkRefused, "Create the bucket"),
+        (OSError("404 Not Found <Code>NoSuchBucket</Code>"), SinkRejected, "Create the bucket"),
         (DeltaError("Object Store error: error sending request"), SinkUnreachable, "Try again"),
-        (DeltaError("Invariant (n > 0) violated"), SinkRefused, "constraints"),
-        (ValueError("hunter2"), SinkRefused, "***"),
+        (DeltaError("Invariant (n > 0) violated"), SinkRejected, "constraints"),
+        (ValueError("hunter2"), SinkRejected, "***"),
     ],
 )
 def test_failures_are_told_by_what_to_do(error: Exception, kind: type[StreamGroupsError], told: str) -> None:
@@ -111,7 +111,7 @@ def test_a_commit_that_fails_for_the_store_may_have_been_done() -> None:
     ],
 )
 def test_what_a_table_demands_and_the_sink_does_not_do_is_refused(demands: Demands, what: str) -> None:
-    with pytest.raises(SinkRefused, match=what):
+    with pytest.raises(SinkRejected, match=what):
         check_files_may_be_added(demands, uri="/flights", replaces=False)
 
 
@@ -121,19 +121,19 @@ def test_what_a_table_demands_and_the_sink_does_not_do_is_refused(demands: Deman
 def test_some_tables_may_be_appended_to_but_not_overwritten(feature: str, settings: dict[str, str]) -> None:
     demands = Demands([feature], settings, {"n": {"comment": "a number"}})
     check_files_may_be_added(demands, uri="/flights", replaces=False)
-    with pytest.raises(SinkRefused, match="/flights"):
+    with pytest.raises(SinkRejected, match="/flights"):
         check_files_may_be_added(demands, uri="/flights", replaces=True)
 
 
 def test_a_table_that_forgets_ledgers_is_refused() -> None:
     check_ledger({"delta.logRetentionDuration": "interval 1 days"}, uri="/flights")
-    with pytest.raises(SinkRefused, match="would lose its position"):
+    with pytest.raises(SinkRejected, match="would lose its position"):
         check_ledger({"delta.setTransactionRetentionDuration": "interval 7 days"}, uri="/flights")
 
 
 def test_a_null_that_may_not_be_is_named_by_its_row() -> None:
     batch = pa.record_batch({"id": pa.array([1, None], pa.int32())})
-    with pytest.raises(RecordRefused, match="Row 11 of the task has null in column 'id'"):
+    with pytest.raises(RecordRejected, match="Row 11 of the task has null in column 'id'"):
         fitted(batch, pa.schema([("id", pa.int64())]), frozenset({"id"}), first_row=10)
 
 
@@ -147,12 +147,12 @@ def test_a_null_that_may_not_be_is_named_by_its_row() -> None:
 )
 def test_values_that_would_lose_something_are_refused(values: list[Any], of: pa.DataType, wanted: pa.DataType) -> None:
     batch = pa.record_batch({"a": pa.array(values, of)})
-    with pytest.raises(RecordRefused, match="Column 'a' of the records cannot be converted to"):
+    with pytest.raises(RecordRejected, match="Column 'a' of the records cannot be converted to"):
         fitted(batch, pa.schema([("a", wanted)]), frozenset(), first_row=0)
 
 
 def test_a_path_that_the_log_would_hold_otherwise_is_not_removed_under_another_name() -> None:
     assert _decoded("day=a%2520b/part%5B0%5D.parquet", "/flights") == "day=a%20b/part[0].parquet"
     for path in ("day=é/part-0.parquet", "day=a%3Ab/part-0.parquet"):
-        with pytest.raises(SinkRefused, match="cannot be written to the table's log unchanged"):
+        with pytest.raises(SinkRejected, match="cannot be written to the table's log unchanged"):
             _decoded(path, "/flights")

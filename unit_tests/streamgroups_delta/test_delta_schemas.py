@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import SinkRefused
+from streamgroups.errors import SinkRejected
 from streamgroups_delta.schemas import as_delta, check_simple, fit, holds, nullable
 
 _INT = pa.int64()
@@ -51,19 +51,19 @@ def test_types_become_those_of_delta(of: pa.DataType, as_held: pa.DataType) -> N
     ids=str,
 )
 def test_types_that_delta_does_not_have_are_refused_by_column(of: pa.DataType) -> None:
-    with pytest.raises(SinkRefused, match=r"Column 'delay' is .*, which Delta Lake does not support\. Cast it"):
+    with pytest.raises(SinkRejected, match=r"Column 'delay' is .*, which Delta Lake does not support\. Cast it"):
         as_delta(pa.schema([("n", _INT), ("delay", of)]))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a=b", "a(b)", "a\tb"])
 def test_names_that_delta_does_not_allow_are_refused(name: str) -> None:
-    with pytest.raises(SinkRefused, match="a name that Delta Lake does not allow"):
+    with pytest.raises(SinkRejected, match="a name that Delta Lake does not allow"):
         as_delta(pa.schema([(name, _INT)]))
 
 
 @pytest.mark.parametrize("second", ["id", "ID"])
 def test_two_names_that_are_one_to_delta_are_refused(second: str) -> None:
-    with pytest.raises(SinkRefused, match="Several columns are called 'id'"):
+    with pytest.raises(SinkRejected, match="Several columns are called 'id'"):
         as_delta(pa.schema([("id", _INT), (second, _INT)]))
 
 
@@ -108,7 +108,7 @@ def test_columns_that_a_table_lacks_are_told_apart_from_those_that_may_be_null()
     ],
 )
 def test_what_does_not_fit_is_told_with_the_remedy(records: list[tuple[str, pa.DataType]], why: str) -> None:
-    with pytest.raises(SinkRefused, match=why):
+    with pytest.raises(SinkRejected, match=why):
         fit(pa.schema([("a", _INT), pa.field("b", _INT, nullable=False)]), pa.schema(records), uri="/flights")
 
 
@@ -130,5 +130,5 @@ def test_a_new_table_lets_everything_be_null() -> None:
 
 @pytest.mark.parametrize("of", [pa.float64(), pa.binary(), pa.list_(_INT), pa.struct([("a", _INT)])], ids=str)
 def test_keys_and_partitions_are_of_simple_types(of: pa.DataType) -> None:
-    with pytest.raises(SinkRefused, match="Column 'k' of key is"):
+    with pytest.raises(SinkRejected, match="Column 'k' of key is"):
         check_simple(pa.schema([("k", of)]), ["k"], "key")

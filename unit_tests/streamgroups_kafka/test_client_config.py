@@ -49,7 +49,7 @@ def _config(**options: str) -> ClientConfig:
     return ClientConfig.from_options({**SERVERS, **{name.replace("_", "."): value for name, value in options.items()}})
 
 
-def _refusal(options: Mapping[str, str]) -> str:
+def _rejection(options: Mapping[str, str]) -> str:
     with pytest.raises(InvalidOption) as caught:
         ClientConfig.from_options({**SERVERS, **options})
     return str(caught.value)
@@ -106,7 +106,7 @@ def test_librdkafkas_own_names_are_taken() -> None:
 
 def test_one_setting_by_two_names_must_agree() -> None:
     assert _config(request_timeout_ms="9000", socket_timeout_ms="9000").get("socket.timeout.ms") == "9000"
-    text = _refusal({"request.timeout.ms": "9000", "socket.timeout.ms": "8000"})
+    text = _rejection({"request.timeout.ms": "9000", "socket.timeout.ms": "8000"})
     assert "'kafka.request.timeout.ms'" in text
     assert "'kafka.socket.timeout.ms'" in text
 
@@ -154,7 +154,7 @@ def test_the_group_is_handed_on() -> None:
     ],
 )
 def test_refusals_name_the_option_as_it_was_given_and_what_to_do(option: str, value: str, remedy: str) -> None:
-    text = _refusal({option: value})
+    text = _rejection({option: value})
     assert f"'kafka.{option}" in text
     assert remedy in text
 
@@ -173,7 +173,7 @@ def test_what_happens_anyway_may_be_said(option: str, value: str) -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
-    text = _refusal({"sasl.mechanizm": "PLAIN"})
+    text = _rejection({"sasl.mechanizm": "PLAIN"})
     assert "'kafka.sasl.mechanizm' is unknown. Did you mean 'kafka.sasl.mechanism'?" in text
 
 
@@ -181,7 +181,7 @@ def test_an_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
     "servers", ["", " , ", "broker", "broker:", ":9092", "broker:0", "broker:65536", "a:1;b:2", "[::1]"]
 )
 def test_malformed_servers_are_refused(servers: str) -> None:
-    assert "kafka.bootstrap.servers" in _refusal({"bootstrap.servers": servers})
+    assert "kafka.bootstrap.servers" in _rejection({"bootstrap.servers": servers})
 
 
 def test_missing_servers_are_refused() -> None:
@@ -198,7 +198,7 @@ def test_servers_are_taken_as_java_takes_them() -> None:
 
 @pytest.mark.parametrize("option", ["session.timeout.ms", "heartbeat.interval.ms"])
 def test_the_consumer_protocol_refuses_what_the_broker_decides(option: str) -> None:
-    text = _refusal({"group.protocol": "consumer", option: "6000"})
+    text = _rejection({"group.protocol": "consumer", option: "6000"})
     assert f"'kafka.{option}'" in text
     assert f"consumer.{option}" in text
     with pytest.raises(InvalidOption, match="on the broker"):
@@ -207,7 +207,7 @@ def test_the_consumer_protocol_refuses_what_the_broker_decides(option: str) -> N
 
 @pytest.mark.parametrize("odd", ["\0", "\ud800"])
 def test_a_value_that_is_no_text_is_refused_without_showing_it(odd: str) -> None:
-    text = _refusal({"sasl.password": f"hunter2{odd}!"})
+    text = _rejection({"sasl.password": f"hunter2{odd}!"})
     assert "NUL" in text
     assert "hunter2" not in text
 
@@ -217,7 +217,7 @@ def test_a_client_id_may_be_long_and_foreign() -> None:
 
 
 def test_settings_that_contradict_each_other_are_refused_at_once() -> None:
-    assert "max.poll.interval.ms" in _refusal({"max.poll.interval.ms": "1000", "session.timeout.ms": "6000"})
+    assert "max.poll.interval.ms" in _rejection({"max.poll.interval.ms": "1000", "session.timeout.ms": "6000"})
 
 
 # Logins and certificates
@@ -275,7 +275,7 @@ def test_jaas_oauth_becomes_oidc_without_asking_the_token_endpoint(capfd: pytest
     ],
 )
 def test_jaas_that_cannot_be_used_is_refused_without_showing_it(jaas: str) -> None:
-    text = _refusal({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    text = _rejection({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
     assert "'kafka.sasl." in text
     assert "hunter2" not in text
 
@@ -286,15 +286,15 @@ def test_quotes_and_escapes_in_jaas() -> None:
 
 
 def test_oauth_without_a_way_to_a_token_is_refused() -> None:
-    assert "requires a token endpoint" in _refusal({"sasl.mechanism": "OAUTHBEARER"})
-    assert "'kafka.sasl.oauthbearer.client.secret'" in _refusal({**OIDC, "sasl.oauthbearer.client.id": "app"})
+    assert "requires a token endpoint" in _rejection({"sasl.mechanism": "OAUTHBEARER"})
+    assert "'kafka.sasl.oauthbearer.client.secret'" in _rejection({**OIDC, "sasl.oauthbearer.client.id": "app"})
     file_url = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "file:///token"}
-    assert "a token file is not supported" in _refusal(file_url)
+    assert "a token file is not supported" in _rejection(file_url)
     _config(sasl_mechanism="OAUTHBEARER", enable_sasl_oauthbearer_unsecure_jwt="true")
 
 
 def test_kerberos_without_a_library_for_it_says_so() -> None:
-    text = _refusal({"security.protocol": "SASL_SSL"})
+    text = _rejection({"security.protocol": "SASL_SSL"})
     assert "'kafka.sasl.mechanism'" in text
 
 
@@ -343,7 +343,7 @@ def test_pkcs12_key_stores_are_known_by_type_or_name() -> None:
 
 def test_a_certificate_that_cannot_be_read_is_refused_at_once() -> None:
     options = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/does/not/exist"}
-    assert "'kafka.ssl.truststore.location' failed" in _refusal(options)
+    assert "'kafka.ssl.truststore.location' failed" in _rejection(options)
 
 
 # What each client gets
@@ -541,7 +541,7 @@ def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, m
 @given(secret=_secret, misspelt=st.sampled_from(["sasl.pasword", "sasl.jaas.conf", "ssl.keystore.pwd", "password"]))
 def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspelt: str) -> None:
     assume(secret not in misspelt)
-    assert secret not in _refusal({misspelt: secret})
+    assert secret not in _rejection({misspelt: secret})
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -549,7 +549,7 @@ def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspe
     secret=_secret, template=st.sampled_from(["{}", "a.B required password={};", '{} required password="', "x {} y;"])
 )
 def test_no_secret_in_the_refusal_of_broken_jaas(secret: str, template: str) -> None:
-    assert secret not in _refusal({"sasl.jaas.config": template.format(secret)})
+    assert secret not in _rejection({"sasl.jaas.config": template.format(secret)})
 
 
 def test_passwords_in_a_clients_text_are_masked_even_if_unknown() -> None:

@@ -22,7 +22,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.session import AdminSession
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.read.fetcher import ReadSettings
@@ -36,7 +36,7 @@ mock = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log
 config = ClientConfig.from_options({"bootstrap.servers": f"{broker.host}:{broker.port}"})
 cluster = KafkaCluster(config, attempts=2, retry_interval_ms=100)
 assert comes_true(lambda: "t" in cluster.topics(), 30, every_s=0.05)
-board, tp = KafkaBoard(config, patience_s=1), TopicPartition("t", 0)
+board, tp = KafkaMetadataStore(config, retry_timeout_s=1), TopicPartition("t", 0)
 settings = MemberSettings("g", "member", config.for_member("g"), lambda: cluster.topics().keys() & {"t"}, refresh_ms=100)
 member = KafkaMember(settings, lambda tps: {tp: Owned(0, Origin.STARTING) for tp in tps}, lambda kind, **more: None)
 member.join(30_000)

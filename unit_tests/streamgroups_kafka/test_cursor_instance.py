@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamgroups.coordination.reset_protocol import Note, board_of
-from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember
-from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
+from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeMember, FakeMetadataStore, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -40,10 +40,10 @@ class World:
         self.cluster.create_topic("flights", partitions)
         self.partitions = PARTITIONS[:partitions]
         self.group = FakeGroup(self.cluster, GROUP)
-        self.board = FakeBoard(self.cluster)
+        self.metadata_store = FakeMetadataStore(self.cluster)
         self.records = FakeRecords(self.cluster)
         self.sessions: list[InstanceSession] = []
-        self.orders = OrderBook(self.board, self.clock)
+        self.resets = ResetRequests(self.metadata_store, self.clock)
 
     def join(self, name: str, *, commit_on_get: bool = True) -> InstanceSession:
         session = InstanceSession(
@@ -55,11 +55,11 @@ class World:
                 first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
                 record=record,
             ),
-            Outside(self.cluster, self.board, self.records, self.clock, TopicIds(self.cluster, self.clock)),
+            Outside(self.cluster, self.metadata_store, self.records, self.clock, TopicIds(self.cluster, self.clock)),
             timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
-            patience_ms=0,
+            wait_timeout_ms=0,
         )
         self.sessions.append(session)
         session.join(1_000, lambda: False)
@@ -78,10 +78,10 @@ class World:
         return found.next_offset if found else 0
 
     def order(self, next_offsets: dict[TopicPartition, int]) -> None:
-        self.orders.give(GROUP, next_offsets, {"flights": len(self.partitions)})
+        self.resets.give(GROUP, next_offsets, {"flights": len(self.partitions)})
 
-    def obeyed(self) -> dict[TopicPartition, str]:
-        return {tp: note.obeyed for tp, note in self.orders.notes(GROUP, self.partitions).items()}
+    def applied(self) -> dict[TopicPartition, str]:
+        return {tp: note.applied for tp, note in self.resets.notes(GROUP, self.partitions).items()}
 
     def close(self) -> None:
         for session in self.sessions:
@@ -145,7 +145,7 @@ def test_G6_an_instance_that_is_being_answered_does_not_say_that_it_is_gone(new_
 
     a._outside = replace(a._outside, records=SlowRecords(world.cluster))
     a.get(a.identity, 10)
-    until_ms = world.orders.notes(GROUP, [P0])[P0].until_ms
+    until_ms = world.resets.notes(GROUP, [P0])[P0].until_ms
     assert until_ms is not None
     assert until_ms >= world.clock() + TIMEOUT_MS
 
@@ -165,10 +165,10 @@ def test_G8_an_answer_to_an_earlier_commit_is_none_to_a_later_one(new_world: Cal
     )
     member.join(1_000)
     world.group.settle()
-    assert member.move({P0: 0}, note="", order_id="") == {P0}
+    assert member.move({P0: 0}, note="", request_id="") == {P0}
     world.group.rebalancing = True
     with pytest.raises(BrokerUnreachable, match="flights-0"):
-        member.move({P0: 0}, note="", order_id="")
+        member.move({P0: 0}, note="", request_id="")
     member.close()
 
 
@@ -250,7 +250,7 @@ def test_G6_a_request_of_one_that_was_silent_is_refused_even_if_nobody_looked(ne
     with pytest.raises(FencedMember):
         a.get(a.identity, 10)
     a.wait_until_left(10)
-    assert a.has_left
+    assert a.has_departed
 
 
 def test_G7_an_instance_that_was_evicted_hears_of_it_and_ends(new_world: Callable[..., World]) -> None:
@@ -338,7 +338,7 @@ def test_S6_nobody_goes_on_before_all_have_stopped(new_world: Callable[..., Worl
     messages, of_a = a.get(of_a, 5)
     assert messages == ()
     # Between requests too: b's user may be busy. What b gave out before it stopped is not committed any more.
-    looked = b.look_at_orders()
+    looked = b.poll_reset_requests()
     assert looked is not None
     looked.result(10)
     with pytest.raises(FencedMember, match="the offsets of the group were reset"):
@@ -380,8 +380,8 @@ def test_G9_owners_note_who_they_are_and_until_when(new_world: Callable[..., Wor
     a = world.join("a")
     world.clock.advance(5_000)
     a.get(a.identity, 10)
-    note = Note.parse(world.cluster.committed(board_of(GROUP), [P0])[P0].metadata)
-    assert note == Note("a", world.clock(), world.clock() + TIMEOUT_MS)
+    note = MemberEntry.parse(world.cluster.committed(members_group_of(GROUP), [P0])[P0].metadata)
+    assert note == MemberEntry("a", world.clock(), world.clock() + TIMEOUT_MS)
 
 
 class Group(RuleBasedStateMachine):
@@ -393,7 +393,7 @@ class Group(RuleBasedStateMachine):
         self.chains: dict[str, tuple[InstanceSession, list[GroupCursor]]] = {}
         self.given: defaultdict[TopicPartition, set[int]] = defaultdict(set)
         self.skipped: defaultdict[TopicPartition, set[int]] = defaultdict(set)
-        self.last_order = "none"
+        self.last_request = "none"
 
     def teardown(self) -> None:
         self.world.close()
@@ -429,12 +429,12 @@ class Group(RuleBasedStateMachine):
         # G11, and of G12: never a record before the committed offset.
         owners = self.world.group.owners()
         # S6: nothing from the old place after anybody has begun at the new one.
-        obeyed = self.world.obeyed()
-        moved = self.last_order in obeyed.values()
+        applied = self.world.applied()
+        moved = self.last_request in applied.values()
         for m in messages:
             tp = m.topic_partition
             assert owners[tp] == name
-            assert not moved or obeyed[tp] == self.last_order
+            assert not moved or applied[tp] == self.last_request
             assert m.offset >= self.world.committed(tp)
             self.given[tp].add(m.offset)
 
@@ -488,10 +488,10 @@ class Group(RuleBasedStateMachine):
 
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
-    def look(self, data: st.DataObject) -> None:
+    def poll(self, data: st.DataObject) -> None:
         """What its keeper has an instance do between requests."""
         session, _ = self.chains[data.draw(st.sampled_from(sorted(self.chains)))]
-        looked = session.look_at_orders()
+        looked = session.poll_reset_requests()
         if looked is not None:
             looked.result(10)
 
@@ -500,7 +500,7 @@ class Group(RuleBasedStateMachine):
     def move(self, data: st.DataObject) -> None:
         ends = self.world.cluster.end_offsets(PARTITIONS)
         where = {tp: data.draw(st.integers(0, end)) for tp, end in ends.items()}
-        self.last_order = self.world.orders.give(GROUP, where, {"flights": len(PARTITIONS)})
+        self.last_request = self.world.resets.give(GROUP, where, {"flights": len(PARTITIONS)})
         for tp, n in where.items():
             self.skipped[tp] |= set(range(n))
 

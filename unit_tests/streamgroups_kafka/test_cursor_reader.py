@@ -98,7 +98,7 @@ def test_at_the_end_there_is_nothing_and_nothing_is_waited_for(reading: Reading)
 def test_G8_a_position_that_was_moved_drops_what_was_fetched_ahead(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading.reader, "_most_bytes", 1)
+    monkeypatch.setattr(reading.reader, "_max_bytes", 1)
     reading.hold(P0, 0, 9)
     reading.hold(P1, 0, 9)
     reading.consumer.fetched = deque([*records(P0, 0, 1), *records(P1, 0), *records(P0, 2)])
@@ -117,7 +117,7 @@ def test_what_no_position_is_of_is_passed_over(reading: Reading) -> None:
 def test_a_request_ends_with_about_as_much_as_one_fetch_brings(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading.reader, "_most_bytes", 2)
+    monkeypatch.setattr(reading.reader, "_max_bytes", 2)
     reading.hold(P0, 0, 5)
     reading.consumer.fetched = deque(records(P0, *range(5)))
     assert reading.read({P0: 0})[0] == [(0, 0), (0, 1)]
@@ -156,7 +156,7 @@ def test_what_does_not_pass_is_an_error_at_once(reading: Reading) -> None:
 def test_a_record_that_does_not_come_is_an_error_that_says_what_was_wrong(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursor_reader, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(cursor_reader, "_RETRY_TIMEOUT_S", 0.0)
     reading.hold(P0, 0, 4)
     reading.consumer.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "connection refused"))
     with pytest.raises(ReadTimedOut, match=r"flights-0 \(3 to 4\).*connection refused"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.coordination.reset_protocol import Note, board_of
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.errors import UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.partitions import TopicPartition
@@ -36,29 +36,29 @@ class Refusing:
 
 
 @pytest.fixture
-def census(monkeypatch: pytest.MonkeyPatch) -> group_census.GroupCensus:
+def retention(monkeypatch: pytest.MonkeyPatch) -> group_census.GroupRetention:
     clock, tp = FakeClock(1_000_000), TopicPartition("flights", 0)
     cluster = FakeCluster(clock)
     cluster.create_topic("flights", 1)
     cluster.commit("billing", {tp: 3})
-    cluster.commit(board_of("billing"), {tp: 3}, Note("w", 999_000, 1_000_000).encode())
+    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", 999_000, 1_000_000).encode())
     monkeypatch.setattr(group_census, "AdminSession", Session)
     monkeypatch.setattr(group_census, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
-    return group_census.GroupCensus(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), clock, most=50)
+    return group_census.GroupRetention(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), clock, most=50)
 
 
 def test_without_the_right_to_read_settings_nothing_is_swept(
-    census: group_census.GroupCensus, caplog: pytest.LogCaptureFixture
+    retention: group_census.GroupRetention, caplog: pytest.LogCaptureFixture
 ) -> None:
-    census._admin = Refusing(KafkaError.TOPIC_AUTHORIZATION_FAILED)  # type: ignore[assignment]
-    assert census.sweep("flights", "billing") == []
+    retention._admin = Refusing(KafkaError.TOPIC_AUTHORIZATION_FAILED)  # type: ignore[assignment]
+    assert retention.sweep("flights", "billing") == []
     assert "DescribeConfigs" in caplog.text
 
 
-def test_other_refusals_are_told(census: group_census.GroupCensus) -> None:
-    census._admin = Refusing(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
+def test_other_refusals_are_told(retention: group_census.GroupRetention) -> None:
+    retention._admin = Refusing(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
     with pytest.raises(UnknownTopic):
-        census.sweep("flights", "billing")
+        retention.sweep("flights", "billing")
 
 
 class Keeping:
@@ -81,10 +81,12 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
     monkeypatch.setattr(group_census, "AdminSession", Session)
     monkeypatch.setattr(group_census, "KafkaGroupAdmin", lambda _session: admin)
     ahead = FakeClock(clock() + 365 * 86_400_000)
-    census = group_census.GroupCensus(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), ahead, most=50)
-    census._admin = Keeping()  # type: ignore[assignment]
+    retention = group_census.GroupRetention(
+        ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), ahead, most=50
+    )
+    retention._admin = Keeping()  # type: ignore[assignment]
     cluster.commit("billing", {tp: 3})
-    cluster.commit(board_of("billing"), {tp: 3}, Note("w", 999_000, 1_000_000).encode())
+    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", 999_000, 1_000_000).encode())
 
     def join() -> None:
         admin.before_change = lambda: None
@@ -96,6 +98,6 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
         join()
     else:
         admin.before_change = join
-    assert census.sweep("flights") == []
-    assert set(cluster.group_ids()) >= {"billing", board_of("billing")}
+    assert retention.sweep("flights") == []
+    assert set(cluster.group_ids()) >= {"billing", members_group_of("billing")}
     assert cluster.committed("billing", [tp])[tp].next_offset == 3

@@ -7,8 +7,8 @@ import struct
 import pytest
 from confluent_kafka import Consumer
 
-from streamgroups.errors import GroupRefused
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups.errors import GroupRejected
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 
 
 @pytest.mark.parametrize("instance_id", [None, "desk-1", ""])
@@ -19,15 +19,15 @@ def test_what_this_librdkafka_writes(group_id: str, instance_id: str | None) -> 
         settings["group.instance.id"] = instance_id
     consumer = Consumer(settings)
     try:
-        claim = GroupClaim.parse(consumer.consumer_group_metadata())
+        group_metadata = ConsumerGroupMetadata.parse(consumer.consumer_group_metadata())
     finally:
         consumer.close()
-    assert claim == GroupClaim(group_id, None, "", instance_id or None)
+    assert group_metadata == ConsumerGroupMetadata(group_id, None, "", instance_id or None)
 
 
 def test_a_member() -> None:
     written = b"CGMDv2:" + struct.pack("=i", 258) + b"billing\0alice-1f\0\0desk-1\0"
-    assert GroupClaim.parse(written) == GroupClaim("billing", 258, "alice-1f", "desk-1")
+    assert ConsumerGroupMetadata.parse(written) == ConsumerGroupMetadata("billing", 258, "alice-1f", "desk-1")
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_a_member() -> None:
     ],
 )
 def test_anything_else_is_refused(written: bytes) -> None:
-    with pytest.raises(GroupRefused, match="librdkafka returned consumer group metadata in an unknown format"):
-        GroupClaim.parse(written)
+    with pytest.raises(GroupRejected, match="librdkafka returned consumer group metadata in an unknown format"):
+        ConsumerGroupMetadata.parse(written)

@@ -20,7 +20,7 @@ from streamgroups_kafka.cursors.group_cursors import GroupCursors
 def test_settings_that_cannot_be_are_refused_and_secrets_are_not_told(
     settings: dict[str, str], more: dict[str, bytes], said: str
 ) -> None:
-    with pytest.raises(InvalidOption, match=said) as refusal:
+    with pytest.raises(InvalidOption, match=said) as rejection:
         GroupCursors("localhost:9092", settings, signing_key=more.get("signing_key"))
-    assert "hunter2" not in str(refusal.value)
-    assert "short'" not in str(refusal.value)
+    assert "hunter2" not in str(rejection.value)
+    assert "short'" not in str(rejection.value)

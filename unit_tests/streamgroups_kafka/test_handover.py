@@ -33,7 +33,7 @@ class ScriptedConsumer:
 
     def __init__(self) -> None:
         self.script: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.refusals: list[int] = []
+        self.rejections: list[int] = []
         self.given_up: list[TopicPartition] = []
         #: Each turn of the owner thread begins with this question, those in which it waits for a batch included.
         self.turns = 0
@@ -58,8 +58,8 @@ class ScriptedConsumer:
         return theirs
 
     def commit(self, *, offsets: list[confluent_kafka.TopicPartition], asynchronous: bool) -> list[Any]:
-        if self.refusals:
-            raise KafkaException(KafkaError(self.refusals.pop(0)))
+        if self.rejections:
+            raise KafkaException(KafkaError(self.rejections.pop(0)))
         return offsets
 
     def incremental_assign(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
@@ -98,7 +98,7 @@ class Handover:
     def revoke(self, *partitions: TopicPartition) -> None:
         """The group wants partitions back; returns when the member waits for its batch, or has given them up."""
         self.consumer.tell("on_revoke", *partitions)
-        self.wait_for(Kind.ASKED_BACK)
+        self.wait_for(Kind.REVOKING)
         turns = self.consumer.turns
         assert comes_true(lambda: self.consumer.turns > turns + 1 or bool(self.consumer.given_up), 10, every_s=0.001)
 
@@ -123,17 +123,17 @@ def test_G11_a_partition_is_given_back_when_the_batch_that_reads_it_is_done_and_
     handover.member.finish(1)
     released = handover.wait_for(Kind.RELEASED)
     assert (released.offsets, released.ranges) == ({P0: 9}, ())
-    kinds = [Kind.PLANNED, Kind.ASKED_BACK, Kind.FINISHED, Kind.COMMITTED, Kind.RELEASED]
+    kinds = [Kind.PLANNED, Kind.REVOKING, Kind.FINISHED, Kind.COMMITTED, Kind.RELEASED]
     assert [e.kind for e in handover.did(*kinds) if e.kind is not Kind.COMMITTED or P0 in e.offsets][-5:] == kinds
     assert uncommitted(handover.history.events) == []
 
 
 def test_G11_a_commit_that_the_rebalance_refuses_is_repeated_first(handover: Handover) -> None:
     handover.revoke(P0, P1)
-    handover.consumer.refusals = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION]
+    handover.consumer.rejections = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION]
     handover.member.finish(1)
     assert handover.wait_for(Kind.RELEASED).offsets == {P0: 9, P1: 8}
-    assert handover.consumer.refusals == []
+    assert handover.consumer.rejections == []
     assert uncommitted(handover.history.events) == []
 
 

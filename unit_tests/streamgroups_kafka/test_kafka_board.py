@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin import metadata_store as module
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.scripted_consumer import Row, ScriptedConsumer
 
@@ -42,69 +42,71 @@ def consumers(monkeypatch: pytest.MonkeyPatch) -> Consumers:
 
 
 @pytest.fixture
-def board(consumers: Consumers) -> Iterator[KafkaBoard]:
-    board = KafkaBoard(CONFIG, patience_s=5.0)
-    yield board
-    board.close()
+def metadata_store(consumers: Consumers) -> Iterator[KafkaMetadataStore]:
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
+    yield metadata_store
+    metadata_store.close()
     assert all(consumer.closed for consumer in consumers.of.values())
 
 
-def test_what_was_written_is_read_and_what_was_not_is_left_out(board: KafkaBoard, consumers: Consumers) -> None:
-    board.write("airline.streamgroups", {P0: Committed(5, "an entry")})
-    assert board.read("airline.streamgroups", [P0, P1]) == {P0: Committed(5, "an entry")}
-    assert board.read("another", [P0]) == {}
+def test_what_was_written_is_read_and_what_was_not_is_left_out(
+    metadata_store: KafkaMetadataStore, consumers: Consumers
+) -> None:
+    metadata_store.write("airline.streamgroups", {P0: Committed(5, "an entry")})
+    assert metadata_store.read("airline.streamgroups", [P0, P1]) == {P0: Committed(5, "an entry")}
+    assert metadata_store.read("another", [P0]) == {}
     assert consumers.of["airline.streamgroups"].settings["isolation.level"] == "read_committed", (
         "a sink writes entries in transactions: only those that are committed count"
     )
 
 
-def test_an_entry_may_be_nothing_but_an_offset(board: KafkaBoard) -> None:
-    board.write("airline", {P0: Committed(5)})
-    assert board.read("airline", [P0]) == {P0: Committed(5)}
+def test_an_entry_may_be_nothing_but_an_offset(metadata_store: KafkaMetadataStore) -> None:
+    metadata_store.write("airline", {P0: Committed(5)})
+    assert metadata_store.read("airline", [P0]) == {P0: Committed(5)}
 
 
-def test_nothing_is_asked_about_nothing(board: KafkaBoard, consumers: Consumers) -> None:
-    assert board.read("airline", []) == {}
-    board.write("airline", {})
+def test_nothing_is_asked_about_nothing(metadata_store: KafkaMetadataStore, consumers: Consumers) -> None:
+    assert metadata_store.read("airline", []) == {}
+    metadata_store.write("airline", {})
     assert consumers.made == []
 
 
-def test_what_passes_is_asked_again(board: KafkaBoard, consumers: Consumers) -> None:
+def test_what_passes_is_asked_again(metadata_store: KafkaMetadataStore, consumers: Consumers) -> None:
     consumers.of["airline"] = consumer = ScriptedConsumer()
-    consumer.refusals.extend([KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR])
-    board.write("airline", {P0: Committed(5, "an entry")})
+    consumer.rejections.extend([KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR])
+    metadata_store.write("airline", {P0: Committed(5, "an entry")})
     assert consumer.names("refused", "commit") == ["refused", "refused", "commit"]
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION])
 def test_a_group_with_members_takes_no_commit_and_the_user_hears_why(
-    board: KafkaBoard, consumers: Consumers, code: int
+    metadata_store: KafkaMetadataStore, consumers: Consumers, code: int
 ) -> None:
     consumers.of["airline"] = consumer = ScriptedConsumer()
-    consumer.refusals.append(code)
-    with pytest.raises(GroupRefused, match="Group 'airline' has live members"):
-        board.write("airline", {P0: Committed(5)})
+    consumer.rejections.append(code)
+    with pytest.raises(GroupRejected, match="Group 'airline' has live members"):
+        metadata_store.write("airline", {P0: Committed(5)})
     assert consumer.commits == []
 
 
 def test_one_rejected_partition_fails_the_commit(
-    board: KafkaBoard, consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+    metadata_store: KafkaMetadataStore, consumers: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumers.of["airline"] = consumer = ScriptedConsumer()
     rows = [Row("flights", 0, 5), Row("flights", 1, 7, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
     monkeypatch.setattr(consumer, "commit", lambda **_: rows)
     with pytest.raises(NotAuthorized, match="airline"):
-        board.write("airline", {P0: Committed(5), P1: Committed(7)})
+        metadata_store.write("airline", {P0: Committed(5), P1: Committed(7)})
 
 
 def test_a_consumer_that_may_not_find_its_group_says_why(consumers: Consumers, monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka looks for the coordinator until the time is up, whatever the answer is."""
     consumers.of["airline"] = consumer = ScriptedConsumer()
-    consumer.refusals.extend([KafkaError._TIMED_OUT] * 2)
-    refusals = iter([KafkaError.GROUP_AUTHORIZATION_FAILED, None])
+    consumer.rejections.extend([KafkaError._TIMED_OUT] * 2)
+    rejections = iter([KafkaError.GROUP_AUTHORIZATION_FAILED, None])
 
     def describe(_: list[str], request_timeout: float) -> dict[str, Any]:
-        code = next(refusals)
+        code = next(rejections)
 
         def result() -> None:
             if code is not None:
@@ -113,19 +115,21 @@ def test_a_consumer_that_may_not_find_its_group_says_why(consumers: Consumers, m
         return {"airline": SimpleNamespace(result=result)}
 
     monkeypatch.setattr(module, "AdminClient", lambda _: SimpleNamespace(describe_consumer_groups=describe))
-    board = KafkaBoard(CONFIG, patience_s=0.0)
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=0.0)
     with pytest.raises(NotAuthorized):
-        board.write("airline", {P0: Committed(5)})
+        metadata_store.write("airline", {P0: Committed(5)})
     with pytest.raises(BrokerUnreachable):
-        board.write("airline", {P0: Committed(5)})
-    board.close()
+        metadata_store.write("airline", {P0: Committed(5)})
+    metadata_store.close()
 
 
-def test_few_groups_stay_connected_those_that_were_used_last(board: KafkaBoard, consumers: Consumers) -> None:
+def test_few_groups_stay_connected_those_that_were_used_last(
+    metadata_store: KafkaMetadataStore, consumers: Consumers
+) -> None:
     for i in range(16):
-        board.read(f"group-{i}", [P0])
-    board.read("group-0", [P0])
-    board.read("one-more", [P0])
+        metadata_store.read(f"group-{i}", [P0])
+    metadata_store.read("group-0", [P0])
+    metadata_store.read("one-more", [P0])
     assert [group_id for group_id, consumer in consumers.of.items() if consumer.closed] == ["group-1"]
-    board.read("group-0", [P0])
+    metadata_store.read("group-0", [P0])
     assert consumers.made.count("group-0") == 1

@@ -19,7 +19,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.batch_watch import BatchWatch
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState, Turn
@@ -88,10 +88,10 @@ def test_S8_its_partitions_go_to_the_other_member_and_it_joins_again_when_its_ba
     hers = sorted(alice.membership.owned)
     alice.plan(1, dict.fromkeys(hers, (0, 5)))
     wait_for(lambda: len(bob.membership.owned) == PARTITIONS, "bob owns everything")
-    standing = alice.standing_to_commit()
-    assert standing.claim is None, "no sink may commit the batch"
-    assert standing.in_flight is not None
-    assert standing.in_flight.ranges == (), "none of it is hers any more"
+    snapshot = alice.snapshot_to_commit()
+    assert snapshot.group_metadata is None, "no sink may commit the batch"
+    assert snapshot.in_flight is not None
+    assert snapshot.in_flight.ranges == (), "none of it is hers any more"
     assert alice.membership.plannable == {}
     alice.finish(1)
     wait_for(lambda: alice.membership.owned, "alice is a member again")
@@ -114,7 +114,7 @@ class Watched:
         self.history = FakeHistory(lambda: 0, "airline", "alice")
         self.state = MemberState(settings, self.history, lambda: self.now_s)
         self.state.assign({P0: Owned(5), P1: Owned(7)})
-        self.state.claim = GroupClaim("airline", 7, "alice-1")
+        self.state.group_metadata = ConsumerGroupMetadata("airline", 7, "alice-1")
         self.state.plan(1, [OffsetRange(P0, 5, 9)])
         self.watch = BatchWatch(settings, self.state)
 
@@ -139,11 +139,11 @@ class Watched:
 
 def test_S8_what_has_left_commits_nothing_and_no_sink_writes_it() -> None:
     it = Watched(LEASE)
-    assert it.state.standing_to_commit().claim is not None
+    assert it.state.snapshot_to_commit().group_metadata is not None
     it.passes(20)
     assert it.state.is_away
-    standing = it.state.standing_to_commit()
-    assert (standing.claim, standing.in_flight) == (None, InFlight(1, ()))
+    snapshot = it.state.snapshot_to_commit()
+    assert (snapshot.group_metadata, snapshot.in_flight) == (None, InFlight(1, ()))
     it.state.finish(1)
     assert (it.state.due(), it.state.membership.plannable, it.state.is_away) == ({}, {}, False)
     assert [e.kind for e in it.history.events][-2:] == [Kind.LEASE_EXPIRED, Kind.FINISHED]
@@ -173,7 +173,7 @@ def test_S8_an_exclusive_query_leaves_and_fails() -> None:
     it = Watched(LeaseLimits(300_000, 10_000, is_exclusive=True), has_others=False)
     assert it.passes(20) is Turn.LEAVE_AT_ONCE
     with pytest.raises(FencedMember, match=r"Batch 1 of group 'airline' .* longer than leaseTimeout \(10 s\)"):
-        _ = it.state.standing_to_commit()
+        _ = it.state.snapshot_to_commit()
     assert Kind.LEASE_EXPIRED in [e.kind for e in it.history.events]
 
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes import FakeHistory
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState, Turn
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-FAILURE = GroupRefused("no", remedy="no")
+FAILURE = GroupRejected("no", remedy="no")
 
 
 class Shared:
@@ -71,7 +71,7 @@ def test_G2_only_a_start_that_was_just_decided_is_committed_at_once(shared: Shar
 def test_G11_what_is_asked_back_waits_for_its_batch_and_its_commit(shared: Shared) -> None:
     state = shared.state
     state.plan(1, [OffsetRange(P0, 5, 9)])
-    state.ask_back([P0, P1])
+    state.revoke([P0, P1])
     assert state.membership.plannable == {}
     assert (state.may_let_go([P0]), state.may_let_go([P1])) == (False, True)
     state.finish(1)
@@ -85,7 +85,7 @@ def test_G11_what_is_asked_back_waits_for_its_batch_and_its_commit(shared: Share
 @pytest.mark.parametrize("end", [lambda state: state.close(), lambda state: state.fail(FAILURE)])
 def test_a_query_that_ends_holds_nothing_up(shared: Shared, end: Callable[[MemberState], None]) -> None:
     shared.state.plan(1, [OffsetRange(P0, 5, 9)])
-    shared.state.ask_back([P0])
+    shared.state.revoke([P0])
     end(shared.state)
     assert shared.state.may_let_go([P0])
 
@@ -127,25 +127,25 @@ class TestASinkThatCommits:
     @pytest.fixture
     def shared(self) -> Shared:
         shared = Shared()
-        shared.state.claim = GroupClaim("airline", 7, "alice-1")
+        shared.state.group_metadata = ConsumerGroupMetadata("airline", 7, "alice-1")
         shared.turn()
         shared.state.plan(1, self.BATCH)
         return shared
 
     def test_a_silence_while_it_does_commits_nothing_of_its_batch(self, shared: Shared) -> None:
         state = shared.state
-        assert state.standing_to_commit().claim is not None
+        assert state.snapshot_to_commit().group_metadata is not None
         shared.now_s += 3.5
         shared.turn()
         assert state.due() == {P1: 7}, "the other partition can tell whether we are still in the group"
-        assert state.standing_to_commit().claim is None
+        assert state.snapshot_to_commit().group_metadata is None
         state.committed({P1: 7})
-        assert state.standing_to_commit().claim is not None
+        assert state.snapshot_to_commit().group_metadata is not None
 
     def test_and_if_there_is_no_other_partition_it_is_asked_when_the_batch_is_done(self, shared: Shared) -> None:
         state = shared.state
         state.let_go([P1], Kind.RELEASED)
-        assert state.standing_to_commit().claim is not None
+        assert state.snapshot_to_commit().group_metadata is not None
         state.written(1)
         shared.now_s += 3.5
         shared.turn()
@@ -156,7 +156,7 @@ class TestASinkThatCommits:
         assert state.membership.plannable == {P0: 9}
 
     def test_a_silence_before_that_asks_for_all(self, shared: Shared) -> None:
-        assert shared.state.standing.claim is not None
+        assert shared.state.snapshot.group_metadata is not None
         shared.now_s += 3.5
         shared.turn()
         assert shared.state.due() == {P0: 5, P1: 7}
@@ -172,10 +172,10 @@ class TestASinkThatCommits:
             state.move({P0: 5})
         else:
             state.assign({P0: Owned(5, Origin.STARTING)})
-        assert state.standing_to_commit().claim is None
-        assert state.standing.claim is not None, "to begin, it need not wait"
+        assert state.snapshot_to_commit().group_metadata is None
+        assert state.snapshot.group_metadata is not None, "to begin, it need not wait"
         state.committed(state.due())
-        assert state.standing_to_commit().claim is not None
+        assert state.snapshot_to_commit().group_metadata is not None
 
     @pytest.mark.parametrize("others", [{P1: 7}, {}])
     def test_what_is_read_again_though_it_is_written_is_asked_for_where_the_group_stands(
@@ -183,7 +183,7 @@ class TestASinkThatCommits:
     ) -> None:
         """State is built anew of a batch that was written before a restart: the group is ahead of what is read."""
         again = Shared()
-        again.state.claim = GroupClaim("airline", 7, "alice-1")
+        again.state.group_metadata = ConsumerGroupMetadata("airline", 7, "alice-1")
         again.state.assign({P0: Owned(9, Origin.WRITTEN)})
         again.state.let_go({P1} - others.keys(), Kind.RELEASED)
         again.turn()
@@ -191,19 +191,19 @@ class TestASinkThatCommits:
         again.state.plan(1, self.BATCH)
         again.now_s += 3.5
         again.turn()
-        assert again.state.standing.claim is None
+        assert again.state.snapshot.group_metadata is None
         assert again.state.due() == {P0: 9, **others}
         assert again.state.mark_of(P0, 9).written, "the mark stays"
         assert not again.state.mark_of(P1, 7).written
         again.state.committed(again.state.due())
-        assert again.state.standing.claim is not None
+        assert again.state.snapshot.group_metadata is not None
         again.state.finish(1)
         assert again.state.due() == {P0: 9}
         assert again.state.mark_of(P0, 9).written
 
     def test_the_mark_of_its_commit_stays_when_the_member_repeats_it(self, shared: Shared) -> None:
         state = shared.state
-        assert state.standing_to_commit().claim is not None
+        assert state.snapshot_to_commit().group_metadata is not None
         state.written(1)
         state.finish(1)
         assert state.due() == {}, "the sink has committed it"
@@ -244,9 +244,9 @@ def test_the_first_failure_counts_for_every_call_after_it(shared: Shared) -> Non
     state.fail(FAILURE)
     state.fail(StreamGroupsError("later", remedy=""))
     for _ in range(2):
-        with pytest.raises(GroupRefused):
+        with pytest.raises(GroupRejected):
             _ = state.membership
-        with pytest.raises(GroupRefused):
+        with pytest.raises(GroupRejected):
             state.await_assignment(0)
     assert shared.turn() is Turn.LEAVE_AT_ONCE
 

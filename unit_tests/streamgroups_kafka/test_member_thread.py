@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeHistory
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind
@@ -16,7 +16,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership import consumer_thread as member_thread
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState
 from unit_tests.scripted_consumer import ScriptedConsumer, Step, trouble
@@ -62,9 +62,9 @@ class Run:
         self.asked_first.append(missing)
         return {tp: self.first[tp] for tp in missing}
 
-    def see(self, look: Callable[[], object]) -> Step:
+    def see(self, poll: Callable[[], object]) -> Step:
         """A step that remembers something, for later."""
-        return lambda: self.seen.append(look())
+        return lambda: self.seen.append(poll())
 
     def plan(self, number: int, *ranges: OffsetRange) -> Step:
         return lambda: void(self.state.plan(number, ranges))
@@ -190,9 +190,12 @@ def test_X2_who_the_member_is_to_the_broker_is_renewed_at_each_turn(run: Run) ->
     def next_generation() -> None:
         run.consumer.generation = 8
 
-    claim = run.see(lambda: run.state.claim)
-    run.go(run.consumer.assign_all(P0), claim, next_generation, claim)
-    assert run.seen == [GroupClaim("airline", 7, "member-1"), GroupClaim("airline", 8, "member-1")]
+    group_metadata = run.see(lambda: run.state.group_metadata)
+    run.go(run.consumer.assign_all(P0), group_metadata, next_generation, group_metadata)
+    assert run.seen == [
+        ConsumerGroupMetadata("airline", 7, "member-1"),
+        ConsumerGroupMetadata("airline", 8, "member-1"),
+    ]
 
 
 def test_X3_a_member_without_a_generation_has_no_claim(run: Run) -> None:
@@ -203,9 +206,9 @@ def test_X3_a_member_without_a_generation_has_no_claim(run: Run) -> None:
     def joined(generation: int) -> Step:
         return lambda: setattr(run.consumer, "generation", generation)
 
-    claim = run.see(lambda: run.state.claim)
-    run.go(run.consumer.assign_all(P0), claim, joined(7), claim, joined(-1), claim)
-    assert run.seen == [None, GroupClaim("airline", 7, "member-1"), None]
+    group_metadata = run.see(lambda: run.state.group_metadata)
+    run.go(run.consumer.assign_all(P0), group_metadata, joined(7), group_metadata, joined(-1), group_metadata)
+    assert run.seen == [None, ConsumerGroupMetadata("airline", 7, "member-1"), None]
 
 
 # ---- handover --------------------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ def test_G11_what_is_revoked_is_committed_before_it_is_released(run: Run) -> Non
 def test_G11_a_partition_that_no_batch_reads_goes_at_once(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
     run.go(run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.consumer.revoke(P1))
-    assert run.events(Kind.ASKED_BACK, Kind.RELEASED) == [Kind.ASKED_BACK, Kind.RELEASED]
+    assert run.events(Kind.REVOKING, Kind.RELEASED) == [Kind.REVOKING, Kind.RELEASED]
     assert run.consumer.commits == []
 
 
@@ -256,7 +259,7 @@ def test_G11_when_the_rebalance_allows_no_more_time_the_batch_is_abandoned(
 
 def test_S3_what_was_lost_is_dropped_with_what_was_due(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
-    run.consumer.refusals.append(KafkaError.REBALANCE_IN_PROGRESS)
+    run.consumer.rejections.append(KafkaError.REBALANCE_IN_PROGRESS)
 
     def lose_and_get_back() -> None:
         run.consumer.lose(P0)()
@@ -275,7 +278,7 @@ def test_S3_what_was_lost_is_dropped_with_what_was_due(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "failure"), [("lose", FencedMember), ("revoke", GroupRefused)], ids=["lost", "revoked"]
+    ("happens", "failure"), [("lose", FencedMember), ("revoke", GroupRejected)], ids=["lost", "revoked"]
 )
 def test_S1_an_exclusive_member_fails_when_others_get_its_partitions(
     run: Run, happens: str, failure: type[StreamGroupsError]
@@ -296,7 +299,7 @@ def read_one(run: Run) -> tuple[Step, ...]:
 
 
 def test_S3_a_fenced_member_has_lost_everything_at_once(run: Run) -> None:
-    run.consumer.refusals.append(KafkaError.FENCED_INSTANCE_ID)
+    run.consumer.rejections.append(KafkaError.FENCED_INSTANCE_ID)
     error = run.go(*read_one(run), run.see(lambda: run.state.membership.owned))
     assert error is None, "librdkafka joins again"
     assert run.seen == [{}], "nothing more is read of what another member reads"
@@ -307,7 +310,7 @@ def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
     run.adapt(exclusive=True)
     steps = read_one(run)
     run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
-    run.consumer.refusals.append(KafkaError.FENCED_INSTANCE_ID)
+    run.consumer.rejections.append(KafkaError.FENCED_INSTANCE_ID)
     assert isinstance(run.go(*steps, close=False), FencedMember)
 
 
@@ -315,16 +318,16 @@ def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
     "code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError._TIMED_OUT]
 )
 def test_S2_a_commit_that_a_rebalance_holds_up_is_made_again(run: Run, code: int) -> None:
-    run.consumer.refusals.extend([code, code])
+    run.consumer.rejections.extend([code, code])
     assert run.go(*read_one(run), lambda: None, lambda: None) is None
     assert run.consumer.names("refused", "commit") == ["refused", "refused", "commit"]
     assert run.consumer.stored[P0] == (9, SHARED_MARK)
 
 
 def test_S2_what_the_broker_will_never_take_fails_the_member(run: Run) -> None:
-    run.consumer.refusals.append(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    run.consumer.rejections.append(KafkaError.GROUP_AUTHORIZATION_FAILED)
     assert run.go(*read_one(run), close=False) is not None
-    assert run.events(Kind.REFUSED) == [Kind.REFUSED]
+    assert run.events(Kind.REJECTED) == [Kind.REJECTED]
     assert run.consumer.commits == []
 
 
@@ -341,7 +344,7 @@ def test_S2_the_gravest_refusal_of_a_commit_decides(run: Run, monkeypatch: pytes
 
 def test_S2_a_member_that_leaves_commits_what_is_done_and_tries_again(run: Run) -> None:
     run.consumer.stored = stored(5)
-    run.consumer.refusals.append(KafkaError.REBALANCE_IN_PROGRESS)
+    run.consumer.rejections.append(KafkaError.REBALANCE_IN_PROGRESS)
 
     def end() -> None:
         run.state.finish(1)
@@ -357,10 +360,10 @@ def test_a_member_that_has_failed_leaves_without_a_commit(run: Run) -> None:
 
     def fail() -> None:
         run.state.finish(1)
-        run.state.fail(GroupRefused("no", remedy="none"))
+        run.state.fail(GroupRejected("no", remedy="none"))
 
     assert isinstance(
-        run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), fail, close=False), GroupRefused
+        run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), fail, close=False), GroupRejected
     )
     assert run.consumer.commits == []
 
@@ -379,7 +382,7 @@ def test_X2_what_a_sink_has_committed_keeps_its_mark(run: Run) -> None:
 )
 def test_what_the_client_mends_is_remembered_and_nothing_else(run: Run, code: int) -> None:
     assert run.go(lambda: trouble(P0, code)) is None
-    assert run.state.last_trouble
+    assert run.state.last_error
 
 
 def test_what_will_not_pass_fails_the_member(run: Run) -> None:

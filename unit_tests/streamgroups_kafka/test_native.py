@@ -102,21 +102,21 @@ def test_a_closed_client(extension: Any) -> None:
 def test_one_thread_at_a_time(extension: Any) -> None:
     client = extension.Client(NOWHERE)
     client.start([("t", 0, 0, 10)], [0], 10, 1000)
-    refused = threading.Event()
+    rejected = threading.Event()
     deadline_s = time.monotonic() + 10
 
     def use() -> None:
-        while not refused.is_set() and time.monotonic() < deadline_s:
+        while not rejected.is_set() and time.monotonic() < deadline_s:
             try:
                 client.fill(20)
             except RuntimeError:
-                refused.set()
+                rejected.set()
 
     other = threading.Thread(target=use)
     other.start()
     use()
     other.join()
-    assert refused.is_set()
+    assert rejected.is_set()
     client.close()
 
 

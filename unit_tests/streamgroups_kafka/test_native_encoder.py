@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroups.errors import InvalidOption, RecordRefused
+from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka import native
 from streamgroups_kafka.write import record_batches
 from streamgroups_kafka.write.encoder import HEADER_BYTES
@@ -77,7 +77,7 @@ def test_offsets_that_lead_astray_never_crash(
         return
     try:
         made = encoded("native", batch, BatchSettings())
-    except (ValueError, RecordRefused):
+    except (ValueError, RecordRejected):
         return
     # Names that no list uses do not matter.
     assert good

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.coordination.reset_protocol import Order, board_of, resets_of
-from streamgroups.coordination.reset_requests import OrderBook
-from streamgroups.errors import GroupRefused
-from streamgroups.fakes import FakeBoard, FakeClock, FakeCluster
+from streamgroups.coordination.reset_protocol import ResetRequest, members_group_of, resets_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
+from streamgroups.errors import GroupRejected
+from streamgroups.fakes import FakeClock, FakeCluster, FakeMetadataStore
 from streamgroups.partitions import TopicPartition
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -21,38 +21,38 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def book(cluster: FakeCluster) -> OrderBook:
-    return OrderBook(FakeBoard(cluster), FakeClock(0))
+def book(cluster: FakeCluster) -> ResetRequests:
+    return ResetRequests(FakeMetadataStore(cluster), FakeClock(0))
 
 
 def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_written(
-    cluster: FakeCluster, book: OrderBook
+    cluster: FakeCluster, book: ResetRequests
 ) -> None:
     """Each partition's request names all topics of the step; a broker stores 4,096 bytes beside an offset."""
     topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
     where = {TopicPartition(topic, 0): 0 for topic in topics}
-    with pytest.raises(GroupRefused, match="100 topics are too many for one reset request"):
+    with pytest.raises(GroupRejected, match="100 topics are too many for one reset request"):
         book.give("airline", where, topics)
-    assert cluster.committed(resets_of("airline"), where) == {}
-    assert cluster.committed(board_of("airline"), where) == {}
+    assert cluster.committed(resets_group_of("airline"), where) == {}
+    assert cluster.committed(members_group_of("airline"), where) == {}
 
 
 @pytest.mark.parametrize(("size", "fits"), [(4_095, True), (4_096, False)])
-def test_G8_the_largest_step_that_a_broker_stores(book: OrderBook, size: int, fits: bool) -> None:
+def test_G8_the_largest_step_that_a_broker_stores(book: ResetRequests, size: int, fits: bool) -> None:
     """librdkafka commits the NUL that ends a text, and the broker counts it."""
     names = [f"t{i:02}".ljust(200, "-") for i in range(19)]
-    left = size - len(Order("0" * 32, 0, dict.fromkeys([*names, ""], 1)).encode())
+    left = size - len(ResetRequest("0" * 32, 0, dict.fromkeys([*names, ""], 1)).encode())
     topics = dict.fromkeys([*names, "x" * left], 1)
-    assert len(Order("0" * 32, 0, topics).encode()) == size
+    assert len(ResetRequest("0" * 32, 0, topics).encode()) == size
     where = {TopicPartition(topic, 0): 0 for topic in topics}
     if fits:
         book.give("airline", where, topics)
         return
-    with pytest.raises(GroupRefused, match="20 topics are too many"):
+    with pytest.raises(GroupRejected, match="20 topics are too many"):
         book.give("airline", where, topics)
 
 
-def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: OrderBook) -> None:
+def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: ResetRequests) -> None:
     counts = {"flights": 2}
     book.give("airline", {P0: 5}, counts)
     number = book.give("airline", {P1: 7}, counts)
@@ -60,7 +60,7 @@ def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: OrderBook)
     assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
 
 
-def test_G8_what_was_cancelled_is_not_waited_for(book: OrderBook) -> None:
+def test_G8_what_was_cancelled_is_not_waited_for(book: ResetRequests) -> None:
     book.give("airline", {P0: 5}, {"flights": 2})
     book.cancel("airline", [P0, P1])
     assert book.waiting("airline", [P0, P1]) == {}

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
-from streamgroups.fakes import FakeBoard, FakeCluster
+from streamgroups.fakes import FakeCluster, FakeMetadataStore
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -24,7 +24,7 @@ from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.read import plain_fetcher, range_reader
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_kafka.read.fetcher import ReadSettings, Trouble
+from streamgroups_kafka.read.fetcher import PartitionError, ReadSettings
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 from streamgroups_kafka.read.range_reader import read_ranges
 from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, records, trouble
@@ -174,7 +174,7 @@ def test_a_large_batch_is_given_out_in_parts(consumer: ScriptedConsumer, monkeyp
 class Fetched:
     """A fetcher that follows a script: each step says what went wrong, and whether there was progress."""
 
-    def __init__(self, *steps: tuple[bool, Sequence[Trouble]], bounds: tuple[int, int] = (0, 5)) -> None:
+    def __init__(self, *steps: tuple[bool, Sequence[PartitionError]], bounds: tuple[int, int] = (0, 5)) -> None:
         self.steps, self._bounds = deque(steps), bounds
         self.ranges: dict[TopicPartition, OffsetRange] = {}
         self.went_on: list[tuple[TopicPartition, int]] = []
@@ -185,7 +185,7 @@ class Fetched:
         self.ranges, self._schema = {r.topic_partition: r for r in ranges}, schema
         return self
 
-    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+    def fill(self) -> tuple[bool, Sequence[PartitionError]]:
         if self.steps:
             return self.steps.popleft()
         self.ranges.clear()
@@ -284,19 +284,19 @@ def test_S7_a_task_records_the_gap_that_it_finds(
 ) -> None:
     """Two tasks can read parts of one partition: each looks again whether its gap is still there."""
     cluster, slept = FakeCluster(lambda: 0), []
-    board = FakeBoard(cluster)
+    metadata_store = FakeMetadataStore(cluster)
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:
             # Another task has read the entry before this one wrote it, and writes its own.
             other = Gaps().plus(Gap(90, 95, Cause.EXPIRED, 1))
-            board.write(gaps_of("readers"), {P0: Committed(95, other.encode())})
+            metadata_store.write(gaps_group_of("readers"), {P0: Committed(95, other.encode())})
 
-    monkeypatch.setattr(range_reader, "KafkaBoard", lambda _client, **_: board)
+    monkeypatch.setattr(range_reader, "KafkaMetadataStore", lambda _client, **_: metadata_store)
     monkeypatch.setattr(GapRecords.__init__, "__defaults__", (sleep,))
     go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False, records=True)
-    recorded = Gaps.parse(cluster.all_committed(gaps_of("readers"))[P0].metadata).newest
+    recorded = Gaps.parse(cluster.all_committed(gaps_group_of("readers"))[P0].metadata).newest
     assert [(g.from_offset, g.to_offset, g.cause) for g in recorded] == [(90, 95, Cause.EXPIRED), gap]
     assert len(slept) == 2
 
@@ -321,9 +321,9 @@ def test_what_will_not_pass_is_an_error_at_once(
 
 
 def test_a_login_that_is_rejected_ends_the_reading_when_nothing_comes(go: Callable[..., Fetched]) -> None:
-    refused = (False, [(None, KafkaError(KafkaError._AUTHENTICATION))])
+    rejected = (False, [(None, KafkaError(KafkaError._AUTHENTICATION))])
     with pytest.raises(NotAuthorized):
-        go(Fetched(refused, (False, ())), OffsetRange(P0, 0, 5))
+        go(Fetched(rejected, (False, ())), OffsetRange(P0, 0, 5))
 
 
 def test_a_broker_that_repeats_one_error_makes_no_progress(go: Callable[..., Fetched]) -> None:

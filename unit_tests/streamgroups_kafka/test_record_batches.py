@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
@@ -117,7 +117,7 @@ def test_a_record_of_gigabytes_is_refused(
         hole.truncate(size)
         contents = pa.py_buffer(mmap.mmap(hole.fileno(), size, access=mmap.ACCESS_READ))
     value = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(struct.pack("=qq", 0, size)), contents])
-    with pytest.raises(RecordRefused, match="too large for Kafka's format"):
+    with pytest.raises(RecordRejected, match="too large for Kafka's format"):
         encode(one_column(value), BatchSettings(), topic="t", now_ms=0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import InvalidOption, RecordRefused
+from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.encoder import ProducerIdentity
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
@@ -24,7 +24,7 @@ def test_a_record_over_the_topics_limit_is_refused_by_its_row(using: str) -> Non
     rows = one_column(["a", "b", "x" * 2_000])
     limits = BatchSettings(batch_bytes=500, max_message_bytes=1_000)
     with pytest.raises(
-        RecordRefused, match=r"Row 2, for flights-0, makes a record batch of 2,\d+ bytes; the maximum is 1,000"
+        RecordRejected, match=r"Row 2, for flights-0, makes a record batch of 2,\d+ bytes; the maximum is 1,000"
     ):
         encode(rows, limits, topic="flights", now_ms=0)
     # What counts is what is sent.
@@ -52,7 +52,7 @@ def test_the_topics_limit_holds_for_batches_of_many_records_too(using: str) -> N
 )
 def test_a_record_that_cannot_be_is_refused_by_its_row(using: str, columns: dict[str, Any], match: str) -> None:
     rows = pa.record_batch({"partition": pa.array([0, 0], pa.int32()), "value": ["a", "b"]} | columns)
-    with pytest.raises(RecordRefused, match=match):
+    with pytest.raises(RecordRejected, match=match):
         encode(rows, BatchSettings(), topic="flights", now_ms=0)
 
 

@@ -28,7 +28,7 @@ from streamgroups_kafka.transactions.output import Written
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_spark.sinks import kafka as kafka_sink
-from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.batch_messages import BatchWritten
@@ -120,7 +120,7 @@ class KafkaProcess(Process):
         if writer.transaction is None or not rows:
             # Written before a restart, or nothing to write.
             return TaskWritten(Written(partition, frozenset(), 0), writer.transaction)
-        task = TransactionWriter(CONFIG, writer.transaction, patience_s=0)
+        task = TransactionWriter(CONFIG, writer.transaction, retry_timeout_s=0)
         self.world.sent.append((writer.transaction, partition, rows))
         task.write("out", [encoded(task.producer, partition, rows)])
         return TaskWritten(
@@ -146,14 +146,14 @@ class _Writer(KafkaStreamWriter):
     def transaction(self) -> OpenTransaction | None:
         return self._begun
 
-    def _seen(self, batch_id: int | None = None) -> SeenBatch:
+    def _seen(self, batch_id: int | None = None) -> BatchInfo:
         batch = self._process.seen(to_commit=batch_id is not None)
-        if any(source.claim is None for source in batch.sources):
+        if any(source.group_metadata is None for source in batch.sources):
             raise FencedMember("The group has not confirmed the member.", remedy="Restart the query.")
         return batch
 
     def _transactions(self) -> Transactions:
-        return Transactions(CONFIG, self._process.query.name, patience_s=0)
+        return Transactions(CONFIG, self._process.query.name, retry_timeout_s=0)
 
 
 @contextmanager
@@ -228,7 +228,7 @@ class Queries(QueriesOfOneGroup):
         """A task that was slow, or whose request was sent again, writes what it was told to long ago."""
         transaction, partition, rows = self.world.sent[-1 - pick % len(self.world.sent)]
         with connected(self.world.broker):
-            task = TransactionWriter(CONFIG, transaction, patience_s=0)
+            task = TransactionWriter(CONFIG, transaction, retry_timeout_s=0)
             # It has added its partitions already.
             task._added.add(TopicPartition("out", partition))
             try:
@@ -297,8 +297,8 @@ def _without_generation() -> Any:
     """Offsets are added without saying for whom."""
     commit_offsets = Transactions.commit_offsets
 
-    def of_nobody(self: Transactions, transaction: Any, offsets: Any, claim: Any) -> None:
-        commit_offsets(self, transaction, offsets, replace(claim, generation=None, member_id=""))
+    def of_nobody(self: Transactions, transaction: Any, offsets: Any, group_metadata: Any) -> None:
+        commit_offsets(self, transaction, offsets, replace(group_metadata, generation=None, member_id=""))
 
     return patch.object(Transactions, "commit_offsets", of_nobody)
 
@@ -320,7 +320,7 @@ def _without_offsets() -> Any:
 
 def _without_hearing_of_a_restart() -> Any:
     """The sink does not hear that the batch of a restarted query is written."""
-    return patch.object(SeenBatch, "is_written", False)
+    return patch.object(BatchInfo, "is_written", False)
 
 
 # ---- what each of them is for ----------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def _a_partition_that_has_moved(machine: Queries) -> None:
     _until(alice, lambda: _has_sent(alice))
     bob = _reads(world, 1)
     _until(bob, lambda: bob.is_in_group)
-    alice.spark.member.run_out_of_patience()
+    alice.spark.member.time_out()
     _until(bob, lambda: bob.is_written)
     alice.step()
 

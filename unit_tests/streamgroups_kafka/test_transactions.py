@@ -19,7 +19,7 @@ from streamgroups.errors import (
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import session as transaction_session
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.errors import Code
@@ -31,7 +31,7 @@ from unit_tests.scripted_brokers import ScriptedBrokers
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 OUT0, OUT1 = TopicPartition("out", 0), TopicPartition("out", 1)
-CLAIM = GroupClaim("airline", 7, "member-1")
+GROUP_METADATA = ConsumerGroupMetadata("airline", 7, "member-1")
 OFFSETS = {P0: Committed(9, "ours"), P1: Committed(8, "ours")}
 GONE = BrokerUnreachable("the answer was lost")
 
@@ -41,12 +41,12 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> ScriptedBrokers:
     brokers = ScriptedBrokers(out=2)
     monkeypatch.setattr(transaction_session, "AdminSession", brokers)
     monkeypatch.setattr(transaction_session, "_FIRST_WAIT_S", 0.0)
-    monkeypatch.setattr(transaction_session, "_LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr(transaction_session, "_MAX_WAIT_S", 0.0)
     return brokers
 
 
-def run_of(name: str = "board", *, patience_s: float = 30.0) -> Transactions:
-    return Transactions(CONFIG, name, patience_s=patience_s)
+def run_of(name: str = "board", *, retry_timeout_s: float = 30.0) -> Transactions:
+    return Transactions(CONFIG, name, retry_timeout_s=retry_timeout_s)
 
 
 def batch(tp: TopicPartition, data: bytes = b"records") -> EncodedBatch:
@@ -65,7 +65,7 @@ def test_X1_output_and_offsets_are_one_transaction(brokers: ScriptedBrokers) -> 
     run = run_of()
     transaction = run.begin()
     write(transaction, batch(OUT0), batch(OUT1))
-    run.commit_offsets(transaction, OFFSETS, CLAIM)
+    run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
     assert brokers.committed == {}, "nothing counts before the commit"
     run.commit(transaction)
     assert brokers.committed == {P0: 9, P1: 8}
@@ -76,7 +76,7 @@ def test_X1_output_and_offsets_are_one_transaction(brokers: ScriptedBrokers) -> 
 def test_X1_what_was_aborted_is_over_and_moves_no_offset(brokers: ScriptedBrokers) -> None:
     run = run_of()
     transaction = run.begin()
-    run.commit_offsets(transaction, OFFSETS, CLAIM)
+    run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
     run.abort(transaction)
     run.abort(transaction)
     with pytest.raises(TransactionFailed):
@@ -86,7 +86,7 @@ def test_X1_what_was_aborted_is_over_and_moves_no_offset(brokers: ScriptedBroker
 
 def test_a_transaction_without_offsets_names_no_group(brokers: ScriptedBrokers) -> None:
     run = run_of()
-    run.commit_offsets(run.begin(), {}, CLAIM)
+    run.commit_offsets(run.begin(), {}, GROUP_METADATA)
     assert "AddOffsetsToTxn" not in brokers.names
 
 
@@ -104,7 +104,7 @@ def test_X3_an_old_run_that_wakes_up_does_not_abort_the_transaction_of_a_newer_o
     with pytest.raises(FencedMember):
         old.begin()
     assert brokers.ids["board"].is_open, "what the newer run writes is not aborted"
-    new.commit_offsets(of_new, OFFSETS, CLAIM)
+    new.commit_offsets(of_new, OFFSETS, GROUP_METADATA)
     new.commit(of_new)
     assert brokers.committed == {P0: 9, P1: 8}
 
@@ -117,7 +117,7 @@ def test_X3_an_old_run_does_not_shut_out_one_that_begins_just_before_it(brokers:
     with pytest.raises(FencedMember):
         old.begin()
     (of_new,) = began
-    new.commit_offsets(of_new, OFFSETS, CLAIM)
+    new.commit_offsets(of_new, OFFSETS, GROUP_METADATA)
     new.commit(of_new)
 
 
@@ -135,7 +135,7 @@ def test_X3_a_zombie_commits_nothing(brokers: ScriptedBrokers) -> None:
     of_old = old.begin()
     run_of().begin()
     with pytest.raises(FencedMember):
-        old.commit_offsets(of_old, OFFSETS, CLAIM)
+        old.commit_offsets(of_old, OFFSETS, GROUP_METADATA)
     with pytest.raises(FencedMember):
         old.commit(of_old)
     assert brokers.committed == {}
@@ -148,8 +148,8 @@ def test_X3_offsets_of_an_older_generation_are_rejected_and_those_of_the_newer_o
     transaction = run.begin()
     brokers.generation = 8
     with pytest.raises(FencedMember):
-        run.commit_offsets(transaction, OFFSETS, CLAIM)
-    run.commit_offsets(transaction, OFFSETS, GroupClaim("airline", 8, "member-1"))
+        run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
+    run.commit_offsets(transaction, OFFSETS, ConsumerGroupMetadata("airline", 8, "member-1"))
     run.commit(transaction)
     assert brokers.committed == {P0: 9, P1: 8}
 
@@ -157,7 +157,7 @@ def test_X3_offsets_of_an_older_generation_are_rejected_and_those_of_the_newer_o
 def test_a_commit_whose_answer_was_lost_is_asked_for_again_and_may_be_done(brokers: ScriptedBrokers) -> None:
     run = run_of()
     transaction = run.begin()
-    run.commit_offsets(transaction, OFFSETS, CLAIM)
+    run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
     brokers.script["EndTxn"].append(int(Code.CONCURRENT_TRANSACTIONS))
     run.commit(transaction)
     assert brokers.committed == {P0: 9, P1: 8}
@@ -166,7 +166,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_for_again_and_may_be_done(broke
 def test_X1_a_commit_that_is_rejected_after_a_lost_answer_is_not_called_failed(brokers: ScriptedBrokers) -> None:
     run = run_of()
     transaction = run.begin()
-    run.commit_offsets(transaction, OFFSETS, CLAIM)
+    run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
     brokers.lost["EndTxn"].append(GONE)
     with pytest.raises(SinkUnreachable, match="transaction of 'board' may or may not be committed"):
         run.commit(transaction)
@@ -174,7 +174,7 @@ def test_X1_a_commit_that_is_rejected_after_a_lost_answer_is_not_called_failed(b
 
 
 def test_X1_a_commit_without_any_answer_is_not_called_failed(brokers: ScriptedBrokers) -> None:
-    run = run_of(patience_s=0.0)
+    run = run_of(retry_timeout_s=0.0)
     transaction = run.begin()
     brokers.script["EndTxn"].append(GONE)
     with pytest.raises(SinkUnreachable):
@@ -203,7 +203,7 @@ def test_what_passes_is_asked_again_and_the_coordinator_is_looked_for_where_it_h
 def test_what_does_not_pass_within_the_patience_is_told(brokers: ScriptedBrokers) -> None:
     brokers.script["InitProducerId"].append(int(Code.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(StreamGroupsError, match="Beginning a transaction of transactional id 'board'"):
-        run_of(patience_s=0.0).begin()
+        run_of(retry_timeout_s=0.0).begin()
 
 
 def test_what_the_user_may_not_do_is_told_at_once(brokers: ScriptedBrokers) -> None:
@@ -284,7 +284,7 @@ def test_without_a_transaction_nothing_is_added_to_one(brokers: ScriptedBrokers)
 
 
 def test_a_topic_that_is_not_there(brokers: ScriptedBrokers) -> None:
-    with closing(TransactionWriter(CONFIG, None, patience_s=0.0)) as writer, pytest.raises(UnknownTopic):
+    with closing(TransactionWriter(CONFIG, None, retry_timeout_s=0.0)) as writer, pytest.raises(UnknownTopic):
         writer.partition_count("nowhere")
 
 
@@ -293,7 +293,7 @@ def test_requests_are_of_the_protocol_that_every_broker_understands(brokers: Scr
     run = run_of()
     transaction = run.begin()
     write(transaction, batch(OUT0))
-    run.commit_offsets(transaction, OFFSETS, CLAIM)
+    run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
     by_name: Mapping[str, Iterable[object]] = {type(r).__name__: r for r in brokers.requests}
     commit = by_name["TxnOffsetCommitRequest"]
     assert (commit.generation_id, commit.member_id, commit.group_id) == (7, "member-1", "airline")  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.errors import InvalidOption, RecordRefused, SinkRefused
+from streamgroups.errors import InvalidOption, RecordRejected, SinkRejected
 from streamgroups_postgres.column_types import Kind, fits, record_columns
 from streamgroups_postgres.copy_text import copy_text
 from streamgroups_postgres.json_text import json_writer
@@ -59,14 +59,14 @@ def test_a_new_table_gets(arrow: pa.DataType, postgres: str) -> None:
 
 @pytest.mark.parametrize("arrow", [pa.null(), pa.month_day_nano_interval()], ids=str)
 def test_what_postgres_has_no_type_for_is_refused(arrow: pa.DataType) -> None:
-    with pytest.raises(SinkRefused, match=f"Column 'c' .* is of type {arrow}.*Cast it"):
+    with pytest.raises(SinkRejected, match=f"Column 'c' .* is of type {arrow}.*Cast it"):
         record_columns(pa.schema({"c": arrow}))
 
 
 def test_columns_without_a_name_of_their_own_are_refused() -> None:
-    with pytest.raises(SinkRefused, match="no columns"):
+    with pytest.raises(SinkRejected, match="no columns"):
         record_columns(pa.schema({}))
-    with pytest.raises(SinkRefused, match="Two columns of the records are called 'a'"):
+    with pytest.raises(SinkRejected, match="Two columns of the records are called 'a'"):
         record_columns(pa.schema([("a", pa.int64()), ("a", pa.int64())]))
     with pytest.raises(InvalidOption, match="A column of the records has a name of 64 bytes"):
         record_columns(pa.schema({"c" * 64: pa.int64()}))
@@ -178,7 +178,7 @@ def _read(line: str) -> list[str | None]:
     ],
 )
 def test_what_has_no_text_is_refused_by_column_and_row(values: pa.Array, why: str) -> None:
-    with pytest.raises(RecordRefused, match=f"column 'c' in row 103 of a task.*{why}"):
+    with pytest.raises(RecordRejected, match=f"column 'c' in row 103 of a task.*{why}"):
         text_of(values, first_row=100)
 
 

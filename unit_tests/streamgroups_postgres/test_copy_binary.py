@@ -15,7 +15,7 @@ from psycopg import adapters
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types import numeric
 
-from streamgroups.errors import RecordRefused
+from streamgroups.errors import RecordRejected
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 
@@ -100,7 +100,7 @@ def test_times_of_other_units_dictionaries_and_durations() -> None:
 def test_a_value_that_cannot_be_is_named(values: pa.Array, type_name: str, told: str) -> None:
     batch = pa.record_batch({"a": values})
     (column,) = record_columns(batch.schema)
-    with pytest.raises(RecordRefused, match=told):
+    with pytest.raises(RecordRejected, match=told):
         copy_binary(batch, [(column, type_name)], before=[], first_row=10)
 
 

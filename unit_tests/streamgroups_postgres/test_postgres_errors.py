@@ -12,8 +12,8 @@ from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
     NotAuthorized,
-    RecordRefused,
-    SinkRefused,
+    RecordRejected,
+    SinkRejected,
     SinkUnreachable,
     StreamGroupsError,
 )
@@ -33,7 +33,7 @@ from streamgroups_postgres.connecting import check_conninfo, connect, connection
         ('FATAL:  no pg_hba.conf entry for host "1.2.3.4"', NotAuthorized),
         ('FATAL:  role "me" does not exist', NotAuthorized),
         ('FATAL:  permission denied for database "flights"', NotAuthorized),
-        ('FATAL:  database "fligths" does not exist', SinkRefused),
+        ('FATAL:  database "fligths" does not exist', SinkRejected),
     ],
 )
 def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError]) -> None:
@@ -61,18 +61,18 @@ def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError])
         (psycopg.OperationalError, SinkUnreachable),
         (errors.InsufficientPrivilege, NotAuthorized),
         (errors.InvalidPassword, NotAuthorized),
-        (errors.InFailedSqlTransaction, SinkRefused),
-        (errors.UndefinedTable, SinkRefused),
-        (errors.UndefinedColumn, SinkRefused),
-        (errors.InvalidSchemaName, SinkRefused),
-        (errors.UniqueViolation, RecordRefused),
-        (errors.NotNullViolation, RecordRefused),
-        (errors.CheckViolation, RecordRefused),
-        (errors.NumericValueOutOfRange, RecordRefused),
-        (errors.StringDataRightTruncation, RecordRefused),
-        (errors.InvalidTextRepresentation, RecordRefused),
-        (errors.CardinalityViolation, RecordRefused),
-        (psycopg.ProgrammingError, SinkRefused),
+        (errors.InFailedSqlTransaction, SinkRejected),
+        (errors.UndefinedTable, SinkRejected),
+        (errors.UndefinedColumn, SinkRejected),
+        (errors.InvalidSchemaName, SinkRejected),
+        (errors.UniqueViolation, RecordRejected),
+        (errors.NotNullViolation, RecordRejected),
+        (errors.CheckViolation, RecordRejected),
+        (errors.NumericValueOutOfRange, RecordRejected),
+        (errors.StringDataRightTruncation, RecordRejected),
+        (errors.InvalidTextRepresentation, RecordRejected),
+        (errors.CardinalityViolation, RecordRejected),
+        (psycopg.ProgrammingError, SinkRejected),
     ],
 )
 def test_what_the_server_says(raised: type[psycopg.Error], meant: type[StreamGroupsError]) -> None:
@@ -114,13 +114,13 @@ def test_these_are_taken(conninfo: str) -> None:
 
 def test_a_refused_connection_shows_no_value_of_the_connection_string() -> None:
     secret = "-".join(["SEC", "RET"])
-    with pytest.raises(StreamGroupsError) as refused:
+    with pytest.raises(StreamGroupsError) as rejected:
         connect(f"host=127.0.0.1 port=1 user=u channel_binding={secret}", "Beginning a batch")
-    assert "Beginning a batch" in str(refused.value)
-    assert secret not in "".join(traceback.format_exception(refused.value))
+    assert "Beginning a batch" in str(rejected.value)
+    assert secret not in "".join(traceback.format_exception(rejected.value))
 
 
 def test_what_psycopg_raised_is_not_shown() -> None:
-    with pytest.raises(SinkRefused) as refused, telling("Writing"):
+    with pytest.raises(SinkRejected) as rejected, telling("Writing"):
         raise errors.UndefinedTable("relation") from ValueError("Failing row contains (SECRET)")
-    assert "SECRET" not in "".join(traceback.format_exception(refused.value))
+    assert "SECRET" not in "".join(traceback.format_exception(rejected.value))

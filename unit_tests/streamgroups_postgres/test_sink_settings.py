@@ -51,9 +51,9 @@ def sink(**settings: Any) -> PostgresSink:
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidOption, match=told) as refused:
+    with pytest.raises(InvalidOption, match=told) as rejected:
         sink(**settings)
-    assert "heim" not in "".join(traceback.format_exception(refused.value))
+    assert "heim" not in "".join(traceback.format_exception(rejected.value))
 
 
 def test_a_password_is_not_shown() -> None:

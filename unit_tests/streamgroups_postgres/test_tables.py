@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import NotAuthorized, SinkRefused
+from streamgroups.errors import NotAuthorized, SinkRejected
 from streamgroups_postgres.column_types import record_columns
 from streamgroups_postgres.merging import append, upsert
 from streamgroups_postgres.names import TableName
@@ -57,15 +57,15 @@ def test_what_fits_is_taken() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(found: Found, what: str, remedy: str) -> None:
-    with pytest.raises(SinkRefused) as refused:
+    with pytest.raises(SinkRejected) as rejected:
         judge(found, UPSERT)
-    assert what in refused.value.what
-    assert remedy in refused.value.remedy
+    assert what in rejected.value.what
+    assert remedy in rejected.value.remedy
 
 
 def test_all_differences_are_told_at_once() -> None:
     with pytest.raises(
-        SinkRefused, match=r"no column 'delay'; it has no unique index.*ADD COLUMN.*CREATE UNIQUE INDEX"
+        SinkRejected, match=r"no column 'delay'; it has no unique index.*ADD COLUMN.*CREATE UNIQUE INDEX"
     ):
         judge(replace(FOUND, columns=(ID,), unique=()), UPSERT)
 

@@ -223,7 +223,7 @@ def test_S2_a_killed_source_is_forgotten_with_its_query(jvm: Jvm) -> None:
     ],
 )
 def test_W2_the_rules_of_event_time_are_in_the_plan(jvm: Jvm, process_id: int, time: StreamTime | None) -> None:
-    options = options_of(["board", "trades"], {"watermarkDelay": "5s"}, told_by="5f2c", read_column="timestamp")
+    options = options_of(["board", "trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
     times = Node("StreamingDataSourceV2ScanRelation", source=object(), options=options)
     plain, timed = jvm.source(11), jvm.source(12)
     jvm.start("plain", over("Project", scan(plain)), plain)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import BrokerUnreachable, DataLoss
 from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
@@ -176,11 +176,11 @@ class TestWhileRunning:
         def away(*_: object) -> None:
             raise BrokerUnreachable("The coordinator is away.")
 
-        monkeypatch.setattr(world.board, "read", away)
+        monkeypatch.setattr(world.metadata_store, "read", away)
         assert run.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
         (warning,) = (m for m in caplog.messages if "not recorded" in m)
         assert "flights-0: recreated, from 5 to 1" in warning
-        assert gaps_of("airline") in warning
+        assert gaps_group_of("airline") in warning
 
     def test_a_topic_that_is_away_is_waited_for_if_the_query_continues_in_the_next(self, world: World) -> None:
         run = read_five(world, Settings(on_data_loss=EARLIEST))

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.observations import Seen
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.event_time.observed_times import SeenParam, SeenStore, Told, measured, seen_in
+from streamgroups_spark.event_time.observed_times import ObservationParam, ObservationStore, Told, measured, seen_in
 from streamgroups_spark.event_time.with_event_time import check_column, checked_settings, options_of_time
 from streamgroups_spark.source.options import parse
 
@@ -35,7 +35,7 @@ class TestSettings:
             parse({**SOURCE, "emitEvery": "10 records"}, streaming=False)
 
     @pytest.mark.parametrize(
-        ("options", "refusal"),
+        ("options", "rejection"),
         [
             ({}, "The watermark strategy is missing"),
             ({"watermarkDelay": "0s", "flush": "true"}, "the checkpoint stores Spark's watermark"),
@@ -44,8 +44,8 @@ class TestSettings:
             ({"emitEvery": "5"}, "can be a number of records or a duration"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, options: dict[str, str], refusal: str) -> None:
-        with pytest.raises(InvalidOption, match=refusal):
+    def test_what_cannot_be_is_refused(self, options: dict[str, str], rejection: str) -> None:
+        with pytest.raises(InvalidOption, match=rejection):
             checked_settings(options)
 
     def test_the_column_must_be_a_timestamp(self) -> None:
@@ -77,20 +77,23 @@ def batch(*rows: tuple[int, int, int | None]) -> pa.RecordBatch:
 class TestWhatTasksTell:
     def test_each_partition_by_itself(self) -> None:
         found = seen_in(batch((0, 5, 700), (1, 9, 100), (0, 6, 600), (0, 7, None)), "ts")
-        assert sorted(found, key=lambda it: it.topic_partition) == [Seen(P0, 5, 2, 700), Seen(P1, 9, 1, 100)]
+        assert sorted(found, key=lambda it: it.topic_partition) == [
+            TaskObservation(P0, 5, 2, 700),
+            TaskObservation(P1, 9, 1, 100),
+        ]
 
     def test_records_without_an_event_time_say_nothing(self) -> None:
         assert seen_in(batch((0, 5, None)), "ts") == []
         assert seen_in(batch((0, 5, None)).slice(0, 0), "ts") == []
 
     def test_times_before_1970(self) -> None:
-        assert seen_in(batch((0, 5, -1_500)), "ts") == [Seen(P0, 5, 1, -1_500)]
+        assert seen_in(batch((0, 5, -1_500)), "ts") == [TaskObservation(P0, 5, 1, -1_500)]
 
     def test_rows_pass_unchanged_and_are_told_before_anybody_has_them(self) -> None:
         told: Told = []
 
-        def tell(told_by: str, seen: list[Seen]) -> None:
-            told.extend((told_by, it) for it in seen)
+        def tell(reported_as: str, seen: list[TaskObservation]) -> None:
+            told.extend((reported_as, it) for it in seen)
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield batch((0, 5, 700))
@@ -98,33 +101,41 @@ class TestWhatTasksTell:
 
         passing = measured(batches(), "ts", "trades", tell)
         assert next(passing) == batch((0, 5, 700))
-        assert told == [("trades", Seen(P0, 5, 1, 700))], "a limit may never ask for more"
+        assert told == [("trades", TaskObservation(P0, 5, 1, 700))], "a limit may never ask for more"
         assert next(passing) == batch((0, 6, 800))
 
     def test_it_is_collected_in_tasks_and_handed_on_at_home(self) -> None:
-        store = SeenStore()
-        at_home = SeenParam(store.keep)
-        in_a_task: SeenParam = pickle.loads(pickle.dumps(at_home))
-        told = in_a_task.addInPlace([("trades", Seen(P0, 5, 1, 700))], [("trades", Seen(P0, 6, 1, 800))])
+        store = ObservationStore()
+        at_home = ObservationParam(store.keep)
+        in_a_task: ObservationParam = pickle.loads(pickle.dumps(at_home))
+        told = in_a_task.addInPlace(
+            [("trades", TaskObservation(P0, 5, 1, 700))], [("trades", TaskObservation(P0, 6, 1, 800))]
+        )
         assert at_home.addInPlace([], told) == []
         assert len(store.take("trades", (OffsetRange(P0, 5, 7),))) == 2
 
 
 class TestTheStore:
     def test_what_a_task_tells_again_counts_once(self) -> None:
-        store = SeenStore()
+        store = ObservationStore()
         for _ in range(2):
-            store.keep([("trades", Seen(P0, 5, 3, 700))])
-        assert store.take("trades", (OffsetRange(P0, 5, 8),)) == [Seen(P0, 5, 3, 700)]
+            store.keep([("trades", TaskObservation(P0, 5, 3, 700))])
+        assert store.take("trades", (OffsetRange(P0, 5, 8),)) == [TaskObservation(P0, 5, 3, 700)]
 
     def test_others_are_left_alone(self) -> None:
-        store = SeenStore()
-        store.keep([("trades", Seen(P0, 5, 1, 700)), ("prices", Seen(P0, 5, 1, 900)), ("trades", Seen(P1, 5, 1, 1))])
-        assert store.take("trades", (OffsetRange(P0, 0, 9),)) == [Seen(P0, 5, 1, 700)]
-        assert store.take("prices", (OffsetRange(P0, 0, 9),)) == [Seen(P0, 5, 1, 900)]
+        store = ObservationStore()
+        store.keep(
+            [
+                ("trades", TaskObservation(P0, 5, 1, 700)),
+                ("prices", TaskObservation(P0, 5, 1, 900)),
+                ("trades", TaskObservation(P1, 5, 1, 1)),
+            ]
+        )
+        assert store.take("trades", (OffsetRange(P0, 0, 9),)) == [TaskObservation(P0, 5, 1, 700)]
+        assert store.take("prices", (OffsetRange(P0, 0, 9),)) == [TaskObservation(P0, 5, 1, 900)]
 
     def test_what_nobody_asks_for_is_forgotten_in_the_end(self) -> None:
-        store = SeenStore()
-        store.keep([("trades", Seen(P0, offset, 1, offset)) for offset in range(10_001)])
+        store = ObservationStore()
+        store.keep([("trades", TaskObservation(P0, offset, 1, offset)) for offset in range(10_001)])
         found = store.take("trades", (OffsetRange(P0, 0, 10_001),))
         assert (len(found), min(it.next_offset for it in found)) == (10_000, 1)

@@ -9,11 +9,11 @@ import pytest
 from streamgroups.errors import FencedBatch, InvalidOption
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.sinks import foreach_ledger
-from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.foreach_ledger import (
     BatchLedger,
     LedgerBatch,
@@ -27,7 +27,7 @@ P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE = LedgerBatch("board", (OffsetRange(P0, 10, 20),))
 BOTH = LedgerBatch("board", (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)))
 FIRST = TopicIdentity("c", "t1")
-QUIET = LedgerBatch("board", (), QuietBatch("5f2c", 7, 99))
+QUIET = LedgerBatch("board", (), NoDataBatch("5f2c", 7, 99))
 
 
 class Table:
@@ -93,7 +93,7 @@ def test_X2_once_it_is_written_it_is_written() -> None:
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> None:
     table = Table()
     table.write(QUIET.positions)
-    for other in (QuietBatch("5f2c", 6, 99), QuietBatch("5f2c", 7, 98)):
+    for other in (NoDataBatch("5f2c", 6, 99), NoDataBatch("5f2c", 7, 98)):
         with pytest.raises(FencedBatch, match="No-data batch"):
             LedgerBatch("board", (), other).is_written(table.read())
 
@@ -113,11 +113,11 @@ def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> Non
         ranges=ONE.ranges,
         held=ONE.ranges,
         written=(),
-        claim=GroupClaim("board", 1, "one"),
+        group_metadata=ConsumerGroupMetadata("board", 1, "one"),
         mode=MembershipMode.SHARED,
         joins=True,
     )
-    monkeypatch.setattr(foreach_ledger, "batch_seen", lambda *_: SeenBatch((facts,), 3))
+    monkeypatch.setattr(foreach_ledger, "batch_info", lambda *_: BatchInfo((facts,), 3))
     assert BatchLedger("board", "checkpoint").batch(3) == replace(ONE, identities={P0: FIRST})
     with pytest.raises(InvalidOption, match="also reads for group board"):
         BatchLedger("gates", "checkpoint").batch(3)

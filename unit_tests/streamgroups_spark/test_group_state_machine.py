@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamgroups.groups.audit import overlaps, tenures
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.admission import Limits
@@ -220,7 +220,7 @@ class Queries(RuleBasedStateMachine):
         while self.runs:
             self.stop(0)
         if not self.ever_fenced:
-            assert not overlaps(tenures(self.events))
+            assert not overlaps(ownership_epochs(self.events))
 
 
 TestQueries = Queries.TestCase

@@ -8,8 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from streamgroups import metadata_entries as notes
-from streamgroups.coordination.reset_protocol import Note, Order, board_of, left_of, resets_of, times_of
-from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.coordination.reset_protocol import (
+    MemberEntry,
+    ResetRequest,
+    event_time_group_of,
+    members_group_of,
+    resets_group_of,
+    skipped_ranges_group_of,
+)
+from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups.ports import Committed
@@ -31,7 +38,7 @@ HOSTILE = {
         {"v": 1, "event": 1, "watermark": 10**18, "records": 0, "period": None, "next": 1, "quiet": None, "seen": None}
     ),
 }
-EVERYWHERE = (board_of, resets_of, left_of, times_of)
+EVERYWHERE = (members_group_of, resets_group_of, skipped_ranges_group_of, event_time_group_of)
 
 
 @pytest.fixture
@@ -54,15 +61,15 @@ def test_no_entry_stops_a_query_or_its_restart(
 ) -> None:
     run = Run(world, "alice", TWO_A_TIME, time=TIMES).start()
     assert run.batch()
-    world.board.write(where("airline"), {tp(0): Committed(3, text)})
+    world.metadata_store.write(where("airline"), {tp(0): Committed(3, text)})
     assert [run.batch() for _ in range(3)] == [[f"flights-{p}[{n},{n + 1})" for p in (0, 1)] for n in (1, 2, 3)]
     world.group.kill("alice")
-    world.board.write(where("airline"), {tp(0): Committed(3, text)})
+    world.metadata_store.write(where("airline"), {tp(0): Committed(3, text)})
     assert run.again().start().batch() == ["flights-0[4,5)", "flights-1[4,5)"]
     named = [r.getMessage() for r in caplog.records if "cannot be read and are ignored" in r.getMessage()]
     # The owner overwrites entries of its own before they are read.
     assert len(named) <= 1
-    if where is resets_of:
+    if where is resets_group_of:
         assert named[0].startswith("The metadata entries of group 'airline.streamgroups.resets' at flights-0 cannot")
 
 
@@ -70,9 +77,9 @@ def test_a_reset_works_beside_an_entry_that_cannot_be_read(world: World) -> None
     run = Run(world, "alice", TWO_A_TIME).start()
     run.batch()
     for text in HOSTILE.values():
-        world.board.write(resets_of("airline"), {tp(1): Committed(3, text)})
-        assert OrderBook(world.board, world.clock).waiting("airline", [tp(0), tp(1)]) == {}
-    world.orders.cancel("airline", [tp(0), tp(1)])
+        world.metadata_store.write(resets_group_of("airline"), {tp(1): Committed(3, text)})
+        assert ResetRequests(world.metadata_store, world.clock).waiting("airline", [tp(0), tp(1)]) == {}
+    world.resets.cancel("airline", [tp(0), tp(1)])
     world.order(8)
     assert run.batch() == ["flights-0[8,9)", "flights-1[1,2)"]
 
@@ -80,7 +87,7 @@ def test_a_reset_works_beside_an_entry_that_cannot_be_read(world: World) -> None
 def test_every_unreadable_entry_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     texts = {tp(p): "{" for p in range(7)}
     for _ in range(3):
-        assert notes.read_entries("airline.streamgroups", texts, lambda _, text: Note.parse(text)) == {}
+        assert notes.read_entries("airline.streamgroups", texts, lambda _, text: MemberEntry.parse(text)) == {}
     (named,) = caplog.records
     assert "at flights-0, flights-1, flights-2, flights-3, flights-4 and 2 more cannot be read" in named.getMessage()
 
@@ -95,7 +102,9 @@ class TestARequestThatCannotBeComplete:
         return run
 
     def forge(self, world: World, moves: dict[str, int]) -> None:
-        world.board.write(resets_of("airline"), {tp(0): Committed(9, Order("5f2c", 9, moves).encode())})
+        world.metadata_store.write(
+            resets_group_of("airline"), {tp(0): Committed(9, ResetRequest("5f2c", 9, moves).encode())}
+        )
 
     @pytest.mark.parametrize("moves", [{"flights": 9}, {"flights": 10**9}, {}])
     def test_stops_no_partition(self, world: World, run: Run, moves: dict[str, int]) -> None:
@@ -125,12 +134,12 @@ class TestARequestThatCannotBeComplete:
         run.batch()
         world.clock.advance(10_000)
         run.batch()
-        reads, read = [], world.board.read
-        monkeypatch.setattr(world.board, "read", lambda group, tps: (reads.append(group), read(group, tps))[1])
+        reads, read = [], world.metadata_store.read
+        monkeypatch.setattr(world.metadata_store, "read", lambda group, tps: (reads.append(group), read(group, tps))[1])
         for _ in range(8):
             world.produce(1, 1)
             run.batch()
-        assert reads.count(resets_of("airline")) == 2
+        assert reads.count(resets_group_of("airline")) == 2
 
     def test_a_member_that_had_stopped_for_it_reads_on(self, world: World, run: Run) -> None:
         """The second half of the entries is gone once the member has stopped: they are deleted with their topic."""
@@ -144,8 +153,10 @@ class TestARequestThatCannotBeComplete:
         assert in_flight
         world.order(20, 20)
         assert run.batch() is None
-        world.cluster.forget(resets_of("airline"))
+        world.cluster.forget(resets_group_of("airline"))
         self_owned = next(p for p, name in world.group.owners().items() if name == "alice")
-        world.board.write(resets_of("airline"), {self_owned: Committed(20, Order("5f2c", 20, {"flights": 2}).encode())})
+        world.metadata_store.write(
+            resets_group_of("airline"), {self_owned: Committed(20, ResetRequest("5f2c", 20, {"flights": 2}).encode())}
+        )
         assert run.batch()
-        assert world.orders.notes("airline", [self_owned])[self_owned].stopped != "5f2c"
+        assert world.resets.notes("airline", [self_owned])[self_owned].stopped != "5f2c"

@@ -10,27 +10,27 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from streamgroups.coordination.reset_protocol import quiet_of
+from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, InvalidOption, TransactionFailed
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import output
 from streamgroups_kafka.transactions import session as transaction_session
 from streamgroups_spark.sinks import kafka as kafka_sink
-from streamgroups_spark.sinks import no_data_entries as quiet_notes
-from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks import no_data_entries
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
-from streamgroups_spark.sinks.no_data_entries import QuietNote
+from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 RANGES = (OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8))
-CLAIM = GroupClaim("airline", 7, "member-1")
+GROUP_METADATA = ConsumerGroupMetadata("airline", 7, "member-1")
 FACTS = BatchFacts(
     end={"version": 2, "n": 1, "ranges": {}, "resting": {}},
     group_id="airline",
@@ -38,13 +38,13 @@ FACTS = BatchFacts(
     ranges=RANGES,
     held=RANGES,
     written=(),
-    claim=CLAIM,
+    group_metadata=GROUP_METADATA,
     mode=MembershipMode.SHARED,
     joins=True,
 )
-READS = SeenBatch((FACTS,), 1, None, (P0, P1))
-QUIET = QuietBatch("5f2c", 4, 99)
-NO_DATA = SeenBatch((), 4, QUIET, (P0, P1))
+READS = BatchInfo((FACTS,), 1, None, (P0, P1))
+QUIET = NoDataBatch("5f2c", 4, 99)
+NO_DATA = BatchInfo((), 4, QUIET, (P0, P1))
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
 
 
@@ -77,12 +77,12 @@ class World:
         self.written: list[BatchWritten] = []
         self.attempt = 0
         monkeypatch.setattr(transaction_session, "AdminSession", self.brokers)
-        monkeypatch.setattr(transaction_session, "_LONGEST_WAIT_S", 0.0)
-        monkeypatch.setattr(quiet_notes, "KafkaBoard", self.notes)
-        monkeypatch.setattr(kafka_sink, "batch_seen", lambda *_, **__: self.seen)
+        monkeypatch.setattr(transaction_session, "_MAX_WAIT_S", 0.0)
+        monkeypatch.setattr(no_data_entries, "KafkaMetadataStore", self.notes)
+        monkeypatch.setattr(kafka_sink, "batch_info", lambda *_, **__: self.seen)
         monkeypatch.setattr(kafka_sink, "query_id_of", lambda _: "5f2c")
         monkeypatch.setattr(kafka_sink, "ask", lambda _, question: self.written.append(question))
-        monkeypatch.setattr(kafka_sink, "task_begins", lambda: None)
+        monkeypatch.setattr(kafka_sink, "prepare_python_worker", lambda: None)
         monkeypatch.setattr(kafka_sink, "TaskContext", SimpleNamespace(get=self._task))
 
     def _task(self) -> object:
@@ -97,7 +97,7 @@ class World:
         sent: KafkaStreamWriter = cloudpickle.loads(cloudpickle.dumps(self.writer(**options)))
         return sent
 
-    def note(self, tp: TopicPartition, batch: QuietBatch) -> None:
+    def note(self, tp: TopicPartition, batch: NoDataBatch) -> None:
         self.notes.found[tp] = Committed(batch.batch_id, batch.encode())
 
     @property
@@ -186,12 +186,12 @@ def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_g
 ) -> None:
     told = world.sent().write(rows())
     world.brokers.generation = 8
-    looks = iter([CLAIM, CLAIM, replace(CLAIM, generation=8)])
+    polls = iter([GROUP_METADATA, GROUP_METADATA, replace(GROUP_METADATA, generation=8)])
     monkeypatch.setattr(kafka_sink, "_AGAIN_S", 0.0)
     monkeypatch.setattr(
         kafka_sink,
-        "batch_seen",
-        lambda *_, **__: replace(READS, sources=(replace(FACTS, claim=next(looks)),)),
+        "batch_info",
+        lambda *_, **__: replace(READS, sources=(replace(FACTS, group_metadata=next(polls)),)),
     )
     world.writer().commit([told], 1)
     assert world.brokers.committed == {P0: 9, P1: 8}
@@ -216,8 +216,8 @@ def test_X2_a_no_data_batch_is_noted_in_its_own_transaction(world: World) -> Non
     ((place, number),) = world.brokers.committed.items()
     assert (place in (P0, P1), number) == (True, 4)
     commit = next(r for r in world.brokers.requests if type(r).__name__ == "TxnOffsetCommitRequest")
-    assert commit.group_id == quiet_of("airline")
-    assert QuietBatch.parse(commit.topics[0].partitions[0].committed_metadata) == QUIET
+    assert commit.group_id == no_data_group_of("airline")
+    assert NoDataBatch.parse(commit.topics[0].partitions[0].committed_metadata) == QUIET
 
 
 def test_X2_a_no_data_batch_that_is_noted_is_not_begun(world: World) -> None:
@@ -275,7 +275,7 @@ def test_a_first_look_that_gets_no_answer_does_not_keep_a_batch_from_beginning(w
 
 def test_X2_of_several_notes_of_a_query_the_newest_counts(world: World) -> None:
     """Which partition has the note changes when partitions are added."""
-    note = QuietNote(world.writer()._options.client, "airline", (P0, P1), QUIET)
+    note = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), QUIET)
     world.note(P0, replace(QUIET, batch_id=2, fingerprint=1))
     assert not note.is_there()
     world.note(P1, QUIET)

@@ -15,10 +15,10 @@ from pyspark import cloudpickle
 from streamgroups.errors import FencedBatch, LedgerConflict
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.sinks import ledger as ledger_sink
-from streamgroups_spark.sinks.batch_info import SeenBatch
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.ledger import LedgerStreamWriter, TaskStaged
 from streamgroups_spark.source.batch_messages import BatchFacts
 
@@ -31,13 +31,13 @@ FACTS = BatchFacts(
     ranges=RANGES,
     held=RANGES,
     written=(),
-    claim=None,
+    group_metadata=None,
     mode=MembershipMode.EXCLUSIVE,
     joins=True,
 )
-READS = SeenBatch((FACTS,), 1)
-QUIET = QuietBatch("5f2c", 4, 99)
-NO_DATA = SeenBatch((), 4, QUIET, (P0,))
+READS = BatchInfo((FACTS,), 1)
+QUIET = NoDataBatch("5f2c", 4, 99)
+NO_DATA = BatchInfo((), 4, QUIET, (P0,))
 ROWS = pa.record_batch({"value": ["a", "b"]})
 
 
@@ -76,8 +76,8 @@ class World:
         self.seen = READS
         self.stand({P0: 5})
         context = SimpleNamespace(taskAttemptId=lambda: 1)
-        monkeypatch.setattr(ledger_sink, "batch_seen", lambda *_: self.seen)
-        monkeypatch.setattr(ledger_sink, "task_begins", lambda: None)
+        monkeypatch.setattr(ledger_sink, "batch_info", lambda *_: self.seen)
+        monkeypatch.setattr(ledger_sink, "prepare_python_worker", lambda: None)
         monkeypatch.setattr(ledger_sink, "TaskContext", SimpleNamespace(get=lambda: context))
 
     def stand(self, positions: dict[TopicPartition, int]) -> None:
@@ -118,7 +118,7 @@ def test_X2_a_batch_that_runs_again_writes_nothing(world: World) -> None:
 
 
 def test_X2_a_batch_that_the_source_knows_to_be_written_is_not_staged(world: World) -> None:
-    world.seen = SeenBatch((replace(FACTS, written=RANGES),), 1)
+    world.seen = BatchInfo((replace(FACTS, written=RANGES),), 1)
     (told,) = world.run()
     assert (told.stage, told.records, Sink.begun) == (None, 0, [])
 
@@ -136,7 +136,7 @@ def test_X2_a_no_data_batch_is_noted_in_the_ledger_and_neither_staged_nor_writte
 
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_it_is_staged(world: World) -> None:
     world.seen = NO_DATA
-    world.stand(QuietBatch("5f2c", 5, 1).positions)
+    world.stand(NoDataBatch("5f2c", 5, 1).positions)
     with pytest.raises(FencedBatch, match="batch 5"):
         world.sent()
     assert Sink.begun == []

@@ -8,19 +8,19 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.checkpoints.skipped_ranges import MOST, Left
-from streamgroups.coordination.reset_protocol import left_of
+from streamgroups.checkpoints.skipped_ranges import MOST, SkippedRanges
+from streamgroups.coordination.reset_protocol import skipped_ranges_group_of
 from streamgroups.errors import NotAuthorized
-from streamgroups.fakes import FakeBoard
+from streamgroups.fakes import FakeMetadataStore
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.query.skipped_range_store import LeftRanges
+from streamgroups.query.skipped_range_store import SkippedRangeStore
 from unit_tests.spark_model import World, tp
 
 BATCH = BatchOffset(4, (OffsetRange(tp(0), 3, 9), OffsetRange(tp(1), 0, 2)))
 
 
-class ClosedBoard:
+class ClosedMetadataStore:
     """A board that this user may not use."""
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
@@ -34,20 +34,20 @@ class ClosedBoard:
 
 
 @pytest.fixture
-def board() -> FakeBoard:
-    return World(2).board
+def metadata_store() -> FakeMetadataStore:
+    return World(2).metadata_store
 
 
-def test_what_is_noted_is_known_of_that_batch_only(board: FakeBoard) -> None:
-    left = LeftRanges(board, "airline")
+def test_what_is_noted_is_known_of_that_batch_only(metadata_store: FakeMetadataStore) -> None:
+    left = SkippedRangeStore(metadata_store, "airline")
     left.note(BATCH, [tp(1)])
     assert list(left.among(BATCH, [tp(0), tp(1)])) == [tp(1)]
     assert list(left.among(BatchOffset(5, BATCH.ranges), [tp(0), tp(1)])) == []
-    assert list(LeftRanges(board, "hotel").among(BATCH, [tp(0), tp(1)])) == []
+    assert list(SkippedRangeStore(metadata_store, "hotel").among(BATCH, [tp(0), tp(1)])) == []
 
 
-def test_several_queries_leave_the_same_partition(board: FakeBoard) -> None:
-    left, other = LeftRanges(board, "airline"), BatchOffset(1, (OffsetRange(tp(0), 3, 5),))
+def test_several_queries_leave_the_same_partition(metadata_store: FakeMetadataStore) -> None:
+    left, other = SkippedRangeStore(metadata_store, "airline"), BatchOffset(1, (OffsetRange(tp(0), 3, 5),))
     left.note(BATCH, [tp(0), tp(1)])
     left.note(other, [tp(0)])
     left.note(BATCH, [tp(1)])
@@ -56,20 +56,20 @@ def test_several_queries_leave_the_same_partition(board: FakeBoard) -> None:
 
 
 def test_the_newest_are_kept_within_what_a_broker_allows() -> None:
-    left = Left()
+    left = SkippedRanges()
     for i in range(MOST + 5):
         left = left.plus(f"{i:016x}")
     assert left.batches[-1] == f"{MOST + 4:016x}"
     assert len(left.encode()) <= 4_096
 
 
-def test_a_note_of_somebody_else_says_nothing(board: FakeBoard) -> None:
-    board.write(left_of("airline"), {tp(0): Committed(3, "by hand")})
-    assert list(LeftRanges(board, "airline").among(BATCH, [tp(0)])) == []
+def test_a_note_of_somebody_else_says_nothing(metadata_store: FakeMetadataStore) -> None:
+    metadata_store.write(skipped_ranges_group_of("airline"), {tp(0): Committed(3, "by hand")})
+    assert list(SkippedRangeStore(metadata_store, "airline").among(BATCH, [tp(0)])) == []
 
 
 def test_without_the_board_the_unsure_is_read_again_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    left = LeftRanges(ClosedBoard(), "airline")
+    left = SkippedRangeStore(ClosedMetadataStore(), "airline")
     with caplog.at_level(logging.WARNING):
         assert list(left.among(BATCH, [tp(1)])) == [tp(1)]
         left.note(BATCH, [tp(1)])
@@ -80,5 +80,5 @@ def test_without_the_board_the_unsure_is_read_again_and_that_is_told(caplog: pyt
 
 
 def test_nothing_is_told_when_nothing_was_left(caplog: pytest.LogCaptureFixture) -> None:
-    LeftRanges(ClosedBoard(), "airline").note(BATCH, [])
+    SkippedRangeStore(ClosedMetadataStore(), "airline").note(BATCH, [])
     assert caplog.messages == []

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 import streamgroups as sg
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
@@ -35,12 +35,14 @@ from streamgroups_spark.internals.rpc import Answering
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import FlightQuestion
+from streamgroups_spark.source.batch_messages import InFlightRequest
 from unit_tests.streamgroups.test_progress import EVENTS
 
 #: The three batches that test_O3_a_query_that_reads is told of.
-BOARD = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "flight-board"][:3]
-LAST, TOOK_MS = BOARD[-1], [progress["batchDuration"] for progress in BOARD]
+METADATA_STORE = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "flight-board"][
+    :3
+]
+LAST, TOOK_MS = METADATA_STORE[-1], [progress["batchDuration"] for progress in METADATA_STORE]
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 
@@ -69,11 +71,11 @@ class Told:
         for event in own[:count]:
             self.tell(event)
 
-    def look_once(self, cluster: FakeLooks) -> None:
+    def poll_once(self, cluster: FakePolls) -> None:
         """Waits for the first look at the cluster, and lets there be no more."""
         assert cluster.connecting.wait(30)
-        assert self.listener._looks is not None
-        self.listener._looks.stop()
+        assert self.listener._polls is not None
+        self.listener._polls.stop()
 
     def scrape(self) -> Samples:
         """Values by name and labels, ids left out."""
@@ -172,7 +174,7 @@ def test_an_event_that_is_not_understood_is_counted_and_harms_nothing(caplog: py
 # ---- looking at the cluster ------------------------------------------------------------------------------------------
 
 
-class FakeLooks:
+class FakePolls:
     """A cluster in memory in the place of a real one; a test waits until it was looked at."""
 
     def __init__(self) -> None:
@@ -184,26 +186,26 @@ class FakeLooks:
         self.cluster.commit("board", {TopicPartition("flights", 0): 12, TopicPartition("flights", 1): 20})
         admin = FakeAdmin(self.cluster)
         gaps = Gaps().plus(Gap(1, 3, Cause.EXPIRED, 1_000))
-        self.cluster.commit(gaps_of("board"), {TopicPartition("flights", p): 0 for p in (0, 1)}, gaps.encode())
+        self.cluster.commit(gaps_group_of("board"), {TopicPartition("flights", p): 0 for p in (0, 1)}, gaps.encode())
         self._monitor = Monitor(admin, admin, clock, window_ms=60_000, gaps=True)
         self.connecting = threading.Event()
         self.closed = 0
         self.asked: list[frozenset[str]] = []
 
     def connect(self) -> Connection:
-        def look(group_ids: Any) -> Any:
+        def poll(group_ids: Any) -> Any:
             self.asked.append(frozenset(group_ids))
-            return self._monitor.look(group_ids)
+            return self._monitor.poll(group_ids)
 
         def close() -> None:
             self.closed += 1
 
-        return Connection(look, lambda: 3, close)
+        return Connection(poll, lambda: 3, close)
 
 
 @pytest.fixture
-def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakeLooks:
-    fake = FakeLooks()
+def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakePolls:
+    fake = FakePolls()
 
     def connect(_config: object, *, window_ms: int) -> Connection:
         fake.connecting.set()
@@ -213,10 +215,10 @@ def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakeLooks:
     return fake
 
 
-def test_O3_the_cluster_knows_better(fake_cluster: FakeLooks) -> None:
+def test_O3_the_cluster_knows_better(fake_cluster: FakePolls) -> None:
     told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
     told.tell_of("flight-board", 4)
-    told.look_once(fake_cluster)
+    told.poll_once(fake_cluster)
     samples = told.scrape()
     figures = of_partition(samples, "0")
     assert {k: v for k, v in figures.items() if k.endswith("_offset")} == {
@@ -232,10 +234,10 @@ def test_O3_the_cluster_knows_better(fake_cluster: FakeLooks) -> None:
     assert (fake_cluster.asked, fake_cluster.closed) == ([frozenset({"board"})], 1)
 
 
-def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakeLooks) -> None:
+def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakePolls) -> None:
     told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
     told.tell_of("flight-board", 4)
-    told.look_once(fake_cluster)
+    told.poll_once(fake_cluster)
     gaps = [(name, labels, n) for (name, labels), n in told.scrape().items() if name.startswith("partition_gap")]
     assert sorted((name, n) for name, _, n in gaps) == [
         *[("partition_gap_lost_offsets_total", 2)] * 2,
@@ -244,11 +246,11 @@ def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakeLooks) -> None:
     assert all({"board", "expired", "flight-board"} <= set(labels) for _, labels, _ in gaps)
 
 
-def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakeLooks) -> None:
+def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakePolls) -> None:
     fake_cluster.cluster.reachable = False
     told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
     told.tell_of("flight-board", 4)
-    told.look_once(fake_cluster)
+    told.poll_once(fake_cluster)
     samples = told.scrape()
     assert (samples["up", ()], samples["poll_failures_total", ()]) == (0, 1)
     assert of_partition(samples, "0")["partition_end_offset"] == 20
@@ -266,7 +268,7 @@ def test_without_a_cluster_nothing_is_asked() -> None:
 @contextmanager
 def flying(flight: BatchFlight) -> Iterator[None]:
     """A source of this session that answers so."""
-    with closing(Answering(SESSION, lambda q: flight if isinstance(q, FlightQuestion) else None)):
+    with closing(Answering(SESSION, lambda q: flight if isinstance(q, InFlightRequest) else None)):
         yield
 
 
@@ -290,12 +292,12 @@ def test_a_batch_that_hangs_is_seen_though_spark_says_nothing_of_it() -> None:
     assert not [name for name, _ in told.scrape() if name == "query_batch_in_flight_seconds"]
 
 
-def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakeLooks) -> None:
+def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakePolls) -> None:
     told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
     told.tell_of("flight-board", 4)
     told.tell_of("windows", 3)
     told.tell_of("bad", 2)
-    told.look_once(fake_cluster)
+    told.poll_once(fake_cluster)
     with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)):
         names = {f"streamgroups_{name}" for name, _ in told.scrape()}
     shown = set()
@@ -346,7 +348,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
         Told(**wrong)
 
 
-def test_secrets_do_not_print(fake_cluster: FakeLooks, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_do_not_print(fake_cluster: FakePolls, caplog: pytest.LogCaptureFixture) -> None:
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -360,7 +362,7 @@ def test_secrets_do_not_print(fake_cluster: FakeLooks, caplog: pytest.LogCapture
     fake_cluster.connect = fail  # type: ignore[method-assign]
     told = Told(bootstrap_servers="nowhere:9092", settings=settings, interval_s=3600)
     told.tell_of("flight-board", 2)
-    told.look_once(fake_cluster)
+    told.poll_once(fake_cluster)
     assert "ZeroDivisionError" in caplog.text
     assert "hunter2" not in caplog.text + repr(told.listener) + repr(vars(told.listener))
 

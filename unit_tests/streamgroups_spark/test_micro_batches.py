@@ -11,7 +11,7 @@ import pytest
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     BrokerUnreachable,
-    GroupRefused,
+    GroupRejected,
     InvalidOption,
     OffsetFormat,
     PositionsDiffer,
@@ -395,9 +395,9 @@ class TestStarting:
             (lambda w: setattr(w.cluster, "reachable", False), Settings(), BrokerUnreachable),
             (lambda w: None, Settings(subscription=Topics(("fligths",))), UnknownTopic),
             (lambda w: None, Settings(starting=Positions(AtOffset(7))), InvalidOption),
-            (lambda w: Run(w, "bob").start(), EXCLUSIVE, GroupRefused),
-            (lambda w: Run(w, "bob", EXCLUSIVE).start(), Settings(), GroupRefused),
-            (lambda w: Run(w, "bob").start(), Settings(subscription=Partitions((tp(0),))), GroupRefused),
+            (lambda w: Run(w, "bob").start(), EXCLUSIVE, GroupRejected),
+            (lambda w: Run(w, "bob", EXCLUSIVE).start(), Settings(), GroupRejected),
+            (lambda w: Run(w, "bob").start(), Settings(subscription=Partitions((tp(0),))), GroupRejected),
         ],
         ids=["no broker", "no topic", "no offset", "not alone", "held exclusively", "assign in a live group"],
     )
@@ -595,7 +595,7 @@ class TestSharing:
         alice.finish()
         assert alice.batch() is None
         assert world.committed() == {0: 3, 1: 2}
-        assert kinds(alice)[-2:] == [Kind.REFUSED, Kind.LOST]
+        assert kinds(alice)[-2:] == [Kind.REJECTED, Kind.LOST]
         world.group.settle()
         assert sorted(world.group.owners().values()) == ["alice", "bob"]
 
@@ -649,7 +649,7 @@ class TestSharing:
         bob = Run(world, "bob")
         world.cluster.host("airline", lambda: LiveGroup("airline"))
         bob.start()
-        with pytest.raises(GroupRefused, match="which this query needs alone"):
+        with pytest.raises(GroupRejected, match="which this query needs alone"):
             alice.batch()
 
     def test_S4_of_two_exclusive_queries_that_joined_at_once_none_stays_unnoticed(self, world: World) -> None:
@@ -657,7 +657,7 @@ class TestSharing:
         Run(world, "alice").start()
         answers = [LiveGroup("airline")]
         world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
-        with pytest.raises(GroupRefused, match="has 2 members"):
+        with pytest.raises(GroupRejected, match="has 2 members"):
             Run(world, "bob", EXCLUSIVE).start()
         assert set(world.group.owners().values()) == {"alice"}
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.groups.audit import reads_at_old_places
 from streamgroups.groups.history import Event, Kind
@@ -61,7 +61,7 @@ class TestOneQuery:
         run = Run(world, "alice", TWO_A_TIME).start()
         assert run.plan() == (OffsetRange(tp(0), 0, 2),)
         world.order(7, 0)
-        assert world.obeyed() == {tp(0): "", tp(1): ""}
+        assert world.applied() == {tp(0): "", tp(1): ""}
         run.finish()
         assert run.batch() == ["flights-0[7,9)"]
 
@@ -105,10 +105,10 @@ class TestOneQuery:
     def test_a_query_that_may_not_read_the_board_works_and_says_that_it_cannot_be_moved(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def refused(*_: object) -> None:
+        def rejected(*_: object) -> None:
             raise NotAuthorized("No.", remedy="Ask.")
 
-        monkeypatch.setattr(world.board, "read", refused)
+        monkeypatch.setattr(world.metadata_store, "read", rejected)
         world.produce(10)
         run = Run(world, "alice", TWO_A_TIME).start()
         assert [run.batch() for _ in range(3)] == [[f"flights-0[{n},{n + 2})"] for n in (0, 2, 4)]
@@ -124,7 +124,7 @@ class TestOneQuery:
             def away(*_: object) -> None:
                 raise BrokerUnreachable("No answer.", remedy="Wait.")
 
-            patch.setattr(world.board, "read", away)
+            patch.setattr(world.metadata_store, "read", away)
             assert run.batch() == ["flights-0[2,4)"]
         world.order(8, 0)
         assert run.batch() == ["flights-0[4,6)"]
@@ -163,20 +163,20 @@ class TestSeveralQueries:
         runs["bob"].batch()
         runs["carol"].batch()
         world.produce(20, 20, 20)
-        heir = runs[world.group.owners()[had]]
-        other = runs["carol" if heir is runs["bob"] else "bob"]
+        next_owner = runs[world.group.owners()[had]]
+        other = runs["carol" if next_owner is runs["bob"] else "bob"]
         (others,) = (p for p, name in world.group.owners().items() if name == other.name)
         world.clock.advance(250)
-        in_flight = heir.plan()
+        in_flight = next_owner.plan()
         assert in_flight
         assert had in {r.topic_partition for r in in_flight}
-        world.orders.give("airline", {had: 15, others: 15}, world.cluster.topics())
+        world.resets.give("airline", {had: 15, others: 15}, world.cluster.topics())
         # Alice does not know yet, and notes that she has stopped what the heir is reading.
         assert runs["alice"].batch() is None
-        assert world.orders.notes("airline", [had])[had].instance == "alice"
+        assert world.resets.notes("airline", [had])[had].instance == "alice"
         assert other.batch() is None
-        heir.finish()
-        heir.batch()
+        next_owner.finish()
+        next_owner.batch()
         assert other.batch() == [f"{others}[15,17)"]
 
 
@@ -191,7 +191,7 @@ class Moved(RuleBasedStateMachine):
         self.world.produce(40, 40, 40)
         self.checkpoints: dict[str, Checkpoint] = {}
         self.runs: dict[str, Run] = {}
-        self.last_order = "none"
+        self.last_request = "none"
         self.where: dict[TopicPartition, int] = {}
         self.started = 0
         self.zombies: set[str] = set()
@@ -227,7 +227,7 @@ class Moved(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 2))
     def kill(self, pick: int) -> None:
         name = self.picked(pick)
-        self.runs.pop(name).moving.close()
+        self.runs.pop(name).participation.close()
         self.zombies.discard(name)
         self.world.group.kill(name)
 
@@ -254,8 +254,8 @@ class Moved(RuleBasedStateMachine):
 
     @rule(where=st.tuples(*[st.integers(0, 40)] * 3), count=st.integers(1, 3))
     def move(self, where: tuple[int, ...], count: int) -> None:
-        waiting = self.world.orders.waiting("airline", [tp(p) for p in range(3)])
-        self.last_order = self.world.order(*where[:count])
+        waiting = self.world.resets.waiting("airline", [tp(p) for p in range(3)])
+        self.last_request = self.world.order(*where[:count])
         self.where = {p: o.next_offset for p, o in waiting.items()} | {tp(p): n for p, n in enumerate(where[:count])}
 
     def picked(self, pick: int) -> str:
@@ -266,18 +266,18 @@ class Moved(RuleBasedStateMachine):
         self.note_plan(run)
 
     def note_plan(self, run: Run) -> None:
-        self.planned_under[run.name] = self.world.obeyed()
+        self.planned_under[run.name] = self.world.applied()
 
     @invariant()
     def nobody_reads_at_an_old_place_after_anybody_has_begun_at_a_new_one(self) -> None:
-        if self.last_order not in self.world.obeyed().values():
+        if self.last_request not in self.world.applied().values():
             return
         for name in self.runs.keys() - self.zombies:
             # What it lost while it was a zombie is not its own any more, even if it still reads it.
             in_flight = self.runs[name].member.membership.in_flight if self.runs[name].has_joined else None
             for r in in_flight.ranges if in_flight else ():
                 if r.topic_partition in self.where:
-                    assert self.planned_under[name].get(r.topic_partition) == self.last_order
+                    assert self.planned_under[name].get(r.topic_partition) == self.last_request
 
     @invariant()
     def time_passes(self) -> None:
@@ -285,9 +285,9 @@ class Moved(RuleBasedStateMachine):
 
     @invariant()
     def whoever_obeyed_has_committed_the_new_place(self) -> None:
-        committed, obeyed = self.world.committed(), self.world.obeyed()
+        committed, applied = self.world.committed(), self.world.applied()
         for p, n in self.where.items():
-            if obeyed.get(p) == self.last_order:
+            if applied.get(p) == self.last_request:
                 assert committed[p.partition] >= n
 
     def teardown(self) -> None:
@@ -304,7 +304,7 @@ class Moved(RuleBasedStateMachine):
                     self.plan(run)
             self.settle()
         assert self.world.committed() == {0: 40, 1: 40, 2: 40}
-        assert all(self.world.obeyed()[p] == self.last_order for p in self.where)
+        assert all(self.world.applied()[p] == self.last_request for p in self.where)
         for run in self.runs.values():
             run.source.stop()
 
@@ -315,6 +315,6 @@ TestMoved.settings = settings(max_examples=examples(100), stateful_step_count=30
 
 def test_the_notes_of_a_query_name_it_and_have_no_end(world: World) -> None:
     Run(world, "alice").start().batch()
-    (note, *_) = world.orders.notes("airline", [tp(0), tp(1)]).values()
+    (note, *_) = world.resets.notes("airline", [tp(0), tp(1)]).values()
     assert (note.instance, note.until_ms) == ("alice", None)
-    assert world.cluster.describe(board_of("airline")).members == ()
+    assert world.cluster.describe(members_group_of("airline")).members == ()

@@ -37,11 +37,11 @@ def dotted(options: dict[str, str]) -> dict[str, str]:
     return {name.replace("__", "."): value for name, value in options.items()}
 
 
-def refused(options: dict[str, str], *, streaming: bool = True) -> InvalidOption:
-    with pytest.raises(InvalidOption) as refusal:
+def rejected(options: dict[str, str], *, streaming: bool = True) -> InvalidOption:
+    with pytest.raises(InvalidOption) as rejection:
         parse(options, streaming=streaming)
-    assert refusal.value.remedy
-    return refusal.value
+    assert rejection.value.remedy
+    return rejection.value
 
 
 def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
@@ -128,10 +128,10 @@ def test_S4_every_option_is_taken_in_any_case(
 def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed(
     name: str, value: str, remedy: str
 ) -> None:
-    refusal = refused({**BASE, name: value})
-    assert f"'{name}'" in refusal.what
-    assert f"'{value}'" in refusal.what
-    assert remedy in refusal.remedy
+    rejection = rejected({**BASE, name: value})
+    assert f"'{name}'" in rejection.what
+    assert f"'{value}'" in rejection.what
+    assert remedy in rejection.remedy
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed
     ],
 )
 def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str, str], what: str) -> None:
-    assert what in str(refused(options))
+    assert what in str(rejected(options))
 
 
 @pytest.mark.parametrize(
@@ -182,19 +182,19 @@ def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str,
     ],
 )
 def test_S4_contradictions_and_gaps_are_refused_by_name(options: dict[str, str], what: str) -> None:
-    assert what in refused(options).what
+    assert what in rejected(options).what
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_S4_a_stream_has_no_end(name: str) -> None:
-    assert str(refused({**BASE, name: "5"})) == (
+    assert str(rejected({**BASE, name: "5"})) == (
         f"Option '{name}' is not supported in streaming reads. It applies to spark.read."
     )
 
 
 @pytest.mark.parametrize("name", ["membership", "onRestart", "leaseTimeout", "historyDir"])
 def test_S4_a_batch_read_is_no_member(name: str) -> None:
-    assert str(refused({**BASE, name: "shared"}, streaming=False)) == (
+    assert str(rejected({**BASE, name: "shared"}, streaming=False)) == (
         f"Option '{name}' is not supported in batch reads. It applies to spark.readStream."
     )
 
@@ -202,7 +202,7 @@ def test_S4_a_batch_read_is_no_member(name: str) -> None:
 def test_S8_who_joins_no_group_cannot_leave_it() -> None:
     options = {**BASE, "assign": '{"flights":[0]}', "leaseTimeout": "15m"}
     del options["subscribe"]
-    assert str(refused(options)) == (
+    assert str(rejected(options)) == (
         "Options 'assign' and 'leaseTimeout' exclude each other: with 'assign' a query joins no group that it could leave. "
         "Use 'subscribe', or leave 'leaseTimeout' out."
     )
@@ -312,7 +312,7 @@ def test_S4_where_to_end_has_spark_s_precedence(options: dict[str, str], ending:
     ],
 )
 def test_S4_a_batch_read_that_finds_nothing_is_refused(options: dict[str, str]) -> None:
-    assert "a batch query reads no records" in refused({**BASE, **options}, streaming=False).what
+    assert "a batch query reads no records" in rejected({**BASE, **options}, streaming=False).what
 
 
 def test_a_position_is_one_for_all_or_for_each() -> None:
@@ -348,9 +348,9 @@ def test_P3_secrets_are_not_printed_and_reach_the_workers() -> None:
     ],
 )
 def test_P3_no_refusal_prints_a_secret(mistake: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption) as refusal:
+    with pytest.raises(InvalidOption) as rejection:
         parse({**BASE, **LOGIN, **mistake}, streaming=True)
-    chain: BaseException | None = refusal.value
+    chain: BaseException | None = rejection.value
     while chain is not None:
         assert SECRET not in str(chain)
         chain = chain.__cause__ or chain.__context__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamgroups.errors import RecordRefused, UnknownTopic
+from streamgroups.errors import RecordRejected, UnknownTopic
 from streamgroups_spark.sinks.output_partitions import counts_of_rows
 
 COUNTS = {"departures": 12, "arrivals": 3}
@@ -28,5 +28,5 @@ def test_a_topic_that_nobody_named_is_told() -> None:
 
 
 def test_a_key_without_a_topic_is_told() -> None:
-    with pytest.raises(RecordRefused, match="A row has no topic"):
+    with pytest.raises(RecordRejected, match="A row has no topic"):
         counts_of_rows(pa.array([b"a", None]), pa.array([None, None], pa.string()), COUNTS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.coordination.reset_protocol import times_of
+from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
-from streamgroups.event_time.observations import Seen
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.stored_time import group_time
 from streamgroups.event_time.strategy import Generation, Records
@@ -14,7 +14,7 @@ from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
 from streamgroups.query.admission import Limits
-from streamgroups_spark.event_time.messages import TimeQuestion
+from streamgroups_spark.event_time.messages import TimeRequest
 from streamgroups_spark.event_time.query_time import QueryTime
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -34,7 +34,7 @@ def happen(world: World, partition: int, *times_ms: int) -> None:
 
 def watermark(run: Run, asserted: Watermark = NOT_YET) -> Watermark:
     assert run.time is not None
-    told = run.time.told(TimeQuestion("airline", asserted))
+    told = run.time.told(TimeRequest("airline", asserted))
     assert told is not None
     return told.state.watermark
 
@@ -48,7 +48,10 @@ def read_all(run: Run) -> Run:
 def noted(world: World, *unread: int) -> tuple[Watermark | None, list[str]]:
     """What who watches the group sees: its watermark, and what each partition does to it."""
     found = group_time(
-        {it: note.metadata for it, note in world.cluster.committed(times_of("airline"), [tp(0), tp(1)]).items()},
+        {
+            it: note.metadata
+            for it, note in world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)]).items()
+        },
         {tp(p): count for p, count in enumerate(unread)},
     )
     return (None, []) if found is None else (found.watermark, [time.state.value for time in found.partitions.values()])
@@ -69,9 +72,9 @@ class TestWhileItRuns:
         """Spark plans the next batch before it says that the one before is done."""
         asked: list[tuple[OffsetRange, ...]] = []
 
-        def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
+        def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
             asked.append(ranges)
-            return [Seen(tp(0), 0, 1, 900)]
+            return [TaskObservation(tp(0), 0, 1, 900)]
 
         time = QueryTime("alice", "airline", AS_READ, seen, None, None, lambda: 0)
         ranges = (OffsetRange(tp(0), 0, 1),)
@@ -156,9 +159,9 @@ class TestWhileItRuns:
     def test_questions_about_others_are_not_answered(self, world: World) -> None:
         run = Run(world, "alice", time=AS_READ)
         assert run.time is not None
-        assert run.time.told(TimeQuestion("another", NOT_YET)) is None
+        assert run.time.told(TimeRequest("another", NOT_YET)) is None
         with pytest.raises(InvalidOption, match="Two queries of this session read for group 'airline'"):
-            run.time.told(TimeQuestion("airline", NOT_YET, IDLE))
+            run.time.told(TimeRequest("airline", NOT_YET, IDLE))
 
 
 class TestThatItTravels:
@@ -213,13 +216,13 @@ class TestThatItTravels:
     def test_without_a_board_time_waits_for_records(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def refuse(*_: object) -> None:
+        def reject(*_: object) -> None:
             raise BrokerUnreachable("No answer.")
 
-        monkeypatch.setattr(world.board, "write", refuse)
+        monkeypatch.setattr(world.metadata_store, "write", reject)
         run = Run(world, "alice", time=AS_READ).start()
         happen(world, 0, 300)
         happen(world, 1, 700)
         assert watermark(read_all(run)) == At(300)
         assert "The watermark of group 'airline' cannot be stored" in caplog.text
-        assert not world.cluster.committed(times_of("airline"), [tp(0), tp(1)])
+        assert not world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)])

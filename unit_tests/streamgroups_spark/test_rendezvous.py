@@ -52,10 +52,10 @@ def test_all_who_have_an_answer_are_heard(session: str) -> None:
 
 
 def test_a_refusal_is_raised_where_it_was_asked(session: str) -> None:
-    def refuse(_: object) -> None:
+    def reject(_: object) -> None:
         raise FencedMember("Gone.", remedy="Restart.")
 
-    with closing(Answering(session, refuse)):
+    with closing(Answering(session, reject)):
         for _ in range(2):
             with pytest.raises(FencedMember, match=r"Gone\. Restart\."):
                 ask(session, 0)
@@ -144,7 +144,7 @@ def test_a_question_that_cannot_be_read_is_answered_too(session: str) -> None:
 
 def test_no_listener_and_no_answer_are_told_apart(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an answer a source would run without the ledger of its group."""
-    monkeypatch.setattr(rendezvous, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(rendezvous, "_RETRY_TIMEOUT_S", 0.05)
     assert ask(session, 1, needs_all=True) == []
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(directory_of(session) / "a"))
@@ -173,7 +173,7 @@ def test_a_listener_that_breaks_off_gives_no_answer(session: str) -> None:
 
 
 def test_one_who_does_not_answer_is_as_good_as_gone(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(rendezvous, "_RETRY_TIMEOUT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(directory_of(session) / "stopped"))
         stopped.listen()

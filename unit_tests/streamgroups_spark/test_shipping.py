@@ -22,7 +22,7 @@ from streamgroups_spark.internals import shipping
 from streamgroups_spark.internals.shipping import Shipped, shipped_class, shipped_function
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.ledger import LedgerDataSource, LedgerStreamWriter
-from streamgroups_spark.source.data_source import BatchReader, RefusedStream, StreamGroupsDataSource, StreamReader
+from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamGroupsDataSource, StreamReader
 from streamgroups_spark.windows.columns import Pack, Unpack
 from streamgroups_spark.windows.processor import WindowProcessor
 from unit_tests.bare_python import packages_without_us, run_without_us
@@ -41,7 +41,7 @@ INSTANCES = (
     KafkaStreamWriter,
     LedgerStreamWriter,
     Pack,
-    RefusedStream,
+    RejectedStream,
     StreamReader,
     TimeReader,
     Unpack,

@@ -15,7 +15,7 @@ from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import TopicPartition
-from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.event_time.recorder import TimeRecorder
 
 P0 = TopicPartition("flights", 0)
@@ -50,29 +50,29 @@ class Query:
     id, name = "5f2c", "board"
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.polls = 0
 
     @property
     def recentProgress(self) -> list[Progress]:
-        self.looks += 1
-        if self.looks == 2:
+        self.polls += 1
+        if self.polls == 2:
             raise RuntimeError("Spark is busy")
-        return [told(0, "1970-01-01T00:00:00.000Z"), told(1, "2013-01-01T04:00:00.000Z", late=3)][: self.looks]
+        return [told(0, "1970-01-01T00:00:00.000Z"), told(1, "2013-01-01T04:00:00.000Z", late=3)][: self.polls]
 
     @property
     def isActive(self) -> bool:
-        return self.looks < 3
+        return self.polls < 3
 
 
-def answer(question: TimeQuestion) -> list[TimeTold]:
+def answer(question: TimeRequest) -> list[TimeReply]:
     assert question.group_id == "board"
-    state = SourceTime(At(300), {P0: PartitionTime(600, At(600), quiet_since_ms=0, seen_ms=50)})
-    return [TimeTold("alice", state, TimeSettings(Generation(), partition_idle_timeout_ms=30), 50)]
+    state = SourceTime(At(300), {P0: PartitionTime(600, At(600), idle_since_ms=0, seen_ms=50)})
+    return [TimeReply("alice", state, TimeSettings(Generation(), partition_idle_timeout_ms=30), 50)]
 
 
 def test_batches_are_noted_once_and_partitions_with_each_look(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     query: Any = Query()
-    with TimeRecorder(query, interval_s=0.001, ask_source=answer) as recorded:
+    with TimeRecorder(query, interval_s=0.001, request_source=answer) as recorded:
         recorded._thread.join(30)
     batches = [m for m in recorded.moments if not m.event_times_ms]
     assert [(m.watermark_ms, m.late, m.closed) for m in batches] == [(None, 0, 1), (1_357_012_800_000, 3, 1)]

@@ -15,7 +15,7 @@ from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
-from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader, options_of
 from streamgroups_spark.internals.rpc import Answering
 
@@ -27,13 +27,13 @@ class Stream:
 
     def __init__(self, group_id: str, watermark: Watermark = NOT_YET) -> None:
         self.group_id, self.watermark = group_id, watermark
-        self.asked: list[TimeQuestion] = []
+        self.asked: list[TimeRequest] = []
 
-    def answer(self, question: Any) -> TimeTold | None:
-        if not isinstance(question, TimeQuestion) or question.group_id != self.group_id:
+    def answer(self, question: Any) -> TimeReply | None:
+        if not isinstance(question, TimeRequest) or question.group_id != self.group_id:
             return None
         self.asked.append(question)
-        return TimeTold("alice", SourceTime(self.watermark), SETTINGS, 0)
+        return TimeReply("alice", SourceTime(self.watermark), SETTINGS, 0)
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def session(*streams: Stream) -> Iterator[str]:
 
 
 def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
-    options = options_of(group_ids, settings or {"watermarkDelay": "0s"}, told_by="t", read_column=None)
+    options = options_of(group_ids, settings or {"watermarkDelay": "0s"}, reported_as="t", read_column=None)
     source = type("Source", (TimeDataSource,), {"session": session})(options)
     made = source.simpleStreamReader(source.schema())
     made.prepareForTriggerAvailableNow()
@@ -90,7 +90,7 @@ def test_a_query_that_is_started_again_goes_on_where_it_was() -> None:
         trades.watermark = At(3_000)
         again = reader(name, "trades")
         assert again.read(end)[1] == end
-        assert trades.asked[-1] == TimeQuestion("trades", At(5_000), SETTINGS)
+        assert trades.asked[-1] == TimeRequest("trades", At(5_000), SETTINGS)
 
 
 def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:

@@ -11,7 +11,7 @@ from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import no_history
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.available import Unread
+from streamgroups.query.available import AvailableOffsets
 from streamgroups.query.continuity import Continuity
 from streamgroups.query.data_loss import LossPolicies
 
@@ -30,7 +30,7 @@ class World:
         for r in (FIRST, SECOND):
             self.cluster.produce(r.topic_partition, 5, value=b"x" * 100)
         continuity = Continuity(self.cluster, lambda: self.now_ms, no_history, LossPolicies(), "airline")
-        self.unread = Unread(self.cluster, lambda: self.now_ms, continuity, start=self.jobs.append)
+        self.unread = AvailableOffsets(self.cluster, lambda: self.now_ms, continuity, start=self.jobs.append)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def world() -> World:
 
 
 def test_sizes_are_asked_for_before_they_are_wanted(world: World) -> None:
-    world.unread.ask_sizes([FIRST])
+    world.unread.request_sizes([FIRST])
     (job,) = world.jobs
     job()
     assert world.unread.sizes([FIRST]) == {FIRST.topic_partition: 100.0}
@@ -53,9 +53,9 @@ def test_sizes_are_asked_for_before_they_are_wanted(world: World) -> None:
 def test_sizes_are_asked_for_now_and_then(
     world: World, later_ms: int, ranges: Collection[OffsetRange], asks: int
 ) -> None:
-    world.unread.ask_sizes([FIRST])
+    world.unread.request_sizes([FIRST])
     world.now_ms = later_ms
-    world.unread.ask_sizes(ranges)
+    world.unread.request_sizes(ranges)
     assert len(world.jobs) == asks
     for job in world.jobs:
         job()
@@ -67,7 +67,7 @@ def test_what_goes_wrong_in_the_background_is_told_where_sizes_are_wanted(world:
         raise BrokerUnreachable("gone", remedy="wait")
 
     world.cluster.beginning_offsets = unreachable  # type: ignore[method-assign]
-    world.unread.ask_sizes([FIRST])
+    world.unread.request_sizes([FIRST])
     world.jobs[0]()
     with pytest.raises(BrokerUnreachable, match="gone"):
         world.unread.sizes([FIRST])
@@ -89,7 +89,7 @@ class Beside:
         )
         self.member.join(1_000)
         continuity = Continuity(self.cluster, lambda: 0, no_history, LossPolicies(), "airline")
-        self.unread = Unread(self.cluster, lambda: 0, continuity)
+        self.unread = AvailableOffsets(self.cluster, lambda: 0, continuity)
 
 
 @pytest.mark.parametrize("next_offset", [5, 6, 8])

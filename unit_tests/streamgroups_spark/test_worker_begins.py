@@ -5,9 +5,9 @@ import sys
 
 _THREE_TASKS = """
 import gc
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 for _ in range(3):
-    task_begins()
+    prepare_python_worker()
     print(gc.get_freeze_count() > 0, len(gc.get_objects()) < 1_000)
     kept = [[] for _ in range(2_000)]
 """

@@ -93,7 +93,7 @@ def create(
                 with opening.open_cursors(servers, settings, key) as cursors:
                     cursor = cursors.create_cursor(stream, partition, type_, offset=offset, time=time)
             else:
-                wish = {
+                instance_request = {
                     "stream": stream,
                     "group_name": group,
                     "instance_name": instance,
@@ -102,7 +102,7 @@ def create(
                     "commit_on_get": commit_on_get is not False,
                     "timeout_ms": timeout_ms,
                 }
-                cursor = instance_process.launch(instance_process.Job(servers, settings, key.hex(), wish))
+                cursor = instance_process.launch(instance_process.Job(servers, settings, key.hex(), instance_request))
     print_cursor(cursor, output)
 
 

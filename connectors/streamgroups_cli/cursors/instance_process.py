@@ -29,9 +29,9 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups_cli.cursors import client as opening
 from streamgroups_cli.cursors.client import Cursors
 from streamgroups_cli.cursors.paths import instances
-from streamgroups_cli.cursors.requests import error_of, refusal, to_json
+from streamgroups_cli.cursors.requests import error_of, rejection, to_json
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 #: Without the working directory on the path: PYTHONSAFEPATH means nothing to Python 3.10.
 _START = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; "
@@ -54,7 +54,7 @@ class Job:
     # Two with secrets in them, which must not print.
     settings: dict[str, str] = field(repr=False)
     key: str = field(repr=False)
-    wish: dict[str, Any]
+    instance_request: dict[str, Any]
 
 
 def launch(job: Job) -> str:
@@ -97,7 +97,7 @@ def main() -> None:
     try:
         run(Job(**json.loads(sys.stdin.read())), _say_first_word)
     except StreamGroupsError as e:
-        print(json.dumps(refusal(e)), flush=True)
+        print(json.dumps(rejection(e)), flush=True)
 
 
 def _say_first_word(cursor: str) -> None:
@@ -117,7 +117,7 @@ def run(job: Job, ready: Callable[[str], None]) -> None:
     """
     key = bytes.fromhex(job.key)
     with opening.open_cursors(job.bootstrap_servers, job.settings, key) as cursors:
-        cursor = cursors.create_group_cursor(**job.wish)
+        cursor = cursors.create_group_cursor(**job.instance_request)
         claims = decode(cursor, key, now_ms=0)
         assert isinstance(claims, GroupCursor)
         with _address(claims.session) as address, InstanceServer(address, cursors) as server:
@@ -148,7 +148,7 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
     """
 
     daemon_threads = True
-    timeout = _LOOK_S
+    timeout = _POLL_S
 
     def __init__(self, address: Path, cursors: Cursors) -> None:
         super().__init__(str(address), _Handler)
@@ -166,10 +166,10 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
         try:
             answer = self._do(request["do"], request["cursor"], request.get("limit"))
         except StreamGroupsError as e:
-            return refusal(e)
+            return rejection(e)
         except Exception as e:
             # Nobody sees what this process prints.
-            return refusal(StreamGroupsError(f"The instance failed to answer: {e!r}."))
+            return rejection(StreamGroupsError(f"The instance failed to answer: {e!r}."))
         self._answered_s = time.monotonic()
         return answer
 

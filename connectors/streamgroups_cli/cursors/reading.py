@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.cursors.admission import MOST_MESSAGES
+from streamgroups.cursors.admission import MAX_MESSAGES
 from streamgroups.cursors.tokens import GroupCursor, PartitionCursor, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
 from streamgroups_cli.connection import Connect, with_cluster
@@ -45,7 +45,7 @@ def get(
             "--limit",
             "-n",
             min=1,
-            max=MOST_MESSAGES,
+            max=MAX_MESSAGES,
             metavar="N",
             help="Maximum number of messages. Default: one fetch.",
             show_default=False,

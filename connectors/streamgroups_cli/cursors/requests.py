@@ -78,10 +78,10 @@ def _clear_up(link: Path) -> None:
         address.parent.rmdir()
 
 
-def refusal(error: StreamGroupsError) -> dict[str, Any]:
+def rejection(error: StreamGroupsError) -> dict[str, Any]:
     """An error, as an answer.
 
-    >>> print(error_of(refusal(FencedMember("It left.", remedy="Join again."))))
+    >>> print(error_of(rejection(FencedMember("It left.", remedy="Join again."))))
     It left. Join again.
     """
     about = {"group": error.group, "topic": error.topic, "partition": error.partition}

@@ -25,7 +25,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.live import cancel_orders, move_live
+from streamgroups_cli.groups.live import cancel_reset_requests, move_live
 from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans
 from streamgroups_cli.output import Output, say
 
@@ -89,7 +89,7 @@ def carry_out(
         undo = write_undo(cluster, changes, undo_file, why=why)
         live = {p.group_id for p in plans if p.live is not None}
         for group_id in changes.keys() - live:
-            cancel_orders(cluster, group_id, changes[group_id].keys())
+            cancel_reset_requests(cluster, group_id, changes[group_id].keys())
         apply(cluster, changes, undo, verb="moved", live=live, wait_s=wait_s)
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.coordination.reset_protocol import auxiliaries_of, is_about, is_auxiliary, resets_of
-from streamgroups.errors import GroupRefused, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of, resets_group_of
+from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import GroupDescription, require_inactive
 from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.partitions import TopicPartition
@@ -73,16 +73,16 @@ def delete(
 
 def _notes_of(group: str) -> list[str]:
     """The auxiliary groups that go with a group."""
-    return [] if is_auxiliary(group) else list(auxiliaries_of(group))
+    return [] if is_metadata_group(group) else list(metadata_groups_of(group))
 
 
 def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
     """Deletes groups, then their notes; returns what was not deleted, and why. A board stays if its orders do."""
     failures: dict[str, StreamGroupsError] = {}
-    about = {name: is_about(name) for name in groups}
-    for turn in zip(*((g, *auxiliaries_of(g)) for g in about.values()), strict=True):
+    about = {name: group_of(name) for name in groups}
+    for turn in zip(*((g, *metadata_groups_of(g)) for g in about.values()), strict=True):
         due = {name: about[name] for name in groups if name in turn}
-        held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_of(g)) if n in failures}
+        held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_group_of(g)) if n in failures}
         failures |= held_up
         try:
             failures |= cluster.groups.delete_groups(sorted(due.keys() - held_up.keys()))
@@ -146,7 +146,7 @@ def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
     """A hint in time; who subscribes without owning is known to the broker alone, which refuses too."""
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:
-        raise GroupRefused(
+        raise GroupRejected(
             f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
             "its offsets cannot be deleted; nothing was changed.",
             remedy="Stop these members first (a killed member counts until its session times out).",

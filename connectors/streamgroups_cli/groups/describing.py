@@ -10,7 +10,7 @@ import typer
 from streamgroups.durations import duration
 from streamgroups.errors import UnknownGroup
 from streamgroups.groups.description import GroupMember
-from streamgroups.groups.lag import PartitionLag, Trouble, Unread
+from streamgroups.groups.lag import PartitionError, PartitionLag, Unread
 from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.times import utc
@@ -177,13 +177,13 @@ def _exactness(lag: PartitionLag) -> Cell:
 def note(lag: PartitionLag) -> str:
     """What is wrong with a partition's position, in a word or two; empty if nothing is."""
     match lag.trouble:
-        case Trouble.EXPIRED:
+        case PartitionError.EXPIRED:
             return f"{lag.lost_records} lost"
-        case Trouble.PAST_END:
+        case PartitionError.PAST_END:
             return "after the end"
-        case Trouble.NO_PARTITION:
+        case PartitionError.NO_PARTITION:
             return "deleted"
-        case Trouble.NO_LEADER:
+        case PartitionError.NO_LEADER:
             return "no leader"
     return ""
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
 from streamgroups.partitions import TopicPartition
@@ -21,9 +21,9 @@ from streamgroups_cli.formats import names
 from streamgroups_cli.output import say
 
 if TYPE_CHECKING:
-    from streamgroups.coordination.reset_requests import OrderBook
+    from streamgroups.coordination.reset_requests import ResetRequests
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 #: How long members that have just got partitions may take to note themselves on the board.
 _INTRODUCTION_S = 3.0
 
@@ -35,20 +35,20 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
         The groups that have members, all of whom do.
 
     Raises:
-        GroupRefused: naming each group and who is in it; nothing was changed.
+        GroupRejected: naming each group and who is in it; nothing was changed.
     """
     described: dict[str, GroupDescription] = {}
-    refused: list[GroupDescription] = []
+    rejected: list[GroupDescription] = []
 
     def decided() -> bool:
-        nonlocal described, refused
+        nonlocal described, rejected
         described = cluster.groups.describe_groups(ids)
-        standings = {g: _standing(cluster, described[g]) for g in ids}
-        refused = [described[g] for g in ids if standings[g] is not _Standing.MOVABLE]
-        return _Standing.WAIT not in standings.values()
+        readiness = {g: _readiness(cluster, described[g]) for g in ids}
+        rejected = [described[g] for g in ids if readiness[g] is not _ResetReadiness.MOVABLE]
+        return _ResetReadiness.WAIT not in readiness.values()
 
-    comes_true(decided, _INTRODUCTION_S, every_s=_LOOK_S)
-    require_inactive(refused, doing="reset")
+    comes_true(decided, _INTRODUCTION_S, every_s=_POLL_S)
+    require_inactive(rejected, doing="reset")
     new = [g for g in ids if described[g].state == "Dead"]
     if new:
         say(f"These groups will be created by the commit: {', '.join(new)}.")
@@ -59,24 +59,24 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
     return live
 
 
-class _Standing(Enum):
+class _ResetReadiness(Enum):
     MOVABLE = "movable"
     #: It is rebalancing, or members may still have to note themselves on the board.
     WAIT = "wait"
-    REFUSED = "refused"
+    REJECTED = "refused"
 
 
-def _standing(cluster: Cluster, group: GroupDescription) -> _Standing:
+def _readiness(cluster: Cluster, group: GroupDescription) -> _ResetReadiness:
     if group.type not in TYPES_WITH_OFFSETS:
-        return _Standing.REFUSED
+        return _ResetReadiness.REJECTED
     if not is_active(group):
-        return _Standing.MOVABLE
-    book = _order_book(cluster)
-    if group.state == "Stable" and not book.strangers(group.group_id, group.members):
-        return _Standing.MOVABLE
+        return _ResetReadiness.MOVABLE
+    book = _reset_requests(cluster)
+    if group.state == "Stable" and not book.incompatible_members(group.group_id, group.members):
+        return _ResetReadiness.MOVABLE
     # Where nobody ever noted anything there is nobody of this library to wait for.
-    noted = cluster.groups.committed_offsets([board_of(group.group_id)])[board_of(group.group_id)]
-    return _Standing.WAIT if noted else _Standing.REFUSED
+    noted = cluster.groups.committed_offsets([members_group_of(group.group_id)])[members_group_of(group.group_id)]
+    return _ResetReadiness.WAIT if noted else _ResetReadiness.REJECTED
 
 
 def move_live(
@@ -95,23 +95,23 @@ def move_live(
         meanwhile and the group was moved by committing, those that could not be.
 
     Raises:
-        GroupRefused: if the order cannot be given.
+        GroupRejected: if the order cannot be given.
     """
-    book = _order_book(cluster)
+    book = _reset_requests(cluster)
     topics = cluster.topics.describe_topics({tp.topic for tp in offsets})
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    order_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
+    request_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
     left: Collection[TopicPartition] = offsets.keys()
     active = True
 
     def over() -> bool:
         nonlocal left, active
         notes = book.notes(group_id, offsets.keys())
-        left = [tp for tp in offsets if tp not in notes or notes[tp].obeyed != order_id]
+        left = [tp for tp in offsets if tp not in notes or notes[tp].applied != request_id]
         active = is_active(cluster.groups.describe_groups([group_id])[group_id])
         return not left or not active
 
-    comes_true(over, within_s, every_s=_LOOK_S)
+    comes_true(over, within_s, every_s=_POLL_S)
     if left and not active:
         # The last one has left without having seen the order.
         book.cancel(group_id, offsets.keys())
@@ -129,19 +129,19 @@ def move_live(
     return {}
 
 
-def cancel_orders(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> None:
+def cancel_reset_requests(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> None:
     """Orders that members left without obeying are out of date once the group is moved by committing.
 
     A user who may not see the group's board cannot have given any.
     """
     try:
-        _order_book(cluster).cancel(group_id, partitions)
+        _reset_requests(cluster).cancel(group_id, partitions)
     except NotAuthorized:
         return
 
 
-def _order_book(cluster: Cluster) -> OrderBook:
-    from streamgroups.coordination.reset_requests import OrderBook
-    from streamgroups_kafka.admin.admin_metadata_store import AdminBoard
+def _reset_requests(cluster: Cluster) -> ResetRequests:
+    from streamgroups.coordination.reset_requests import ResetRequests
+    from streamgroups_kafka.admin.admin_metadata_store import AdminMetadataStore
 
-    return OrderBook(AdminBoard(cluster.groups), cluster.now_ms)
+    return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms)

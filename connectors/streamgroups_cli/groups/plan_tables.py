@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.durations import duration
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.lag import Unread
 from streamgroups.groups.reset_plan import Move, out_of_range
@@ -69,7 +69,7 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
     """Says which offsets lie outside their partition.
 
     Raises:
-        GroupRefused: if that is not wanted.
+        GroupRejected: if that is not wanted.
     """
     outside = [(p.group_id, move) for p in plans for move in out_of_range(p.moves)]
     lines = [
@@ -78,7 +78,7 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
     ]
     if outside and strict:
         more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-        raise GroupRefused(
+        raise GroupRejected(
             f"{lines[0]}{more}; nothing was changed.", remedy="Use an offset in this range, or omit --strict."
         )
     for line, (_, move) in zip(lines, outside, strict=True):

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamgroups.errors import GroupRefused, InvalidOption
+from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.lag import Trouble
+from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
 from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, names, plan, require_bounds
 from streamgroups.identity import UNKNOWN, TopicIdentity
@@ -112,7 +112,7 @@ def plan_scenario(
     partitions = {g: sorted(committed[g]) if scope is None else named for g in ids}
     found = cluster.topics.bounds({tp for of_group in partitions.values() for tp in of_group})
     if scope is None:
-        gone = sorted(tp for tp, b in found.items() if b is Trouble.NO_PARTITION)
+        gone = sorted(tp for tp, b in found.items() if b is PartitionError.NO_PARTITION)
         if gone:
             say(f"Skipped, because they no longer exist: {', '.join(map(str, gone))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
@@ -141,13 +141,13 @@ def _require_owned(plans: Sequence[GroupPlan]) -> None:
             continue
         nobodys = p.changes.keys() - p.live.owners.keys()
         if nobodys:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
                 remedy="Name the topics that they read with --topic, or stop them first.",
                 group=p.group_id,
             )
         if p.forgotten:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{p.group_id}' has members, so its committed offsets of {names(p.forgotten)} cannot be deleted; "
                 "nothing was changed.",
                 remedy="Stop them first.",

@@ -50,7 +50,7 @@ _CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN),
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """One look at the groups.
 
     Args:
@@ -66,32 +66,32 @@ class Look:
     trouble: str = ""
 
 
-def screen(look: Look, width: int, height: int) -> Any:
+def screen(poll: Poll, width: int, height: int) -> Any:
     """The whole screen: the groups, and as many partitions as fit, the worst first."""
     from rich.console import Group
     from rich.text import Text
 
     head = Text.assemble(
-        ("streamgroups ", "bold"), f"{look.where}  {utc(look.time_ms)}  ", ("q", "bold"), " quits", no_wrap=True
+        ("streamgroups ", "bold"), f"{poll.where}  {utc(poll.time_ms)}  ", ("q", "bold"), " quits", no_wrap=True
     )
     room = max(height - _FRAME_LINES, 2)
-    groups = sorted(look.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in look.groups))]
+    groups = sorted(poll.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in poll.groups))]
     partitions = sorted(
-        ((g, p) for g in look.groups for p in g.partitions),
+        ((g, p) for g in poll.groups for p in g.partitions),
         key=lambda pair: (
             *_partition_urgency(pair[1]),
             pair[0].snapshot.description.group_id,
             pair[1].lag.topic_partition,
         ),
     )[: max(room - len(groups), 0)]
-    watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(look) else ((), ())
+    watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(poll) else ((), ())
     parts = [
         head,
-        *([Text(printable(look.trouble), style="bold red")] if look.trouble else []),
+        *([Text(printable(poll.trouble), style="bold red")] if poll.trouble else []),
         rich_table(_table((*_GROUPS, *watermark), [_group_cells(g, human=True) for g in groups])),
-        _left_out(len(look.groups) - len(groups), "groups"),
+        _left_out(len(poll.groups) - len(groups), "groups"),
         rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),
-        _left_out(sum(len(g.partitions) for g in look.groups) - len(partitions), "partitions"),
+        _left_out(sum(len(g.partitions) for g in poll.groups) - len(partitions), "partitions"),
     ]
     return Group(*(part for part in parts if part is not None))
 
@@ -101,8 +101,8 @@ def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
     return Table(columns, [row[: len(columns)] for row in rows])
 
 
-def _has_time(look: Look) -> bool:
-    return any(g.watermark is not None for g in look.groups)
+def _has_time(poll: Poll) -> bool:
+    return any(g.watermark is not None for g in poll.groups)
 
 
 def _left_out(count: int, what: str) -> Any:
@@ -154,29 +154,29 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
     ]
 
 
-def plain_table(look: Look) -> Table:
+def plain_table(poll: Poll) -> Table:
     """One line for each group."""
-    columns = (*_PLAIN, *(_WATERMARK if _has_time(look) else ()))
-    return _table(columns, _plain_rows(look, human=True))
+    columns = (*_PLAIN, *(_WATERMARK if _has_time(poll) else ()))
+    return _table(columns, _plain_rows(poll, human=True))
 
 
-def _plain_rows(look: Look, *, human: bool) -> list[list[Cell]]:
+def _plain_rows(poll: Poll, *, human: bool) -> list[list[Cell]]:
     index = [c.name for c in _GROUPS].index("lag_history")
-    rows = [_group_cells(g, human=human) for g in look.groups]
-    return [[utc(look.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
+    rows = [_group_cells(g, human=human) for g in poll.groups]
+    return [[utc(poll.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
 
 
-def csv_rows(look: Look) -> Table:
+def csv_rows(poll: Poll) -> Table:
     """One row for each group, for programs."""
     at = [c.name for c in _CSV].index("time_lag_ms")
-    plain = zip(_plain_rows(look, human=False), look.groups, strict=True)
+    plain = zip(_plain_rows(poll, human=False), poll.groups, strict=True)
     rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in plain]
     return Table(_CSV, rows)
 
 
-def document(look: Look) -> dict[str, Any]:
+def document(poll: Poll) -> dict[str, Any]:
     """One look, for programs."""
-    return {"time": utc(look.time_ms), "groups": [_group_document(g) for g in look.groups]}
+    return {"time": utc(poll.time_ms), "groups": [_group_document(g) for g in poll.groups]}
 
 
 def _group_document(g: WatchedGroup) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups_cli.connection import Cluster, Connect, with_cluster
 from streamgroups_cli.groups.scope import GroupsArgument
-from streamgroups_cli.groups.watch_views import Look, csv_rows, document, plain_table, screen
-from streamgroups_cli.lag_counting import LOOK_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
+from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
 
 
@@ -33,7 +33,7 @@ def watch(
     count: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Exit after N polls.", show_default=False)
     ] = None,
-    count_limit: CountLimitOption = LOOK_MIB,
+    count_limit: CountLimitOption = POLL_MIB,
     output: OutputOption = Output.table,
 ) -> None:
     """Watch groups, members, ownership, lag and event time. Without a name all groups are watched."""
@@ -50,63 +50,63 @@ def watch(
             event_times=True,
         )
         # The first look may fail for good: a wrong address is told at once.
-        first = _look(cluster, monitor, chosen)
-        looks = _looks(cluster, monitor, chosen, first)
+        first = _poll(cluster, monitor, chosen)
+        polls = _polls(cluster, monitor, chosen, first)
         full_screen = output is Output.table and sys.stdout.isatty()
         with suppress(KeyboardInterrupt), _pauses(interval_s) as pause:
-            (_show_screen if full_screen else _print_lines)(looks, pause, count, output)
+            (_show_screen if full_screen else _print_lines)(polls, pause, count, output)
 
 
-def _look(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Look:
-    return Look(cluster.now_ms(), monitor.look(chosen), str(cluster.config.get("bootstrap.servers")))
+def _poll(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Poll:
+    return Poll(cluster.now_ms(), monitor.poll(chosen), str(cluster.config.get("bootstrap.servers")))
 
 
-def _looks(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: Look) -> Iterator[Look]:
+def _polls(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: Poll) -> Iterator[Poll]:
     """One look after the other; while the cluster does not answer the last one, with the reason."""
     last = first
     while True:
         yield last
         try:
-            last = _look(cluster, monitor, chosen)
+            last = _poll(cluster, monitor, chosen)
         except StreamGroupsError as e:
-            last = Look(last.time_ms, last.groups, last.where, trouble=str(e))
+            last = Poll(last.time_ms, last.groups, last.where, trouble=str(e))
 
 
-def _show_screen(looks: Iterator[Look], pause: Callable[[], bool], count: int | None, _: Output) -> None:
+def _show_screen(polls: Iterator[Poll], pause: Callable[[], bool], count: int | None, _: Output) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for number, look in enumerate(looks, 1):
-            live.update(screen(look, console.size.width, console.size.height), refresh=True)
+        for number, poll in enumerate(polls, 1):
+            live.update(screen(poll, console.size.width, console.size.height), refresh=True)
             if number == count or not pause():
                 return
 
 
-def _print_lines(looks: Iterator[Look], pause: Callable[[], bool], count: int | None, output: Output) -> None:
-    for number, look in enumerate(looks, 1):
-        _print_one(look, output, headed=number > 1)
+def _print_lines(polls: Iterator[Poll], pause: Callable[[], bool], count: int | None, output: Output) -> None:
+    for number, poll in enumerate(polls, 1):
+        _print_one(poll, output, headed=number > 1)
         # Whoever reads a pipe wants to see each look when it is made.
         sys.stdout.flush()
         if number == count or not pause():
             return
 
 
-def _print_one(look: Look, output: Output, *, headed: bool) -> None:
-    if look.trouble:
-        say(f"Warning: {look.trouble}")
+def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
+    if poll.trouble:
+        say(f"Warning: {poll.trouble}")
     elif output is Output.json:
-        print(json_text({"schema_version": SCHEMA_VERSION, **document(look)}))
+        print(json_text({"schema_version": SCHEMA_VERSION, **document(poll)}))
     elif output is Output.yaml:
         import yaml
 
         print("---")
-        yaml.safe_dump({"schema_version": SCHEMA_VERSION, **document(look)}, sys.stdout, sort_keys=False)
+        yaml.safe_dump({"schema_version": SCHEMA_VERSION, **document(poll)}, sys.stdout, sort_keys=False)
     elif output is Output.csv:
-        print_csv(csv_rows(look), headed=headed)
+        print_csv(csv_rows(poll), headed=headed)
     else:
-        lines = list(plain_lines(plain_table(look)))
+        lines = list(plain_lines(plain_table(poll)))
         print("\n".join(lines[1:] if headed else lines))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.errors import UnknownTopic
-from streamgroups.groups.lag import Trouble
+from streamgroups.groups.lag import PartitionError
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset
@@ -70,7 +70,7 @@ def _readers(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[str]]:
 
 def _rows(
     topic: TopicDescription,
-    bounds: Mapping[TopicPartition, Bounds | Trouble],
+    bounds: Mapping[TopicPartition, Bounds | PartitionError],
     newest: Mapping[TopicPartition, StampedOffset | None],
 ) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
@@ -95,7 +95,7 @@ def _rows(
 
 def _table(
     topic: TopicDescription,
-    bounds: Mapping[TopicPartition, Bounds | Trouble],
+    bounds: Mapping[TopicPartition, Bounds | PartitionError],
     newest: Mapping[TopicPartition, StampedOffset | None],
     readers: Mapping[str, Sequence[str]],
 ) -> Table:
@@ -107,7 +107,7 @@ def _table(
 
 def _document(
     topic: TopicDescription,
-    bounds: Mapping[TopicPartition, Bounds | Trouble],
+    bounds: Mapping[TopicPartition, Bounds | PartitionError],
     newest: Mapping[TopicPartition, StampedOffset | None],
     readers: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, Any]:

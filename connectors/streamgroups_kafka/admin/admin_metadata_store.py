@@ -1,7 +1,7 @@
 """The board of a group for the command line: through the connection that it has anyway.
 
-Implements :class:`streamgroups.ports.Board` over :class:`streamgroups.ports.GroupAdmin`; made by ``streamgroups_cli``. A consumer, as
-``board`` uses them, would take longer to connect than a command may take.
+Implements :class:`streamgroups.ports.MetadataStore` over :class:`streamgroups.ports.GroupAdmin`; made by ``streamgroups_cli``. A consumer, as
+``metadata_store`` uses them, would take longer to connect than a command may take.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, GroupAdmin
 
 
-class AdminBoard:
-    """See :class:`streamgroups.ports.Board`.
+class AdminMetadataStore:
+    """See :class:`streamgroups.ports.MetadataStore`.
 
     Args:
         groups: the groups of the cluster; closed by whoever made them.
 
     >>> from streamgroups.fakes import FakeAdmin, FakeCluster
-    >>> board, tp = AdminBoard(FakeAdmin(FakeCluster(lambda: 0))), TopicPartition("flights", 0)
-    >>> board.read("billing.streamgroups", [tp])
+    >>> metadata_store, tp = AdminMetadataStore(FakeAdmin(FakeCluster(lambda: 0))), TopicPartition("flights", 0)
+    >>> metadata_store.read("billing.streamgroups", [tp])
     {}
     """
 
@@ -28,12 +28,12 @@ class AdminBoard:
         self._groups = groups
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """See :meth:`streamgroups.ports.Board.read`."""
+        """See :meth:`streamgroups.ports.MetadataStore.read`."""
         noted = self._groups.committed_offsets([group_id])[group_id]
         return {tp: noted[tp] for tp in partitions if tp in noted}
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
-        """See :meth:`streamgroups.ports.Board.write`."""
+        """See :meth:`streamgroups.ports.MetadataStore.write`."""
         # Members read through confluent-kafka, for which a text ends with a NUL.
         ended = {tp: Committed(note.next_offset, f"{note.metadata}\0") for tp, note in notes.items()}
         for failure in self._groups.alter_offsets(group_id, ended).values():

@@ -23,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError, UnknownTopic
 from streamgroups.groups.commit_metadata import is_exclusive
 from streamgroups.groups.join_policy import LiveGroup, LiveMember
 from streamgroups.identity import TopicIdentity
@@ -62,7 +62,7 @@ class KafkaCluster:
         read_committed: whether end offsets stop at the last stable offset.
         attempts: how often a request is tried, at least, when the failure may pass; it is tried for a minute in any case.
         retry_interval_ms: how long to wait in between.
-        ask_subscriptions: whether to ask what members of a classic group subscribe to beyond what they own. It is one more
+        request_subscriptions: whether to ask what members of a classic group subscribe to beyond what they own. It is one more
             request, through an API that confluent-kafka deprecates without having another for it.
 
     Raises:
@@ -76,9 +76,9 @@ class KafkaCluster:
         read_committed: bool = False,
         attempts: int = 4,
         retry_interval_ms: int = 1000,
-        ask_subscriptions: bool = True,
+        request_subscriptions: bool = True,
     ) -> None:
-        self._config, self._ask_subscriptions = config, ask_subscriptions
+        self._config, self._ask_subscriptions = config, request_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
         self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
@@ -258,7 +258,7 @@ class KafkaCluster:
         try:
             return {m.id: parse_subscription(m.metadata) for m in members if m.metadata}
         except (struct.error, ValueError) as e:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{group_id}' has live members that are not consumers, such as Kafka Connect workers.",
                 remedy="Use another group.id.",
             ) from e

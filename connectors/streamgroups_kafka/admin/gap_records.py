@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import closing
 
-from streamgroups.coordination.reset_protocol import gaps_of
+from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.gaps import Gaps, PartitionGap
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Committed
+from streamgroups.ports import Clock, Committed, MetadataStore
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class GapRecords:
     """The gaps of one group.
 
     Args:
-        new_board: connects to the metadata groups.
+        new_metadata_store: connects to the metadata groups.
         group_id: the group.
         clock: the time now, in milliseconds since the epoch.
         sleep: waits for so many seconds.
@@ -37,12 +37,12 @@ class GapRecords:
 
     def __init__(
         self,
-        new_board: Callable[[], Board],
+        new_metadata_store: Callable[[], MetadataStore],
         group_id: str,
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._new_board, self._group_id, self._clock, self._sleep = new_board, group_id, clock, sleep
+        self._new_metadata_store, self._group_id, self._clock, self._sleep = new_metadata_store, group_id, clock, sleep
 
     def now_ms(self) -> int:
         """The time to record, in milliseconds since the epoch."""
@@ -58,11 +58,11 @@ class GapRecords:
         if not gaps:
             return
         try:
-            with closing(self._new_board()) as board:
+            with closing(self._new_metadata_store()) as metadata_store:
                 for attempt in range(1 if alone else _MAX_ATTEMPTS):
                     if attempt:
                         self._sleep(_CHECK_AFTER_S)
-                    if not self._add(board, gaps):
+                    if not self._add(metadata_store, gaps):
                         break
         except StreamGroupsError as e:
             logger.warning(
@@ -70,16 +70,16 @@ class GapRecords:
                 self._group_id,
                 "; ".join(map(str, gaps)),
                 e,
-                gaps_of(self._group_id),
+                gaps_group_of(self._group_id),
                 self._group_id,
             )
 
-    def _add(self, board: Board, gaps: Collection[PartitionGap]) -> bool:
+    def _add(self, metadata_store: MetadataStore, gaps: Collection[PartitionGap]) -> bool:
         """Adds what is not there yet. Returns whether anything was missing."""
         by_partition: defaultdict[TopicPartition, list[PartitionGap]] = defaultdict(list)
         for found in gaps:
             by_partition[found.topic_partition].append(found)
-        read = board.read(gaps_of(self._group_id), sorted(by_partition))
+        read = metadata_store.read(gaps_group_of(self._group_id), sorted(by_partition))
         changed = {}
         for tp, new in by_partition.items():
             before = after = Gaps.parse(read[tp].metadata) if tp in read else Gaps()
@@ -87,5 +87,5 @@ class GapRecords:
                 after = after.plus(found.gap)
             if after != before:
                 changed[tp] = Committed(new[-1].gap.to_offset, after.encode())
-        board.write(gaps_of(self._group_id), changed)
+        metadata_store.write(gaps_group_of(self._group_id), changed)
         return bool(changed)

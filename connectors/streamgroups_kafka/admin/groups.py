@@ -18,7 +18,7 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.json_values import MAX_INT32, string, whole
 from streamgroups.partitions import TopicPartition
@@ -249,7 +249,7 @@ class KafkaGroupAdmin:
 
     async def _delete(self, waiting: set[str], failures: dict[str, StreamGroupsError]) -> None:
         """Deletes those that are waiting; called again, it goes on with those that still are."""
-        moving = None
+        participation = None
         for by_node in _rounds(await self._session.coordinators(waiting)):
             requests = {node: DeleteGroupsRequest(groups_names=ids) for node, ids in by_node.items()}
             for answer in (await self._session.send_all(requests)).values():
@@ -257,13 +257,13 @@ class KafkaGroupAdmin:
                     what = f"Group '{result.group_id}' could not be deleted"
                     error = self._session.error(result.error_code, what, group=result.group_id)
                     if result.error_code in _COORDINATOR_MOVES:
-                        moving = error
+                        participation = error
                         continue
                     waiting.discard(result.group_id)
                     if result.error_code:
                         failures[result.group_id] = error
-        if moving is not None:
-            raise moving
+        if participation is not None:
+            raise participation
 
     async def _ask_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
         (node_id,) = await self._session.coordinators([group_id])
@@ -277,7 +277,7 @@ class KafkaGroupAdmin:
     def _failures(self, answer: Any, what: str, group_id: str) -> dict[TopicPartition, StreamGroupsError]:
         def failure(topic: str, error_code: int) -> StreamGroupsError:
             if error_code in _HAS_MEMBERS:
-                return GroupRefused(
+                return GroupRejected(
                     f"{what}: a member has joined the group.",
                     remedy="Stop its members first (streamgroups groups describe).",
                 )

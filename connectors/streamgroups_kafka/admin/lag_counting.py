@@ -29,7 +29,7 @@ TIME_LIMIT_S = 3.0
 #: How much of a partition one request asks for: most batches fit.
 _FIRST_BYTES = 64 << 10
 #: If a batch did not fit, this many times more is asked for next, up to the largest that brokers take by default and a bit.
-_GROWTH, _MOST_BYTES = 4, 2 << 20
+_GROWTH, _MAX_BYTES = 4, 2 << 20
 #: The last version that names topics; later ones need their ids.
 _MIN_VERSION, _MAX_VERSION = 4, 12
 _COMMITTED_ONLY, _ALL = 1, 0
@@ -71,11 +71,11 @@ class _Count:
             self.records += counted.records
         if counted.next_offset > self.next_offset:
             self.next_offset = min(counted.next_offset, limit)
-        elif was_first and self.fetch_bytes >= _MOST_BYTES:
+        elif was_first and self.fetch_bytes >= _MAX_BYTES:
             # A broker sends the first batch of a request whatever its size, so no batch is left: compaction has removed the last ones.
             self.next_offset = limit
         else:
-            self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MOST_BYTES)
+            self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MAX_BYTES)
 
     def result(self) -> UnreadRecords | None:
         if self.stable_offset is None:

@@ -1,6 +1,6 @@
 """The board of a group, on Kafka: notes are committed offsets of auxiliary groups.
 
-Implements :class:`streamgroups.ports.Board`; made by ``group_cursors``, one for all instances of a process, and by
+Implements :class:`streamgroups.ports.MetadataStore`; made by ``group_cursors``, one for all instances of a process, and by
 ``streamgroups_spark.source.data_source``, one for a query. Every consumer here is
 owned by the board's own thread. Source: Kafka's OffsetCommit, which takes commits without a member from anybody while a group
 has no members; that is how Kafka's own tools move groups. Offsets are read through consumers because the admin API's way ends
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.commit_metadata import metadata_of
@@ -29,26 +29,26 @@ from streamgroups_kafka.client.owner_thread import OwnerThread
 
 _TIMEOUT_S = 10.0
 #: How many groups' consumers stay connected.
-_MOST_OPEN = 16
+_MAX_OPEN = 16
 #: A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
-PATIENCE_S = 20.0
+RETRY_TIMEOUT_S = 20.0
 
 _T = TypeVar("_T")
 
 
-class KafkaBoard:
-    """See :class:`streamgroups.ports.Board`.
+class KafkaMetadataStore:
+    """See :class:`streamgroups.ports.MetadataStore`.
 
     Args:
         config: how to reach the cluster.
-        patience_s: for how long a request is made again whose failure may pass.
+        retry_timeout_s: for how long a request is made again whose failure may pass.
     """
 
-    def __init__(self, config: ClientConfig, *, patience_s: float = PATIENCE_S) -> None:
-        self._config, self._timeout_s = config, min(_TIMEOUT_S, patience_s)
+    def __init__(self, config: ClientConfig, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+        self._config, self._timeout_s = config, min(_TIMEOUT_S, retry_timeout_s)
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            stop=stop_after_delay(patience_s),
+            stop=stop_after_delay(retry_timeout_s),
             wait=wait_fixed(0.1),
             reraise=True,
         )
@@ -57,7 +57,7 @@ class KafkaBoard:
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """See :meth:`streamgroups.ports.Board.read`."""
+        """See :meth:`streamgroups.ports.MetadataStore.read`."""
         if not partitions:
             return {}
         asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
@@ -75,7 +75,7 @@ class KafkaBoard:
         return self._run(f"Reading the offsets of group '{group_id}'", group_id, ask)
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
-        """See :meth:`streamgroups.ports.Board.write`."""
+        """See :meth:`streamgroups.ports.MetadataStore.write`."""
         if not notes:
             return
         rows = [_theirs(tp, note) for tp, note in notes.items()]
@@ -88,7 +88,7 @@ class KafkaBoard:
         try:
             self._run(f"Committing to group '{group_id}'", group_id, ask)
         except FencedMember as e:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"Group '{group_id}' has live members, so other clients cannot commit to it.",
                 remedy="Stop them first, or make sure that no other program uses this group.",
             ) from e
@@ -123,13 +123,13 @@ class KafkaBoard:
             admin.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id].result()
         except KafkaException as e:
             if e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                refusal: KafkaError = e.args[0]
-                return refusal
+                rejection: KafkaError = e.args[0]
+                return rejection
         return error
 
     def _consumer(self, group_id: str) -> Consumer:
         if group_id not in self._consumers:
-            self._close_but(_MOST_OPEN - 1)
+            self._close_but(_MAX_OPEN - 1)
             # Only then librdkafka asks for stable offsets (KIP-447): a sink writes notes in transactions.
             stable = {"isolation.level": "read_committed"}
             self._consumers[group_id] = Consumer({**self._config.for_reader(group_id), **stable})

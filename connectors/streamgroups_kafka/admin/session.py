@@ -19,7 +19,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, GroupRefused, NotAuthorized, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
 from streamgroups_kafka.admin.session_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -28,7 +28,7 @@ from streamgroups_kafka.client.logs import client_log, take_over_logs_of
 _RETRY_INTERVAL_S = 0.2
 _POLL_S = 0.001
 #: A connection that takes longer than this has a reason, which is then looked for.
-_PATIENCE_S = 0.5
+_RETRY_TIMEOUT_S = 0.5
 #: Groups in one request: large enough that their number hardly matters, small enough for a broker's request size.
 GROUPS_PER_REQUEST = 1_000
 
@@ -73,7 +73,7 @@ class AdminSession:
         reason = None
         while not connecting.is_done:
             time.sleep(_POLL_S)
-            if reason is None and time.monotonic() - started_s > _PATIENCE_S:
+            if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
                 reason = _why_not(self._config)
                 if not reason.retriable:
                     raise reason
@@ -163,7 +163,7 @@ class AdminSession:
 
     def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
-            return GroupRefused(f"{what}: the broker is too old.", remedy="Use a broker of version 3.0 or newer.")
+            return GroupRejected(f"{what}: the broker is too old.", remedy="Use a broker of version 3.0 or newer.")
         code = getattr(error, "errno", None)
         if isinstance(code, int) and code > 0:
             return self.error(code, what)

@@ -16,7 +16,7 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
-from streamgroups.groups.lag import FirstUnread, Trouble, UnreadRecords
+from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
 from streamgroups.ports import StampedOffset, StoredRecord
@@ -87,19 +87,19 @@ class KafkaTopicAdmin:
             if t.error_code not in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED)
         }
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
         """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
         return self._session.run("The offsets could not be listed", self._bounds, partitions) if partitions else {}
 
-    async def _bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | Trouble]:
+    async def _bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
         leaders = self._known_leaders = await self._leaders({tp.topic for tp in partitions})
         by_leader, found = _split(partitions, leaders)
         beginnings = await self._list(by_leader, lambda _: OffsetSpec.EARLIEST)
         ends = await self._list(by_leader, lambda _: OffsetSpec.LATEST)
         for tp in beginnings.keys() & ends.keys():
             beginning, end = beginnings[tp], ends[tp]
-            if isinstance(beginning, Trouble) or isinstance(end, Trouble):
-                found[tp] = beginning if isinstance(beginning, Trouble) else end  # type: ignore[assignment]
+            if isinstance(beginning, PartitionError) or isinstance(end, PartitionError):
+                found[tp] = beginning if isinstance(beginning, PartitionError) else end  # type: ignore[assignment]
             else:
                 found[tp] = Bounds(beginning.offset, max(beginning.offset, end.offset))
         return found
@@ -119,7 +119,7 @@ class KafkaTopicAdmin:
         by_leader, _ = _split(specs, leaders)
         found = await self._list(by_leader, lambda tp: specs[tp])
         return {
-            tp: None if isinstance(stamped, Trouble) or stamped.offset == _NO_RECORD else stamped
+            tp: None if isinstance(stamped, PartitionError) or stamped.offset == _NO_RECORD else stamped
             for tp, stamped in found.items()
         }
 
@@ -159,7 +159,7 @@ class KafkaTopicAdmin:
 
     async def _list(
         self, by_leader: Mapping[int, list[TopicPartition]], spec: Any
-    ) -> dict[TopicPartition, StampedOffset | Trouble]:
+    ) -> dict[TopicPartition, StampedOffset | PartitionError]:
         topic, partition = (
             ListOffsetsRequest.ListOffsetsTopic,
             ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
@@ -171,18 +171,18 @@ class KafkaTopicAdmin:
                 of_topics[tp.topic].append(partition(partition_index=tp.partition, timestamp=int(spec(tp))))
             topics = [topic(name=name, partitions=asked) for name, asked in of_topics.items()]
             requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
-        found: dict[TopicPartition, StampedOffset | Trouble] = {}
+        found: dict[TopicPartition, StampedOffset | PartitionError] = {}
         for answer in (await self._session.send_all(requests)).values():
             for t in answer.topics:
                 for p in t.partitions:
                     found[TopicPartition(t.name, p.partition_index)] = self._judged(t.name, p)
         return found
 
-    def _judged(self, topic: str, answer: Any) -> StampedOffset | Trouble:
+    def _judged(self, topic: str, answer: Any) -> StampedOffset | PartitionError:
         if answer.error_code in _LEADERLESS:
-            return Trouble.NO_LEADER
+            return PartitionError.NO_LEADER
         if answer.error_code == _UNKNOWN_TOPIC:
-            return Trouble.NO_PARTITION
+            return PartitionError.NO_PARTITION
         what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
         self._session.check(answer.error_code, what, topic=topic)
         return StampedOffset(answer.offset, answer.timestamp)
@@ -199,14 +199,14 @@ def _encoded(topic_id: uuid.UUID | None) -> str | None:
 
 def _split(
     partitions: Collection[TopicPartition], leaders: Mapping[TopicPartition, int | None]
-) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | Trouble]]:
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | PartitionError]]:
     """The partitions of each leader, and what is wrong with those that have none."""
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-    troubled: dict[TopicPartition, Bounds | Trouble] = {}
+    troubled: dict[TopicPartition, Bounds | PartitionError] = {}
     for tp in partitions:
         leader = leaders.get(tp)
         if leader is not None:
             by_leader[leader].append(tp)
         else:
-            troubled[tp] = Trouble.NO_LEADER if tp in leaders else Trouble.NO_PARTITION
+            troubled[tp] = PartitionError.NO_LEADER if tp in leaders else PartitionError.NO_PARTITION
     return by_leader, troubled

@@ -26,9 +26,9 @@ _TO_OUR_LOG = {**_QUIET, "log_level": "4"}
 _PROMPT = {"socket.nagle.disable": "true"}
 #: It looks for a broker to connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client
 #: in turn.
-_LOOK_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
+_POLL_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
 #: A broker that was away is looked for at least this often, as by the Java client; librdkafka may wait for 10 seconds, kafka-python for 30.
-RECONNECT_MAX_MS = int(_LOOK_OFTEN["reconnect.backoff.max.ms"])
+RECONNECT_MAX_MS = int(_POLL_OFTEN["reconnect.backoff.max.ms"])
 # A member never fetches: what it asks for is as little as librdkafka allows.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -78,12 +78,12 @@ class ClientConfig:
         try:
             return cls._made(given)
         except InvalidOption as e:
-            refusal = e
+            rejection = e
         # A misspelt name's value may be a secret too.
         doubtful = [value for name, value in given.items() if name not in KNOWN]
         secrets = secrets_of(given.items(), doubtful)
         # Raised here, not above: the first error must not come along as the context of this one.
-        raise InvalidOption(redacted(refusal.what, secrets), remedy=redacted(refusal.remedy, secrets))
+        raise InvalidOption(redacted(rejection.what, secrets), remedy=redacted(rejection.remedy, secrets))
 
     @classmethod
     def _made(cls, given: Mapping[str, str]) -> ClientConfig:
@@ -251,7 +251,7 @@ class ClientConfig:
 
     def _prompt(self) -> dict[str, str]:
         # The two must fit together: who sets one of them decides about both.
-        return _PROMPT if any(name in _LOOK_OFTEN for name, _ in self.properties) else {**_PROMPT, **_LOOK_OFTEN}
+        return _PROMPT if any(name in _POLL_OFTEN for name, _ in self.properties) else {**_PROMPT, **_POLL_OFTEN}
 
     def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
         chosen = {name: value for name, value in self.properties if name in allowed}

@@ -19,10 +19,10 @@ from streamgroups.errors import (
     BrokerUnreachable,
     DataLoss,
     FencedMember,
-    GroupRefused,
+    GroupRejected,
     InvalidOption,
     NotAuthorized,
-    RecordRefused,
+    RecordRejected,
     StreamGroupsError,
     UnknownTopic,
 )
@@ -70,7 +70,7 @@ _DUPLICATE_INSTANCE = _Meaning(
     "Set a different value for each member, or leave the option out.",
 )
 _MIXED_GROUP = _Meaning(
-    GroupRefused,
+    GroupRejected,
     "the other members of the group use another protocol or assignment strategy",
     "Use another 'group.id', or set the same 'kafka.group.protocol' for all members (classic members: "
     "cooperative-sticky).",
@@ -81,7 +81,7 @@ _GONE = _Meaning(
     "They were deleted by retention, or the topic was recreated. The option onDataLoss defines how to continue.",
 )
 _OLD_BROKER = _Meaning(
-    GroupRefused,
+    GroupRejected,
     "the broker is too old for this request",
     "Use a broker of version 2.5 or newer, and 4.0 or newer for 'kafka.group.protocol=consumer'.",
 )
@@ -90,8 +90,8 @@ _OPEN_TRANSACTION = _Meaning(
     "a transaction with these offsets is still open",
     "It ends within its transaction.timeout.ms. Try again.",
 )
-_REFUSED_RECORD = _Meaning(
-    RecordRefused,
+_REJECTED_RECORD = _Meaning(
+    RecordRejected,
     "{topic} rejects a record or a batch of records",
     "Compare the records with the settings of the topic: max.message.bytes, compression.type, message.timestamp.*.",
 )
@@ -161,8 +161,8 @@ _MEANINGS: dict[str, _Meaning] = {
     ),
     **dict.fromkeys(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"), _DUPLICATE_INSTANCE),
     **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"), _ZOMBIE),
-    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), _REFUSED_RECORD),
-    **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REFUSED_RECORD),
+    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), _REJECTED_RECORD),
+    **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REJECTED_RECORD),
     "INVALID_TRANSACTION_TIMEOUT": _Meaning(
         InvalidOption,
         "the transaction timeout is longer than the broker allows",
@@ -170,18 +170,18 @@ _MEANINGS: dict[str, _Meaning] = {
     ),
     "INCONSISTENT_GROUP_PROTOCOL": _MIXED_GROUP,
     "GROUP_ID_NOT_FOUND": _Meaning(
-        GroupRefused,
+        GroupRejected,
         "{group} does not exist, or is of another type",
         "Check 'group.id'. Share groups and streams groups are not supported.",
     ),
-    "NON_EMPTY_GROUP": _Meaning(GroupRefused, "{group} has members", "Stop them first, or use another 'group.id'."),
+    "NON_EMPTY_GROUP": _Meaning(GroupRejected, "{group} has members", "Stop them first, or use another 'group.id'."),
     "GROUP_MAX_SIZE_REACHED": _Meaning(
-        GroupRefused,
+        GroupRejected,
         "{group} has reached the maximum size that the broker allows",
         "Stop a member, or raise the broker's group.max.size (consumer protocol: group.consumer.max.size).",
     ),
     "GROUP_SUBSCRIBED_TO_TOPIC": _Meaning(
-        GroupRefused, "{group} is subscribed to {topic}", "Stop its members first, and then change its offsets."
+        GroupRejected, "{group} is subscribed to {topic}", "Stop its members first, and then change its offsets."
     ),
     "INVALID_GROUP_ID": _Meaning(
         InvalidOption, "the group id is invalid", "Set 'group.id' to a value that is not empty."
@@ -200,7 +200,7 @@ _MEANINGS: dict[str, _Meaning] = {
         InvalidOption, "the broker rejects this pattern", "Write 'subscribePattern' in RE2 syntax."
     ),
     "OFFSET_METADATA_TOO_LARGE": _Meaning(
-        GroupRefused,
+        GroupRejected,
         "the metadata of a committed offset is longer than this broker allows",
         "Set the broker's offset.metadata.max.bytes to at least its default, 4096.",
     ),

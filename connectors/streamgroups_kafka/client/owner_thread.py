@@ -1,6 +1,6 @@
 """A thread that owns what only one thread may touch: Kafka consumers.
 
-Used by ``session``, ``reader`` and ``board``. Other threads hand it jobs, which it does one after the other.
+Used by ``session``, ``reader`` and ``metadata_store``. Other threads hand it jobs, which it does one after the other.
 """
 
 from __future__ import annotations

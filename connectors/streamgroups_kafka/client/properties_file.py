@@ -59,10 +59,10 @@ def command_config(
     try:
         return ClientConfig.from_options(given)
     except InvalidOption as e:
-        refusal = as_in_a_file(e)
+        rejection = as_in_a_file(e)
     # Raised here, not above: the chain of errors must not show what the first one was raised from.
     where = " or ".join(filter(None, ["--kafka" if settings else "", str(file) if file else ""]))
-    raise InvalidOption(f"{where or '--bootstrap-server'}: {refusal.what}", remedy=refusal.remedy)
+    raise InvalidOption(f"{where or '--bootstrap-server'}: {rejection.what}", remedy=rejection.remedy)
 
 
 def read_properties(file: Path) -> dict[str, str]:

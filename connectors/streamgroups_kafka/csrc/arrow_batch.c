@@ -225,12 +225,12 @@ void batch_clear(Batch *batch) {
 
 /* ---- export ------------------------------------------------------------------------------------------------------- */
 
-#define MOST_BUFFERS 3
+#define MAX_BUFFERS 3
 
 /* What an exported array owns. */
 typedef struct {
-    Buffer owned[MOST_BUFFERS];
-    const void *buffers[MOST_BUFFERS];
+    Buffer owned[MAX_BUFFERS];
+    const void *buffers[MAX_BUFFERS];
     struct ArrowArray *children[N_FIELDS];
 } Owner;
 
@@ -243,7 +243,7 @@ static void array_release(struct ArrowArray *array) {
             child->release(child);
         free(child);
     }
-    for (int i = 0; i < MOST_BUFFERS; i++)
+    for (int i = 0; i < MAX_BUFFERS; i++)
         free(owner->owned[i].data);
     free(owner);
     array->release = NULL;

@@ -8,13 +8,13 @@
 
 #define NO_RANGE (-1)
 /* A queue that is at most so many offsets behind a range is read up to it; else the partition is fetched anew. */
-#define MOST_SKIPPED 20000
+#define MAX_SKIPPED 20000
 
 /* ---- what librdkafka says ----------------------------------------------------------------------------------------- */
 
 /* A full list keeps its first entries: the cause comes before its consequences. */
 static void event_add(Client *client, int range, int code, const char *text) {
-    if (client->n_events == MOST_EVENTS)
+    if (client->n_events == MAX_EVENTS)
         return;
     Event *event = &client->events[client->n_events++];
     event->range = range;
@@ -138,7 +138,7 @@ static Partition *partition_find(const Client *client, int topic, int32_t number
 
 /* Whether what is at hand of a partition leads to an offset soon. */
 static int leads_to(const Partition *partition, int64_t offset) {
-    return partition->next_offset <= offset && (uint64_t)offset - (uint64_t)partition->next_offset <= MOST_SKIPPED;
+    return partition->next_offset <= offset && (uint64_t)offset - (uint64_t)partition->next_offset <= MAX_SKIPPED;
 }
 
 /* The index of a topic, known from an earlier reading or new; -1 without memory or when librdkafka refuses the name. */
@@ -227,11 +227,11 @@ static void partitions_sort_out(Client *client) {
 }
 
 int client_start(Client *client, const char *const *topics, const Range *ranges, int n_ranges, const Field *fields,
-                 int n_fields, int64_t most_rows, size_t most_bytes) {
+                 int n_fields, int64_t max_rows, size_t max_bytes) {
     reading_clear(client);
     batch_init(&client->batch, fields, n_fields);
-    client->most_rows = most_rows;
-    client->most_bytes = most_bytes;
+    client->max_rows = max_rows;
+    client->max_bytes = max_bytes;
     client->ranges = calloc((size_t)n_ranges + 1, sizeof *client->ranges);
     if (client->ranges == NULL)
         return -1;
@@ -297,7 +297,7 @@ int client_go_on_at(Client *client, int index, int64_t next_offset) {
 /* ---- filling ------------------------------------------------------------------------------------------------------ */
 
 static void flawed_add(Client *client, const Range *range, int64_t offset, int flaws) {
-    if (flaws && client->n_flawed < MOST_FLAWED)
+    if (flaws && client->n_flawed < MAX_FLAWED)
         client->flawed[client->n_flawed++] = (Flawed){(int)(range - client->ranges), offset, flaws};
 }
 
@@ -328,7 +328,7 @@ static int take(Client *client, Range *range, const rd_kafka_message_t *message,
 }
 
 int client_full(const Client *client) {
-    return client->is_full || client->batch.rows >= client->most_rows || client->batch.bytes >= client->most_bytes;
+    return client->is_full || client->batch.rows >= client->max_rows || client->batch.bytes >= client->max_bytes;
 }
 
 /*
@@ -354,7 +354,7 @@ static int serve(Client *client, Range *range, int *any) {
         Measured measured = {0};
         if (!message->err && message->offset >= range->next_offset) {
             measured = batch_measure(&client->batch, message);
-            if (client->batch.rows > 0 && measured.bytes > client->most_bytes - client->batch.bytes) {
+            if (client->batch.rows > 0 && measured.bytes > client->max_bytes - client->batch.bytes) {
                 client->is_full = 1;
                 break;
             }

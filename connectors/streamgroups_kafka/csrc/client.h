@@ -17,8 +17,8 @@
 #include "arrow_batch.h"
 
 #define TEXT_SIZE 512
-#define MOST_EVENTS 16
-#define MOST_FLAWED 16
+#define MAX_EVENTS 16
+#define MAX_FLAWED 16
 #define CHUNK 512
 
 /* A partition that is fetched, in this reading or for the next one. */
@@ -74,13 +74,13 @@ typedef struct {
     int n_open;
     int turn; /* the range that is served next */
     Batch batch;
-    int64_t most_rows;
-    size_t most_bytes;
-    Event events[MOST_EVENTS];
+    int64_t max_rows;
+    size_t max_bytes;
+    Event events[MAX_EVENTS];
     int n_events;
-    Flawed flawed[MOST_FLAWED]; /* the first ones since the last fill */
+    Flawed flawed[MAX_FLAWED]; /* the first ones since the last fill */
     int n_flawed;
-    int is_full; /* the next record would pass `most_bytes`, and waits in its chunk */
+    int is_full; /* the next record would pass `max_bytes`, and waits in its chunk */
 
     /* Set by librdkafka's threads when an empty queue got something. */
     pthread_mutex_t lock;
@@ -99,7 +99,7 @@ void client_free(Client *client);
  * (-1 without memory) after which there is no reading.
  */
 int client_start(Client *client, const char *const *topics, const Range *ranges, int n_ranges, const Field *fields,
-                 int n_fields, int64_t most_rows, size_t most_bytes);
+                 int n_fields, int64_t max_rows, size_t max_bytes);
 
 /* Ends the reading: rows that were not taken are dropped, partitions of which nothing is at hand are fetched no more. */
 void client_stop(Client *client);

@@ -7,7 +7,7 @@
 
 /* Kafka's sequence numbers begin again at 0 after the largest int32. */
 #define SEQUENCES ((int64_t)INT32_MAX + 1)
-#define MOST_CODECS 8
+#define MAX_CODECS 8
 
 void encoder_init(void) {
     crc32c_init();
@@ -88,7 +88,7 @@ static int batches_write(const Plan *plan, Producer producer, PyObject *list) {
     return 0;
 }
 
-static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArray *array, size_t most_bytes,
+static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArray *array, size_t max_bytes,
                         int64_t time_ms, Producer producer, PyObject *sequences) {
     Plan plan = {0};
     Records records;
@@ -99,7 +99,7 @@ static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArra
     planned = records_from(schema, array, &records, &refusal) ? PLAN_REFUSED : PLANNED;
     records.time_ms = time_ms;
     if (planned == PLANNED)
-        planned = plan_batches(&plan, &records, most_bytes, &refusal);
+        planned = plan_batches(&plan, &records, max_bytes, &refusal);
     Py_END_ALLOW_THREADS
     if (planned == PLAN_OUT_OF_MEMORY)
         PyErr_NoMemory();
@@ -134,16 +134,16 @@ PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
     PyObject *schema_capsule, *array_capsule, *sequences;
     struct ArrowSchema *schema;
     struct ArrowArray *array;
-    Py_ssize_t most_bytes;
+    Py_ssize_t max_bytes;
     long long time_ms, id;
     short epoch;
     int transactional;
-    if (!PyArg_ParseTuple(arguments, "OOnLLhpO!:encode", &schema_capsule, &array_capsule, &most_bytes, &time_ms, &id,
+    if (!PyArg_ParseTuple(arguments, "OOnLLhpO!:encode", &schema_capsule, &array_capsule, &max_bytes, &time_ms, &id,
                           &epoch, &transactional, &PyDict_Type, &sequences))
         return NULL;
     if (arrow_from(schema_capsule, array_capsule, &schema, &array))
         return NULL;
-    if (most_bytes < 0 || most_bytes > INT32_MAX) {
+    if (max_bytes < 0 || max_bytes > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "batches are of 0 to 2,147,483,647 bytes");
         return NULL;
     }
@@ -152,7 +152,7 @@ PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
         PyErr_SetString(PyExc_ValueError, "a transaction without a producer id, or a producer id without an epoch");
         return NULL;
     }
-    return encode(schema, array, (size_t)most_bytes, time_ms, producer, sequences);
+    return encode(schema, array, (size_t)max_bytes, time_ms, producer, sequences);
 }
 
 /* ---- compression -------------------------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ PyObject *encoder_with_compressed(PyObject *module, PyObject *arguments) {
                           &compressed) ||
         PyBytes_AsStringAndSize(batch, &header, &header_size) || PyBytes_AsStringAndSize(compressed, &records, &size))
         return NULL;
-    if (header_size < BATCH_HEADER_SIZE || codec < 0 || codec >= MOST_CODECS || size > INT32_MAX - BATCH_HEADER_SIZE) {
+    if (header_size < BATCH_HEADER_SIZE || codec < 0 || codec >= MAX_CODECS || size > INT32_MAX - BATCH_HEADER_SIZE) {
         PyErr_SetString(PyExc_ValueError, "not a record batch, no such codec, or too much");
         return NULL;
     }

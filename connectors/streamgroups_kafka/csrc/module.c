@@ -177,11 +177,11 @@ static void client_dealloc(ClientObject *self) {
 
 static PyObject *method_start(ClientObject *self, PyObject *arguments) {
     PyObject *range_list, *field_list;
-    long long most_rows;
-    Py_ssize_t most_bytes;
+    long long max_rows;
+    Py_ssize_t max_bytes;
     Field fields[N_FIELDS];
-    if (!PyArg_ParseTuple(arguments, "O!O!Ln:start", &PyList_Type, &range_list, &PyList_Type, &field_list, &most_rows,
-                          &most_bytes))
+    if (!PyArg_ParseTuple(arguments, "O!O!Ln:start", &PyList_Type, &range_list, &PyList_Type, &field_list, &max_rows,
+                          &max_bytes))
         return NULL;
     if (!usable(self) || fields_from(field_list, fields))
         return NULL;
@@ -194,7 +194,7 @@ static PyObject *method_start(ClientObject *self, PyObject *arguments) {
     } else if (!ranges_from(range_list, topics, ranges)) {
         int n_fields = (int)PyList_Size(field_list);
         WITHOUT_GIL(self, failed = client_start(self->client, topics, ranges, (int)n_ranges, fields, n_fields,
-                                                most_rows, (size_t)most_bytes));
+                                                max_rows, (size_t)max_bytes));
         if (failed == -1)
             PyErr_NoMemory();
         else if (failed)

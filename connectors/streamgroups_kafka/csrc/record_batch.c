@@ -153,7 +153,7 @@ static const char *fault(int32_t partition, int64_t time_ms, uint64_t headers, u
 }
 
 /* Plans the record at place `i` of the order. */
-static Planned plan_record(Plan *plan, int64_t i, size_t most_bytes, Refusal *refusal) {
+static Planned plan_record(Plan *plan, int64_t i, size_t max_bytes, Refusal *refusal) {
     const Records *records = plan->records;
     int64_t row = row_at(plan, i), time_ms = time_of(records, row);
     int32_t partition = records->partitions[row];
@@ -166,7 +166,7 @@ static Planned plan_record(Plan *plan, int64_t i, size_t most_bytes, Refusal *re
     int goes_in = batch != NULL && batch->partition == partition;
     if (goes_in) {
         body = body_size(payload, time_ms - batch->first_time_ms, batch->n_records);
-        goes_in = batch->size + record_size(body) <= most_bytes;
+        goes_in = batch->size + record_size(body) <= max_bytes;
     }
     if (!goes_in) {
         batch = batch_new(plan);
@@ -187,7 +187,7 @@ static Planned plan_record(Plan *plan, int64_t i, size_t most_bytes, Refusal *re
     return PLANNED;
 }
 
-Planned plan_batches(Plan *plan, const Records *records, size_t most_bytes, Refusal *refusal) {
+Planned plan_batches(Plan *plan, const Records *records, size_t max_bytes, Refusal *refusal) {
     *plan = (Plan){.records = records};
     int32_t any_bit = 0;
     for (int64_t i = 0; i < records->rows; i++)
@@ -198,7 +198,7 @@ Planned plan_batches(Plan *plan, const Records *records, size_t most_bytes, Refu
     if (plan->body_sizes == NULL)
         return PLAN_OUT_OF_MEMORY;
     for (int64_t i = 0; i < records->rows; i++) {
-        Planned planned = plan_record(plan, i, most_bytes, refusal);
+        Planned planned = plan_record(plan, i, max_bytes, refusal);
         if (planned != PLANNED)
             return planned;
     }

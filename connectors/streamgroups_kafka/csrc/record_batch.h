@@ -39,10 +39,10 @@ typedef struct {
 typedef enum { PLANNED = 0, PLAN_OUT_OF_MEMORY = -1, PLAN_REFUSED = -2 } Planned;
 
 /*
- * Plans batches of at most `most_bytes` each; a record that is larger gets a batch of its own. `records` must outlive the plan.
+ * Plans batches of at most `max_bytes` each; a record that is larger gets a batch of its own. `records` must outlive the plan.
  * Of whatever comes `plan_free` must be called.
  */
-Planned plan_batches(Plan *plan, const Records *records, size_t most_bytes, Refusal *refusal);
+Planned plan_batches(Plan *plan, const Records *records, size_t max_bytes, Refusal *refusal);
 
 /* The row of the batch's record `i`. */
 int64_t plan_row(const Plan *plan, const PlannedBatch *batch, int32_t i);

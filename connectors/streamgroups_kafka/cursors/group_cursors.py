@@ -27,14 +27,14 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock
 from streamgroups.positions import Position
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.cursors.group_operations import GroupDesk
-from streamgroups_kafka.cursors.instances import Instances, Wish
+from streamgroups_kafka.cursors.group_operations import GroupOperations
+from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
 from streamgroups_kafka.cursors.positions import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
-from streamgroups_kafka.cursors.retention import GroupCensus
+from streamgroups_kafka.cursors.retention import GroupRetention
 
 logger = logging.getLogger(__name__)
 
@@ -100,20 +100,20 @@ class GroupCursors:
         self._cluster = KafkaCluster(
             self._config,
             read_committed=self._config.isolation_level == "read_committed",
-            ask_subscriptions=False,
+            request_subscriptions=False,
         )
-        self._board = KafkaBoard(self._config)
-        self._desk = GroupDesk(self._cluster, self._board, self._clock)
-        self._census = GroupCensus(self._config, self._clock, most=groups_per_stream)
+        self._metadata_store = KafkaMetadataStore(self._config)
+        self._operations = GroupOperations(self._cluster, self._metadata_store, self._clock)
+        self._retention = GroupRetention(self._config, self._clock, most=groups_per_stream)
         refresh_ms = int(self._config.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._ids = TopicIds(self._cluster, self._clock, refresh_ms=refresh_ms)
         self._partitions = PartitionReaders(self._new_reader)
         self._instances = Instances(
             self._config,
             self._cluster,
-            self._board,
-            self._desk,
-            self._census,
+            self._metadata_store,
+            self._operations,
+            self._retention,
             self._clock,
             self._ids,
             join_timeout_ms=join_timeout_ms,
@@ -153,15 +153,15 @@ class GroupCursors:
 
         Raises:
             InvalidOption: if an argument makes no sense.
-            GroupRefused: if the name is taken, the group does not fit, or is one too many on its stream (G14).
+            GroupRejected: if the name is taken, the group does not fit, or is one too many on its stream (G14).
             UnknownTopic: if there is no such stream.
             StreamGroupsError: if no broker answers, or the broker refuses.
         """
         check_instance(group_name, instance_name, timeout_ms)
         position = position_of(type, time=time, of_group=True)
         self._reach()
-        wish = Wish(stream, group_name, instance_name, position, commit_on_get, timeout_ms)
-        return self._token(self._instances.create(wish))
+        instance_request = InstanceRequest(stream, group_name, instance_name, position, commit_on_get, timeout_ms)
+        return self._token(self._instances.create(instance_request))
 
     def create_cursor(
         self,
@@ -191,9 +191,9 @@ class GroupCursors:
         position = position_of(type, time=time, offset=offset, of_group=False)
         self._reach()
         tp = TopicPartition(stream, partition)
-        self._desk.check_partition(tp)
+        self._operations.check_partition(tp)
         identity = self._ids.of([stream], fresh=True)[stream]
-        return self._token(PartitionCursor(stream, partition, self._desk.offsets(position, [tp])[tp], identity))
+        return self._token(PartitionCursor(stream, partition, self._operations.offsets(position, [tp])[tp], identity))
 
     def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]:
         """Reads on (G4). One cursor always gives the same messages, until what comes after them is committed.
@@ -235,7 +235,7 @@ class GroupCursors:
         Raises:
             CursorExpired, InvalidCursor, FencedMember: as for :meth:`get_messages`.
         """
-        claims = self._group_claims(cursor)
+        claims = self._group_metadata_of(cursor)
         self._instances.find(claims).heartbeat()
         return self._token(claims)
 
@@ -254,7 +254,7 @@ class GroupCursors:
             CursorExpired, InvalidCursor: as for :meth:`get_messages`.
             StreamGroupsError: if no broker answers. The cursor stays good.
         """
-        claims = self._group_claims(cursor)
+        claims = self._group_metadata_of(cursor)
         return self._token(self._instances.find(claims).commit(claims))
 
     def leave_group(self, cursor: str) -> None:
@@ -266,7 +266,7 @@ class GroupCursors:
         Raises:
             CursorExpired, InvalidCursor: as for :meth:`get_messages`.
         """
-        claims = self._group_claims(cursor)
+        claims = self._group_metadata_of(cursor)
         session = self._instances.find(claims)
         session.end(f"Instance '{claims.instance}' left group '{claims.group}' by leave_group.")
         session.wait_until_left(_LEAVE_TIMEOUT_S)
@@ -314,7 +314,7 @@ class GroupCursors:
         """
         check_group_name(group_name)
         self._reach()
-        return self._desk.describe(stream, group_name)
+        return self._operations.describe(stream, group_name)
 
     def update_group(
         self, stream: str, group_name: str, type: CursorType | Position | str, time: Time | None = None
@@ -334,14 +334,14 @@ class GroupCursors:
             The group, with the places its instances have still to move to.
 
         Raises:
-            GroupRefused: if there is no such group, or it has live members that are no instances of group cursors.
+            GroupRejected: if there is no such group, or it has live members that are no instances of group cursors.
             InvalidOption, UnknownTopic, StreamGroupsError: as for :meth:`create_group_cursor`.
         """
         check_group_name(group_name)
         position = position_of(type, time=time, of_group=True)
         self._reach()
-        self._desk.move(stream, group_name, position)
-        return self._desk.describe(stream, group_name)
+        self._operations.move(stream, group_name, position)
+        return self._operations.describe(stream, group_name)
 
     def sweep_groups(self, stream: str) -> list[str]:
         """Deletes the groups that were unused for as long as the stream keeps its messages (G15).
@@ -354,7 +354,7 @@ class GroupCursors:
             Their names.
         """
         self._reach()
-        return self._census.sweep(stream)
+        return self._retention.sweep(stream)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class GroupCursors:
         atexit.unregister(self.close)
         self._instances.close()
         self._partitions.close()
-        self._board.close()
+        self._metadata_store.close()
 
     def __enter__(self) -> GroupCursors:
         return self
@@ -407,7 +407,7 @@ class GroupCursors:
     def _end_iteration(self, before: str, after: str, handled: list[tuple[TopicPartition, int]]) -> None:
         """Commits what is done and leaves; if it cannot, others read it again."""
         try:
-            had, got = self._group_claims(before), self._group_claims(after)
+            had, got = self._group_metadata_of(before), self._group_metadata_of(after)
             session = self._instances.find(got)
             try:
                 if session.ended is None:
@@ -432,7 +432,7 @@ class GroupCursors:
         self._check_open()
         return decode(cursor, self._key, self._clock())
 
-    def _group_claims(self, cursor: str) -> GroupCursor:
+    def _group_metadata_of(self, cursor: str) -> GroupCursor:
         claims = self._claims(cursor)
         if isinstance(claims, GroupCursor):
             return claims

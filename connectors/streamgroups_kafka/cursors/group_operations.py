@@ -11,11 +11,11 @@ from collections.abc import Collection
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from streamgroups.coordination.reset_requests import OrderBook
+from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.state import GroupState, group_state
-from streamgroups.errors import GroupRefused, UnknownTopic
+from streamgroups.errors import GroupRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Committed
+from streamgroups.ports import Clock, Committed, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -30,7 +30,7 @@ _RETRYING = Retrying(
 )
 
 
-class GroupDesk:
+class GroupOperations:
     """Describes and moves groups.
 
     Args:
@@ -39,8 +39,12 @@ class GroupDesk:
         clock: the time now.
     """
 
-    def __init__(self, cluster: KafkaCluster, board: Board, clock: Clock) -> None:
-        self._cluster, self._board, self._orders = cluster, board, OrderBook(board, clock)
+    def __init__(self, cluster: KafkaCluster, metadata_store: MetadataStore, clock: Clock) -> None:
+        self._cluster, self._metadata_store, self._resets = (
+            cluster,
+            metadata_store,
+            ResetRequests(metadata_store, clock),
+        )
 
     def partitions(self, stream: str) -> tuple[TopicPartition, ...]:
         """The partitions of a stream.
@@ -87,8 +91,8 @@ class GroupDesk:
         """Each partition with its committed offset, the instance that holds it and until when (G9)."""
         tps = self.partitions(stream)
         live = self._cluster.describe(group)
-        committed = {tp: c.next_offset for tp, c in self._board.read(group, tps).items()}
-        state = group_state(live, tps, committed, self._orders.notes(group, tps), self._orders.waiting(group, tps))
+        committed = {tp: c.next_offset for tp, c in self._metadata_store.read(group, tps).items()}
+        state = group_state(live, tps, committed, self._resets.notes(group, tps), self._resets.waiting(group, tps))
         return GroupState(stream, group, state, tuple(sorted(m.client_id for m in live.members)))
 
     # ---- G8 ----------------------------------------------------------------------------------------------------------
@@ -100,11 +104,11 @@ class GroupDesk:
         on the board, and each owner obeys it before it commits or reads anything else.
 
         Raises:
-            GroupRefused: if there is no such group, or it has members that know no orders.
+            GroupRejected: if there is no such group, or it has members that know no orders.
         """
         tps = self.partitions(stream)
-        if not self._cluster.describe(group).members and not self._board.read(group, tps):
-            raise GroupRefused(
+        if not self._cluster.describe(group).members and not self._metadata_store.read(group, tps):
+            raise GroupRejected(
                 f"Group '{group}' has neither members nor committed offsets on '{stream}', so it has no "
                 "offsets to reset.",
                 remedy="Check the names. To create a group, call create_group_cursor.",
@@ -114,25 +118,25 @@ class GroupDesk:
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
             # An order that nobody obeyed before the last member left is out of date now.
-            self._orders.cancel(group, tps)
+            self._resets.cancel(group, tps)
             try:
-                self._board.write(group, {tp: Committed(n) for tp, n in where.items()})
+                self._metadata_store.write(group, {tp: Committed(n) for tp, n in where.items()})
                 return
-            except GroupRefused:
+            except GroupRejected:
                 logger.info(
                     "Group '%s' got a member while its offsets were reset; its members receive a reset request", group
                 )
         self._check_obedient(group)
-        self._orders.give(group, where, {stream: len(tps)})
+        self._resets.give(group, where, {stream: len(tps)})
 
     def _check_obedient(self, group: str) -> None:
         """Every owner must have noted itself on the board: that is what those do who obey orders."""
         deadline_s = time.monotonic() + _INTRODUCTION_S
-        while strangers := self._orders.strangers(group, self._cluster.describe(group).members):
+        while incompatible_members := self._resets.incompatible_members(group, self._cluster.describe(group).members):
             if time.monotonic() > deadline_s:
-                raise GroupRefused(
+                raise GroupRejected(
                     f"Group '{group}' has live members that cannot apply a reset request: "
-                    f"{', '.join(map(str, strangers))}.",
+                    f"{', '.join(map(str, incompatible_members))}.",
                     remedy="Stop them first. Spark queries and cursors of this library can continue to run.",
                     group=group,
                 )

@@ -15,21 +15,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from streamgroups.coordination.reset_protocol import board_of
+from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.cursors.admission import check_name_is_free
 from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor
-from streamgroups.errors import FencedMember, GroupRefused, InvalidCursor
+from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Member, Recorder
+from streamgroups.ports import Clock, Member, MetadataStore, Recorder
 from streamgroups.positions import Position
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.cursors.group_operations import GroupDesk
+from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.positions import TopicIds, checked
 from streamgroups_kafka.cursors.reader import RecordReader
-from streamgroups_kafka.cursors.retention import GroupCensus
+from streamgroups_kafka.cursors.retention import GroupRetention
 from streamgroups_kafka.cursors.session import InstanceSession, Outside
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
@@ -37,16 +37,16 @@ from streamgroups_kafka.membership.settings import MemberSettings
 logger = logging.getLogger(__name__)
 
 #: How often it is looked for instances that were silent for too long, and for the seat of one that joins.
-_LOOK_S = 0.2
+_POLL_S = 0.2
 #: How often an instance follows orders between requests: others wait for it.
-_LOOK_AT_ORDERS_S = 0.4
+_POLL_RESET_REQUESTS_S = 0.4
 _LEAVE_TIMEOUT_S = 45.0
 #: How often two instances that took one name at the same moment step back and try again.
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InstanceRequest:
     """An instance that somebody wants.
 
     Args:
@@ -84,16 +84,21 @@ class Instances:
         self,
         config: ClientConfig,
         cluster: KafkaCluster,
-        board: Board,
-        desk: GroupDesk,
-        census: GroupCensus,
+        metadata_store: MetadataStore,
+        operations: GroupOperations,
+        retention: GroupRetention,
         clock: Clock,
         ids: TopicIds,
         *,
         join_timeout_ms: int,
     ) -> None:
-        self._config, self._cluster, self._board, self._clock = config, cluster, board, clock
-        self._desk, self._census, self._ids, self._join_timeout_ms = desk, census, ids, join_timeout_ms
+        self._config, self._cluster, self._metadata_store, self._clock = config, cluster, metadata_store, clock
+        self._operations, self._retention, self._ids, self._join_timeout_ms = (
+            operations,
+            retention,
+            ids,
+            join_timeout_ms,
+        )
         self._lock = threading.Lock()
         # Under _lock: names being joined; sessions by their own names; why those that ended did, and when to forget it.
         self._joining: set[tuple[str, str]] = set()
@@ -102,21 +107,21 @@ class Instances:
         self._closing = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def create(self, wish: Wish) -> GroupCursor:
+    def create(self, instance_request: InstanceRequest) -> GroupCursor:
         """Makes an instance, and its group if that is new; returns its first cursor.
 
         Raises:
-            GroupRefused: if the name is taken (G3), the group does not fit, or is one too many on its stream (G14).
+            GroupRejected: if the name is taken (G3), the group does not fit, or is one too many on its stream (G14).
             StreamGroupsError: if the broker refuses.
         """
-        name = (wish.group, wish.instance)
-        self._check_free_here(wish)
+        name = (instance_request.group, instance_request.instance)
+        self._check_free_here(instance_request)
         with self._lock:
             if name in self._joining:
-                raise _taken(wish, "is joining from this process")
+                raise _taken(instance_request, "is joining from this process")
             self._joining.add(name)
         try:
-            session = self._join_alone(wish)
+            session = self._join_alone(instance_request)
         finally:
             with self._lock:
                 self._joining.discard(name)
@@ -154,33 +159,39 @@ class Instances:
 
     # ---- creating ----------------------------------------------------------------------------------------------------
 
-    def _check_free_here(self, wish: Wish) -> None:
+    def _check_free_here(self, instance_request: InstanceRequest) -> None:
         """The instances of this process are known better than the broker knows them."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            if (session.identity.group, session.identity.instance) != (wish.group, wish.instance):
+            if (session.identity.group, session.identity.instance) != (
+                instance_request.group,
+                instance_request.instance,
+            ):
                 continue
             if not session.end_if_silent():
                 until = datetime.fromtimestamp(session.lease.until_ms / 1000, timezone.utc)
                 raise _taken(
-                    wish, f"is live in this process until {until:%H:%M:%S} UTC, and longer if it sends another request"
+                    instance_request,
+                    f"is live in this process until {until:%H:%M:%S} UTC, and longer if it sends another request",
                 )
             session.wait_until_left(_LEAVE_TIMEOUT_S)
 
-    def _join_alone(self, wish: Wish) -> InstanceSession:
+    def _join_alone(self, instance_request: InstanceRequest) -> InstanceSession:
         """Joins under a name that nobody else has. Two that join at the same moment both step back, and try again."""
         attempts_left = _ATTEMPTS
         while True:
-            starting = self._admit(wish)
-            session = self._join(wish, starting)
+            starting = self._admit(instance_request)
+            session = self._join(instance_request, starting)
             attempts_left -= 1
             try:
-                check_name_is_free(self._cluster.describe(wish.group), wish.instance, own=1)
+                check_name_is_free(self._cluster.describe(instance_request.group), instance_request.instance, own=1)
             except BaseException as e:
-                session.end(f"Instance '{wish.instance}' left group '{wish.group}': another member uses its name.")
+                session.end(
+                    f"Instance '{instance_request.instance}' left group '{instance_request.group}': another member uses its name."
+                )
                 session.wait_until_left(_LEAVE_TIMEOUT_S)
-                if not isinstance(e, GroupRefused) or not attempts_left:
+                if not isinstance(e, GroupRejected) or not attempts_left:
                     raise
                 self._closing.wait(random.uniform(0.2, 1.5))
                 continue
@@ -189,66 +200,74 @@ class Instances:
             self._keep()
             return session
 
-    def _admit(self, wish: Wish) -> dict[TopicPartition, int]:
+    def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, int]:
         """Checks everything that can be checked before joining; returns where a new group starts."""
-        partitions = self._desk.partitions(wish.stream)
-        live = self._cluster.describe(wish.group)
-        check_may_join(live, frozenset({wish.stream}), by_pattern=False, mode=MembershipMode.SHARED)
-        check_name_is_free(live, wish.instance)
-        if self._board.read(wish.group, partitions):
-            if live.members or not self._vanished(wish, partitions):
+        partitions = self._operations.partitions(instance_request.stream)
+        live = self._cluster.describe(instance_request.group)
+        check_may_join(live, frozenset({instance_request.stream}), by_pattern=False, mode=MembershipMode.SHARED)
+        check_name_is_free(live, instance_request.instance)
+        if self._metadata_store.read(instance_request.group, partitions):
+            if live.members or not self._vanished(instance_request, partitions):
                 return {}
         elif not live.members:
-            self._census.check_room(wish.stream, wish.group)
-        return self._desk.offsets(wish.position, partitions)
+            self._retention.check_room(instance_request.stream, instance_request.group)
+        return self._operations.offsets(instance_request.position, partitions)
 
-    def _vanished(self, wish: Wish, partitions: Collection[TopicPartition]) -> bool:
+    def _vanished(self, instance_request: InstanceRequest, partitions: Collection[TopicPartition]) -> bool:
         """Whether the group had been unused for as long as its stream keeps messages, and has been deleted therefore (G15)."""
-        noted = self._board.read(board_of(wish.group), partitions)
-        return bool(noted) and self._census.sweep(wish.stream, wish.group) == [wish.group]
+        noted = self._metadata_store.read(members_group_of(instance_request.group), partitions)
+        return bool(noted) and self._retention.sweep(instance_request.stream, instance_request.group) == [
+            instance_request.group
+        ]
 
-    def _join(self, wish: Wish, starting: Mapping[TopicPartition, int]) -> InstanceSession:
+    def _join(self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, int]) -> InstanceSession:
         reader = RecordReader(
             self._config,
-            group_id=wish.group,
-            client_id=wish.instance,
+            group_id=instance_request.group,
+            client_id=instance_request.instance,
             offsets=self._cluster,
         )
         session = InstanceSession(
-            GroupCursor(wish.stream, wish.group, wish.instance, secrets.token_hex(8)),
-            self._member_of(wish, starting),
-            Outside(self._cluster, self._board, reader, self._clock, self._ids),
-            timeout_ms=wish.timeout_ms,
-            commit_on_get=wish.commit_on_get,
+            GroupCursor(
+                instance_request.stream, instance_request.group, instance_request.instance, secrets.token_hex(8)
+            ),
+            self._member_of(instance_request, starting),
+            Outside(self._cluster, self._metadata_store, reader, self._clock, self._ids),
+            timeout_ms=instance_request.timeout_ms,
+            commit_on_get=instance_request.commit_on_get,
         )
         with self._lock:
-            siblings = [s for s in self._sessions.values() if s.identity.group == wish.group]
+            siblings = [s for s in self._sessions.values() if s.identity.group == instance_request.group]
         try:
-            session.join(self._join_timeout_ms, self._whether_pointless(wish, siblings))
+            session.join(self._join_timeout_ms, self._whether_pointless(instance_request, siblings))
         except BaseException:
-            session.end(f"Instance '{wish.instance}' could not join group '{wish.group}'.")
+            session.end(f"Instance '{instance_request.instance}' could not join group '{instance_request.group}'.")
             raise
         return session
 
-    def _whether_pointless(self, wish: Wish, siblings: Collection[InstanceSession]) -> Callable[[], bool]:
+    def _whether_pointless(
+        self, instance_request: InstanceRequest, siblings: Collection[InstanceSession]
+    ) -> Callable[[], bool]:
         """Tells, while an instance waits for its first assignment, when there is nothing to wait for."""
-        next_look_s = time.monotonic() + _LOOK_S
+        next_poll_s = time.monotonic() + _POLL_S
 
         def pointless() -> bool:
-            nonlocal next_look_s
+            nonlocal next_poll_s
             # A sibling may wait for a request of this very thread before it gives a partition back.
             if any(s.holds_up for s in siblings):
                 return True
-            if time.monotonic() < next_look_s:
+            if time.monotonic() < next_poll_s:
                 return False
             # An instance too many (G10): of an empty assignment the consumer protocol says nothing (KIP-848).
-            surplus = self._cluster.describe(wish.group).has_nothing_for(wish.instance)
-            next_look_s = time.monotonic() + _LOOK_S
+            surplus = self._cluster.describe(instance_request.group).has_nothing_for(instance_request.instance)
+            next_poll_s = time.monotonic() + _POLL_S
             return surplus
 
         return pointless
 
-    def _member_of(self, wish: Wish, starting: Mapping[TopicPartition, int]) -> Callable[[Recorder], Member]:
+    def _member_of(
+        self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, int]
+    ) -> Callable[[Recorder], Member]:
         def first_positions(missing: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
             """Runs on the member's thread. What is not committed in a group that is not new was added later (G2)."""
             added = self._cluster.beginning_offsets([tp for tp in missing if tp not in starting])
@@ -257,13 +276,15 @@ class Instances:
             }
 
         settings = MemberSettings(
-            group_id=wish.group,
-            name=wish.instance,
-            consumer=self._config.for_member(wish.group, client_id=wish.instance),
-            topics=lambda: [wish.stream],
+            group_id=instance_request.group,
+            name=instance_request.instance,
+            consumer=self._config.for_member(instance_request.group, client_id=instance_request.instance),
+            topics=lambda: [instance_request.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
-            take_over=lambda owned: checked(self._ids.of({tp.topic for tp in owned}, fresh=True), wish.group, owned),
+            take_over=lambda owned: checked(
+                self._ids.of({tp.topic for tp in owned}, fresh=True), instance_request.group, owned
+            ),
         )
         return lambda record: KafkaMember(settings, first_positions, record)
 
@@ -276,28 +297,28 @@ class Instances:
                 self._keeper.start()
 
     def _watch(self) -> None:
-        next_orders_s = 0.0
-        while not self._closing.wait(_LOOK_S):
+        next_reset_poll_s = 0.0
+        while not self._closing.wait(_POLL_S):
             with self._lock:
                 sessions = dict(self._sessions)
             over = {name: session for name, session in sessions.items() if session.end_if_silent()}
-            if time.monotonic() >= next_orders_s:
-                next_orders_s = time.monotonic() + _LOOK_AT_ORDERS_S
+            if time.monotonic() >= next_reset_poll_s:
+                next_reset_poll_s = time.monotonic() + _POLL_RESET_REQUESTS_S
                 for name in sessions.keys() - over.keys():
-                    sessions[name].look_at_orders()
+                    sessions[name].poll_reset_requests()
             now_ms = self._clock()
             with self._lock:
                 for name, session in over.items():
                     ended = session.ended
                     # Until the group has been told, others must be able to wait for that.
-                    if ended is not None and session.has_left:
+                    if ended is not None and session.has_departed:
                         del self._sessions[name]
                         self._ended[name] = (ended, now_ms + LIFETIME_MS)
                 self._ended = {name: e for name, e in self._ended.items() if e[1] >= now_ms}
 
 
-def _taken(wish: Wish, why: str) -> GroupRefused:
-    return GroupRefused(
-        f"Instance '{wish.instance}' of group '{wish.group}' {why}.",
+def _taken(instance_request: InstanceRequest, why: str) -> GroupRejected:
+    return GroupRejected(
+        f"Instance '{instance_request.instance}' of group '{instance_request.group}' {why}.",
         remedy="Use another name for this instance, or continue with the cursors of the existing one.",
     )

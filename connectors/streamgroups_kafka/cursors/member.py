@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_participant import Hold
 from streamgroups.cursors.session import Covered, Holding, plan_commit
-from streamgroups.errors import BrokerUnreachable, GroupRefused, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.cursors.positions import TopicIds, current
 
 #: How often a wait looks up.
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _GONE = (Kind.RELEASED, Kind.LOST)
 
 
@@ -47,7 +47,7 @@ class CursorMember:
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         # Read and written under _changed. The member's own lock may be held around it, so never the other way round.
-        self._tenures: dict[TopicPartition, int] = {}
+        self._ownership_epochs: dict[TopicPartition, int] = {}
         self._lost: set[int] = set()
         self._acknowledged: dict[TopicPartition, int] = {}
         # The instance's thread's own: what was asked for and is not known to be done, and what was given out last.
@@ -66,12 +66,12 @@ class CursorMember:
             StreamGroupsError: if the group refuses.
         """
         # Not assigned within no time, or refused for good: which of the two is asked for below.
-        with contextlib.suppress(GroupRefused):
+        with contextlib.suppress(GroupRejected):
             self._member.join(0)
         deadline_s = time.monotonic() + timeout_ms / 1000
         while not self._member.membership.assignments and time.monotonic() < deadline_s and not give_up():
             with self._changed:
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(_POLL_S)
 
     @property
     def has_failed(self) -> bool:
@@ -97,9 +97,9 @@ class CursorMember:
         membership = self._member.membership
         with self._changed:
             return {
-                tp: Holding(self._tenures[tp], owned.next_offset, tp in membership.releasing)
+                tp: Holding(self._ownership_epochs[tp], owned.next_offset, tp in membership.releasing)
                 for tp, owned in membership.owned.items()
-                if tp in self._tenures
+                if tp in self._ownership_epochs
             }
 
     def check_topics(self, ids: TopicIds, group_id: str, *, without: Collection[TopicPartition]) -> None:
@@ -122,7 +122,7 @@ class CursorMember:
     def was_lost(self, covered: Covered) -> bool:
         """Whether a tenure ended because the group went on without this member, rather than by an orderly hand-over."""
         with self._changed:
-            return covered.tenure in self._lost
+            return covered.ownership_epoch in self._lost
 
     def commit(self, covers: Iterable[Covered]) -> tuple[Covered, ...]:
         """Commits what a cursor covers, and waits until the group has it.
@@ -135,7 +135,7 @@ class CursorMember:
         """
         holdings = self.holdings()
         plan = plan_commit(covers, holdings)
-        self._ask({tp: Covered(tp, holdings[tp].tenure, n) for tp, n in plan.next_offsets.items()}, note="")
+        self._ask({tp: Covered(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()}, note="")
         gone = plan.gone + self._await_acknowledgement()
         self._give_back()
         return gone
@@ -143,21 +143,23 @@ class CursorMember:
     @property
     def holds(self) -> dict[TopicPartition, Hold]:
         """See :attr:`streamgroups.coordination.reset_participant.Place.holds`. What the group has asked back is stopped too, and so goes at once."""
-        return {tp: Hold(holding.tenure, holding.next_offset) for tp, holding in self.holdings().items()}
+        return {tp: Hold(holding.ownership_epoch, holding.next_offset) for tp, holding in self.holdings().items()}
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """See :meth:`streamgroups.coordination.reset_participant.Place.stop`: what was given out and is not committed will not be."""
         holdings = self.holdings()
-        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, note="", order_id="")
+        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, note="", request_id="")
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, order_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.coordination.reset_participant.Place.move`. Cursors from before it are cursors of an earlier tenure."""
         with self._changed:
-            moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._tenures}
-            self._tenures.update(moved)
-        self._ask({tp: Covered(tp, tenure, next_offsets[tp]) for tp, tenure in moved.items()}, note=note)
+            moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._ownership_epochs}
+            self._ownership_epochs.update(moved)
+        self._ask(
+            {tp: Covered(tp, ownership_epoch, next_offsets[tp]) for tp, ownership_epoch in moved.items()}, note=note
+        )
         for tp in moved:
             self._given.pop(tp, None)
         gone = {covered.topic_partition for covered in self._await_acknowledgement()}
@@ -203,11 +205,11 @@ class CursorMember:
                 for tp, covered in list(self._asked.items()):
                     if self._acknowledged.get(tp) == covered.next_offset:
                         del self._asked[tp]
-                    elif self._tenures.get(tp) != covered.tenure:
+                    elif self._ownership_epochs.get(tp) != covered.ownership_epoch:
                         gone.append(self._asked.pop(tp))
                 if not self._asked:
                     return tuple(gone)
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(_POLL_S)
             # Raises what is final.
             _ = self._member.membership
             if time.monotonic() > deadline_s:
@@ -245,9 +247,9 @@ class CursorMember:
         offsets = offsets or {}
         with self._changed:
             if kind is Kind.ASSIGNED:
-                self._tenures.update({tp: next(self._numbers) for tp in offsets})
+                self._ownership_epochs.update({tp: next(self._numbers) for tp in offsets})
             elif kind in _GONE:
-                ended = [self._tenures.pop(tp) for tp in offsets if tp in self._tenures]
+                ended = [self._ownership_epochs.pop(tp) for tp in offsets if tp in self._ownership_epochs]
                 self._lost.update(ended if kind is Kind.LOST else ())
             elif kind is Kind.COMMITTED:
                 self._acknowledged.update(offsets)

@@ -40,14 +40,14 @@ _DEFAULTS = {
 #: The Java client's ``fetch.max.bytes``: as many messages as fit one fetch.
 _FETCH_BYTES = 50 * 1024 * 1024
 #: How long a record that is there may take to come.
-_PATIENCE_S = 15.0
+_RETRY_TIMEOUT_S = 15.0
 #: A request that has got something returns with it after this long, though there may be more.
 _ENOUGH_S = 2.0
 _POLL_S = 0.1
 #: A header takes more than its bytes: a tuple and two objects.
 _HEADER_BYTES = 100
 #: How many partitions stay open for partition cursors; each fetches ahead on a connection of its own.
-_MOST_OPEN = 8
+_MAX_OPEN = 8
 
 
 class RecordReader:
@@ -70,14 +70,14 @@ class RecordReader:
     ) -> None:
         self._config, self._offsets = config, offsets
         settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
-        self._most_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
+        self._max_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
         self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
         self._open = True
         #: Where each assigned partition has been read to, by what was returned.
         self._next: dict[TopicPartition, int] = {}
         #: What has come and was not returned yet: messages, and the ends of partitions.
         self._waiting: deque[_Message] = deque()
-        self._refusal: StreamGroupsError | None = None
+        self._rejection: StreamGroupsError | None = None
         self._trouble = ""
         self._log = client_log(config.get("bootstrap.servers"))
 
@@ -88,7 +88,7 @@ class RecordReader:
         size_bytes = 0
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
-        while len(messages) < limit and size_bytes < self._most_bytes:
+        while len(messages) < limit and size_bytes < self._max_bytes:
             if not self._waiting:
                 self._waiting.extend(self._consumer.consume(limit - len(messages), 0))
             if not self._waiting:
@@ -135,12 +135,12 @@ class RecordReader:
         return ends
 
     def _wait(self, ends: Mapping[TopicPartition, int], waited_s: float) -> None:
-        if self._refusal:
-            raise self._refusal
-        if waited_s > _PATIENCE_S:
+        if self._rejection:
+            raise self._rejection
+        if waited_s > _RETRY_TIMEOUT_S:
             missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
             raise ReadTimedOut(
-                f"No record arrived within {_PATIENCE_S:.0f} s from {missing}. {self._trouble}".strip(),
+                f"No record arrived within {_RETRY_TIMEOUT_S:.0f} s from {missing}. {self._trouble}".strip(),
                 remedy=(
                     "The cursor stays valid: send the request again. Check that the leaders of these partitions are up."
                 ),
@@ -202,7 +202,7 @@ class RecordReader:
         self._trouble = str(translated)
         self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
-            self._refusal = translated
+            self._rejection = translated
 
     def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
         return to_streamgroups_error(error, what, redact=self._config.redact)
@@ -231,7 +231,7 @@ class PartitionReaders:
 
     def _read(self, tp: TopicPartition, next_offset: int, limit: int) -> Batch:
         if tp not in self._readers:
-            self._close_but(_MOST_OPEN - 1)
+            self._close_but(_MAX_OPEN - 1)
             self._readers[tp] = self._new_reader()
         self._readers.move_to_end(tp)
         return self._readers[tp].read({tp: next_offset}, limit)

@@ -13,9 +13,9 @@ from contextlib import closing
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from streamgroups.coordination.reset_protocol import auxiliaries_of
+from streamgroups.coordination.reset_protocol import metadata_groups_of
 from streamgroups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
-from streamgroups.errors import GroupRefused, InvalidOption, NotAuthorized
+from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized
 from streamgroups.groups.description import INACTIVE_STATES
 from streamgroups.ports import Clock
 from streamgroups.printable import printable
@@ -28,7 +28,7 @@ from streamgroups_kafka.client.errors import to_streamgroups_error
 logger = logging.getLogger(__name__)
 
 
-class GroupCensus:
+class GroupRetention:
     """Counts and sweeps groups.
 
     Args:
@@ -45,7 +45,7 @@ class GroupCensus:
         """Refuses a group that would be one too many on its stream (G14). Those that have vanished are swept first (G15).
 
         Raises:
-            GroupRefused: lists the candidates to delete.
+            GroupRejected: lists the candidates to delete.
         """
         try:
             session = AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)
@@ -83,13 +83,13 @@ class GroupCensus:
         """Deletes those that have vanished, with their boards; one that lives again is left alone."""
         retention_ms = self._retention_ms(stream)
         vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
-        refused = groups.delete_groups(vanished)
-        for group, refusal in refused.items():
-            if not isinstance(refusal, GroupRefused):
-                raise refusal
-            logger.info("Group '%s' is in use again: %s", printable(group), refusal)
-        forgotten = [group for group in vanished if group not in refused]
-        groups.delete_groups([name for group in forgotten for name in auxiliaries_of(group)])
+        rejected = groups.delete_groups(vanished)
+        for group, rejection in rejected.items():
+            if not isinstance(rejection, GroupRejected):
+                raise rejection
+            logger.info("Group '%s' is in use again: %s", printable(group), rejection)
+        forgotten = [group for group in vanished if group not in rejected]
+        groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
         return forgotten
 
     def _retention_ms(self, stream: str) -> int | None:

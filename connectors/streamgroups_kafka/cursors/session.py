@@ -15,15 +15,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from streamgroups.coordination.reset_participant import Cluster, Follower
-from streamgroups.coordination.reset_protocol import Note
+from streamgroups.coordination.reset_participant import Cluster, ResetParticipant
+from streamgroups.coordination.reset_protocol import MemberEntry
 from streamgroups.cursors.lease import Lease
 from streamgroups.cursors.session import Covered, cover, in_flight, read_from
 from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Board, Clock, Member, Recorder, Records
+from streamgroups.ports import Clock, Member, MetadataStore, Recorder, Records
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.cursors.member import CursorMember
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: A lease is noted on the board at most this often.
 _NOTE_EVERY_MS = 1_000
 #: How often a request looks whether all have stopped, when the group is moved.
-_LOOK_S, _SELDOM_S = 0.02, 0.2
+_POLL_S, _SELDOM_S = 0.02, 0.2
 _JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
 
 _T = TypeVar("_T")
@@ -53,7 +53,7 @@ class Outside:
     """
 
     cluster: Cluster
-    board: Board
+    metadata_store: MetadataStore
     records: Records
     clock: Clock
     ids: TopicIds
@@ -69,7 +69,7 @@ class InstanceSession:
         timeout_ms: how long the instance may be silent.
         commit_on_get: whether a request commits what the one before it returned.
         commit_timeout_ms: how long a commit may take.
-        patience_ms: how long a request waits for other members to stop when the group is moved.
+        wait_timeout_ms: how long a request waits for other members to stop when the group is moved.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class InstanceSession:
         timeout_ms: int = 30_000,
         commit_on_get: bool = True,
         commit_timeout_ms: int = 30_000,
-        patience_ms: int = 2_000,
+        wait_timeout_ms: int = 2_000,
     ) -> None:
         self.identity = identity
-        self._outside, self._commit_on_get, self._patience_ms = outside, commit_on_get, patience_ms
+        self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
         self._lock = threading.Lock()
         # Under _lock.
         self._lease = Lease(timeout_ms, outside.clock(), requests=1)
@@ -95,7 +95,9 @@ class InstanceSession:
         # The keeper's: its last look at the orders.
         self._looking: Future[None] | None = None
         # The owner thread's.
-        self._follower = Follower(outside.board, outside.cluster, identity.group, self._signed, outside.clock)
+        self._participant = ResetParticipant(
+            outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
+        )
         self._noted_ms: int | None = None
 
     # ---- any thread --------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class InstanceSession:
             return self._end
 
     @property
-    def has_left(self) -> bool:
+    def has_departed(self) -> bool:
         """Whether the group has been told that it is gone."""
         with self._lock:
             return self._left is not None and self._left.done()
@@ -225,7 +227,7 @@ class InstanceSession:
     # ---- the owner thread --------------------------------------------------------------------------------------------
 
     def _get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
-        stopped = self._obey()
+        stopped = self._apply()
         self._check_topics(stopped)
         if self._commit_on_get:
             self._evicted(self._member.commit(cursor.covers))
@@ -233,14 +235,18 @@ class InstanceSession:
         batch = self._outside.records.read(read_from(cursor.covers, before), limit)
         after = self._member.holdings()
         # What came and went meanwhile, or was asked back, is somebody else's to read.
-        kept = {tp: n for tp, n in batch.reached.items() if tp in after and after[tp].tenure == before[tp].tenure}
+        kept = {
+            tp: n
+            for tp, n in batch.reached.items()
+            if tp in after and after[tp].ownership_epoch == before[tp].ownership_epoch
+        }
         given = self._member.give_out(in_flight(cover(cursor.covers, after, kept), after))
         covers = cover(cursor.covers, after, {tp: n for tp, n in kept.items() if tp in given})
         self._note_lease()
         return tuple(m for m in batch.messages if m.topic_partition in given), replace(cursor, covers=covers)
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
-        self._check_topics(self._obey())
+        self._check_topics(self._apply())
         gone = self._member.commit(cursor.covers)
         self._evicted(gone)
         if gone:
@@ -267,7 +273,7 @@ class InstanceSession:
             self.end(what)
             raise FencedMember(what, remedy=_JOIN_AGAIN)
 
-    def _obey(self) -> frozenset[TopicPartition]:
+    def _apply(self) -> frozenset[TopicPartition]:
         """Follows orders (G8), before anything is committed or read. Waits a moment for the others to stop too.
 
         Returns:
@@ -277,32 +283,32 @@ class InstanceSession:
 
         def all_move() -> bool:
             nonlocal stopped
-            stopped = self._follower.obey(self._member)
+            stopped = self._participant.apply(self._member)
             return not stopped
 
-        patience_ms = 0 if self._follower.is_overdue else self._patience_ms
-        comes_true(all_move, patience_ms / 1000, every_s=_LOOK_S, slowest_s=_SELDOM_S)
+        wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
+        comes_true(all_move, wait_timeout_ms / 1000, every_s=_POLL_S, slowest_s=_SELDOM_S)
         return stopped
 
     def _check_topics(self, stopped: frozenset[TopicPartition]) -> None:
         """Neither commits nor reads offsets of a topic that was recreated (S11)."""
         self._member.check_topics(self._outside.ids, self.identity.group, without=stopped)
 
-    def look_at_orders(self) -> Future[None] | None:
+    def poll_reset_requests(self) -> Future[None] | None:
         """Follows orders between requests: the others wait for this instance to stop, whatever its user does. Does not wait.
 
         Returns:
             When it is done; ``None`` if the instance is leaving.
         """
         if self._looking is None or self._looking.done():
-            self._looking = self._in_passing(lambda: self._follower.obey(self._member))
+            self._looking = self._in_passing(lambda: self._participant.apply(self._member))
         return self._looking
 
     def _note_soon(self) -> None:
         """From any thread."""
 
         def introduce() -> None:
-            self._follower.introduce(self._member)
+            self._participant.introduce(self._member)
             self._note_lease()
 
         self._in_passing(introduce)
@@ -324,15 +330,15 @@ class InstanceSession:
     def _note_lease(self) -> None:
         now_ms = self._outside.clock()
         if self._noted_ms is None or now_ms - self._noted_ms >= _NOTE_EVERY_MS:
-            self._follower.reading_until = self._member.given
-            self._follower.note(self._member, self._follower.known)
+            self._participant.reading_until = self._member.given
+            self._participant.note(self._member, self._participant.known)
             self._noted_ms = now_ms
 
-    def _signed(self) -> Note:
+    def _signed(self) -> MemberEntry:
         """A note says until when this instance stays if it makes no other request, so it may be late, and never early."""
         lease, now_ms = self.lease, self._outside.clock()
         until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
-        return Note(self.identity.instance, lease.renewed_ms, until_ms)
+        return MemberEntry(self.identity.instance, lease.renewed_ms, until_ms)
 
     def _leave(self) -> None:
         try:

@@ -44,7 +44,7 @@ class BatchWatch:
             has_others = not lease.is_exclusive and self._settings.has_others()
         except StreamGroupsError as e:
             # While no broker answers, no other member could take over either.
-            self._state.last_trouble = str(e)
+            self._state.last_error = str(e)
             return
         # Only where it matters: a commit log may be far away.
         is_done = (has_others or lease.is_exclusive) and self._settings.is_done(number)

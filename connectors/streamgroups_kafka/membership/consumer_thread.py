@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, stop_any, wait_fixed
 from tenacity.stop import stop_base
 
-from streamgroups.errors import FencedMember, GroupRefused, StreamGroupsError
+from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind
@@ -32,7 +32,7 @@ from streamgroups_kafka.client.commit_metadata import metadata_of
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
 from streamgroups_kafka.membership.batch_watch import BatchWatch
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState, Turn
 
@@ -122,7 +122,7 @@ class ConsumerOwner:
 
     def _serve(self, consumer: Consumer) -> bool:
         """One turn: commit what is due, answer the group. Returns whether to go on."""
-        self._renew_claim(consumer)
+        self._renew_group_metadata(consumer)
         # Until its first assignment it waits for the group, which only a poll hears; then for the query.
         joining = self._settings.assign is None and not self._state.has_been_assigned
         turn = self._state.await_turn(0 if joining else _POLL_INTERVAL_S)
@@ -181,7 +181,7 @@ class ConsumerOwner:
             self._refreshes_failed += not e.retriable
             if not e.retriable and (not self._subscribed or self._refreshes_failed >= _REFRESHES_WITHOUT_TOPIC):
                 raise
-            self._state.last_trouble = str(e)
+            self._state.last_error = str(e)
             if e.retriable:
                 self._log.failed(str(e))
             else:
@@ -242,13 +242,13 @@ class ConsumerOwner:
         tps = _ours(partitions)
         if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
             self._state.fail_unless_closing(
-                GroupRefused(
+                GroupRejected(
                     f"Another member joined group '{self._settings.group_id}', but membership=exclusive "
                     "requires that this query is the only member.",
                     remedy="Use another group.id for the other member, or membership=shared for stateless queries.",
                 )
             )
-        self._state.ask_back(tps)
+        self._state.revoke(tps)
         self._wait_for_batch(consumer, tps)
         self._let_go(consumer, partitions, Kind.RELEASED)
 
@@ -257,7 +257,7 @@ class ConsumerOwner:
         deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * HANDOVER_PART
         while not self._state.may_let_go(tps) and time.monotonic() <= deadline_s:
             # The rebalance is the group's next generation: only with that one a sink can still commit the batch.
-            self._renew_claim(consumer)
+            self._renew_group_metadata(consumer)
             self._batches.judge()
             self._state.await_due(_POLL_INTERVAL_S)
             if not self._commit_due(consumer):
@@ -290,12 +290,12 @@ class ConsumerOwner:
             )
         consumer.incremental_unassign(partitions)
 
-    def _renew_claim(self, consumer: Consumer) -> None:
+    def _renew_group_metadata(self, consumer: Consumer) -> None:
         """Who the member is to the broker now, for sinks that commit its offsets with their output (KIP-447)."""
         if self._settings.assign is None and (metadata := consumer.consumer_group_metadata()) is not None:
-            claim = GroupClaim.parse(metadata)
+            group_metadata = ConsumerGroupMetadata.parse(metadata)
             # While it joins, a member has no generation. A broker accepts offsets without one from any run.
-            self._state.claim = None if claim.generation is None else claim
+            self._state.group_metadata = None if group_metadata.generation is None else group_metadata
 
     # ---- committing --------------------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class ConsumerOwner:
         if not errors:
             self._log.succeeded()
         if errors:
-            return self._on_commit_refused(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
+            return self._on_commit_rejected(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
         self._state.committed(due)
         return True
 
@@ -323,18 +323,18 @@ class ConsumerOwner:
         while not self._commit_due(consumer) and time.monotonic() < deadline_s:
             consumer.poll(_POLL_INTERVAL_S)
 
-    def _on_commit_refused(self, due: Mapping[TopicPartition, int], error: KafkaError) -> bool:
+    def _on_commit_rejected(self, due: Mapping[TopicPartition, int], error: KafkaError) -> bool:
         verdict = commit_verdict(error)
         if verdict is CommitVerdict.RETRY_WHILE_OWNED:
-            self._state.last_trouble = error.name()
+            self._state.last_error = error.name()
             return False
-        self._record(Kind.REFUSED, offsets=due, note=error.name())
-        refusal = self._translated(error)
+        self._record(Kind.REJECTED, offsets=due, note=error.name())
+        rejection = self._translated(error)
         if verdict is CommitVerdict.FATAL or self._settings.assign is not None:
-            self._state.fail(refusal)
+            self._state.fail(rejection)
             return True
         # Fenced: the group went on without us. What it had is gone; librdkafka joins again as a new member.
-        logger.warning("%s: %s", self._settings.name, refusal)
+        logger.warning("%s: %s", self._settings.name, rejection)
         self._fail_if_exclusive()
         self._state.let_go(None, Kind.LOST, note="fenced")
         return True
@@ -344,14 +344,14 @@ class ConsumerOwner:
     def _on_error(self, error: KafkaError) -> None:
         """An error that poll() returned. librdkafka mends most by itself; some say that the group will never have us."""
         translated = self._translated(error)
-        self._state.last_trouble = str(translated)
+        self._state.last_error = str(translated)
         lasting = error.fatal() or not (translated.retriable or isinstance(translated, FencedMember))
         if lasting and error.code() not in _MENDED:
             self._state.fail(translated)
 
     def _on_trouble(self, error: KafkaError) -> None:
-        self._state.last_trouble = self._settings.redact(error.str())
-        self._log.failed(f"{self._settings.name}: {self._state.last_trouble}")
+        self._state.last_error = self._settings.redact(error.str())
+        self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         if error.fatal():
             self._state.fail(self._translated(error))
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from streamgroups.errors import GroupRefused
+from streamgroups.errors import GroupRejected
 
 _MAGIC = b"CGMDv2:"
 _NO_INSTANCE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class GroupClaim:
+class ConsumerGroupMetadata:
     """Who a member is, to the broker.
 
     Args:
@@ -33,14 +33,14 @@ class GroupClaim:
     instance_id: str | None = None
 
     @classmethod
-    def parse(cls, metadata: bytes) -> GroupClaim:
+    def parse(cls, metadata: bytes) -> ConsumerGroupMetadata:
         """Reads what ``Consumer.consumer_group_metadata()`` returns.
 
         Raises:
-            GroupRefused: if this librdkafka writes it in another way.
+            GroupRejected: if this librdkafka writes it in another way.
 
-        >>> GroupClaim.parse(b"CGMDv2:" + struct.pack("=i", 7) + b"billing\\0member-1\\0\\1")
-        GroupClaim(group_id='billing', generation=7, member_id='member-1', instance_id=None)
+        >>> ConsumerGroupMetadata.parse(b"CGMDv2:" + struct.pack("=i", 7) + b"billing\\0member-1\\0\\1")
+        ConsumerGroupMetadata(group_id='billing', generation=7, member_id='member-1', instance_id=None)
         """
         try:
             if not metadata.startswith(_MAGIC):
@@ -56,7 +56,7 @@ class GroupClaim:
                 raise ValueError("unknown instance")
             return cls(group_id.decode(), None if generation < 0 else generation, member_id.decode(), instance_id)
         except (ValueError, IndexError, struct.error) as e:
-            raise GroupRefused(
+            raise GroupRejected(
                 f"librdkafka returned consumer group metadata in an unknown format ({e}).",
                 remedy="Use a version of confluent-kafka that this release was tested with.",
             ) from None

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from streamgroups.errors import GroupRefused, StreamGroupsError
+from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.identity import TopicIdentity
@@ -30,13 +30,13 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
 from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState, Standing
+from streamgroups_kafka.membership.state import MemberSnapshot, MemberState
 
 logger = logging.getLogger(__name__)
 
 #: How often a member that waits for its first assignment says so, and how often it looks whether there will be one.
 _TELL_EVERY_S = 10.0
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 30.0
 
 
@@ -68,11 +68,11 @@ class KafkaMember:
         began_s = time.monotonic()
         next_tell_s = _TELL_EVERY_S
         left_s = timeout_ms / 1000
-        while not self._state.await_assignment(min(_LOOK_EVERY_S, left_s)):
+        while not self._state.await_assignment(min(_POLL_EVERY_S, left_s)):
             waited_s = time.monotonic() - began_s
             left_s = timeout_ms / 1000 - waited_s
             if left_s <= 0:
-                raise GroupRefused(
+                raise GroupRejected(
                     f"Group '{self._settings.group_id}' assigned no partitions to '{self._settings.name}' "
                     f"within {waited_s:.0f} s{self._trouble()}.",
                     remedy="A rebalance waits for every live member. Check their state with "
@@ -140,13 +140,13 @@ class KafkaMember:
         return self._state.batch_ms
 
     @property
-    def standing(self) -> Standing:
-        """See :attr:`streamgroups_kafka.membership.state.MemberState.standing`."""
-        return self._state.standing
+    def snapshot(self) -> MemberSnapshot:
+        """See :attr:`streamgroups_kafka.membership.state.MemberState.snapshot`."""
+        return self._state.snapshot
 
-    def standing_to_commit(self) -> Standing:
-        """See :meth:`streamgroups_kafka.membership.state.MemberState.standing_to_commit`."""
-        return self._state.standing_to_commit()
+    def snapshot_to_commit(self) -> MemberSnapshot:
+        """See :meth:`streamgroups_kafka.membership.state.MemberState.snapshot_to_commit`."""
+        return self._state.snapshot_to_commit()
 
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
@@ -167,4 +167,4 @@ class KafkaMember:
                 )
 
     def _trouble(self) -> str:
-        return f" (last error: {self._state.last_trouble})" if self._state.last_trouble else ""
+        return f" (last error: {self._state.last_error})" if self._state.last_error else ""

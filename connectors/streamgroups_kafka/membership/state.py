@@ -1,7 +1,7 @@
 """What a member's two threads share: its membership, what is to be committed, why it failed; under one lock.
 
 Changed by :class:`~streamgroups_kafka.membership.member.KafkaMember` on the query's thread (``plan``, ``finish``, ``move``, ``close``) and
-by :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` for the group (``assign``, ``ask_back``, ``let_go``, ``committed``). It
+by :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` for the group (``assign``, ``revoke``, ``let_go``, ``committed``). It
 calls nobody but the recorder, waits for no broker, and records each change while it holds the lock: a history tells things in
 the order in which they happened. Source: SEMANTICS G11, S2, S3, X2.
 
@@ -30,7 +30,7 @@ from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def _awake_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MemberSnapshot:
     """What a sink has to know of the member whose batch it writes.
 
     Args:
@@ -56,7 +56,7 @@ class Standing:
     """
 
     in_flight: InFlight | None
-    claim: GroupClaim | None
+    group_metadata: ConsumerGroupMetadata | None
 
 
 class Turn(Enum):
@@ -88,7 +88,7 @@ class MemberState:
         self._doubtful = False
         self._last_seen_s = self._clock_s()
         self._lease: BatchLease = batch_lease.NoBatch()
-        self._claim: GroupClaim | None = None
+        self._group_metadata: ConsumerGroupMetadata | None = None
         #: The batch that a sink commits, or has committed.
         self._given_to_sink: int | None = None
         self._written: int | None = None
@@ -97,7 +97,7 @@ class MemberState:
         #: Committed offsets that are a sink's, and have its mark.
         self._sinks: dict[TopicPartition, int] = {}
         #: What went wrong last, in the words of the client; written by the owner thread only.
-        self.last_trouble = ""
+        self.last_error = ""
 
     # ---- the query's thread ------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class MemberState:
             self._written = number
 
     @property
-    def standing(self) -> Standing:
+    def snapshot(self) -> MemberSnapshot:
         """What a sink has to know that writes the batch in flight. Asked on any thread.
 
         What is in flight and by which claim it is held are of one moment: once a partition has been let go, the group has a newer
@@ -164,9 +164,9 @@ class MemberState:
         """
         with self._changed:
             self._raise_failure()
-            return Standing(self._membership.in_flight, None if self._is_doubtful else self._claim)
+            return MemberSnapshot(self._membership.in_flight, None if self._is_doubtful else self._group_metadata)
 
-    def standing_to_commit(self) -> Standing:
+    def snapshot_to_commit(self) -> MemberSnapshot:
         """The same, for a sink that commits the batch's offsets next: from now on nobody else commits them.
 
         There is no claim while a commit of the member's is under way for any of them: it could arrive after the sink's.
@@ -175,13 +175,13 @@ class MemberState:
             StreamGroupsError: if the member has failed.
         """
         with self._changed:
-            standing = self.standing
-            if standing.in_flight is None or standing.claim is None:
-                return standing
-            if not self._to_commit.keys().isdisjoint(standing.in_flight.topic_partitions):
-                return replace(standing, claim=None)
-            self._given_to_sink = standing.in_flight.number
-            return standing
+            snapshot = self.snapshot
+            if snapshot.in_flight is None or snapshot.group_metadata is None:
+                return snapshot
+            if not self._to_commit.keys().isdisjoint(snapshot.in_flight.topic_partitions):
+                return replace(snapshot, group_metadata=None)
+            self._given_to_sink = snapshot.in_flight.number
+            return snapshot
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Positions of owned partitions change, and the group's do not."""
@@ -261,7 +261,7 @@ class MemberState:
         for effect in effects:
             if isinstance(effect, batch_lease.Leave):
                 # Before the group hears of it: from now on no sink writes the batch, and no commit of it is made.
-                self._claim = None
+                self._group_metadata = None
                 self.let_go(None, Kind.LEASE_EXPIRED, batch=effect.number)
         return effects
 
@@ -270,15 +270,15 @@ class MemberState:
         return int(self._clock_s() * 1000)
 
     @property
-    def claim(self) -> GroupClaim | None:
+    def group_metadata(self) -> ConsumerGroupMetadata | None:
         """Who the member was to the broker when it last asked."""
         with self._changed:
-            return self._claim
+            return self._group_metadata
 
-    @claim.setter
-    def claim(self, claim: GroupClaim | None) -> None:
+    @group_metadata.setter
+    def group_metadata(self, group_metadata: ConsumerGroupMetadata | None) -> None:
         with self._changed:
-            self._claim = claim
+            self._group_metadata = group_metadata
 
     @property
     def has_been_assigned(self) -> bool:
@@ -315,11 +315,11 @@ class MemberState:
             # What has just been decided is committed at once: the next to ask must not decide anew (G2).
             self.commit_soon({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING})
 
-    def ask_back(self, partitions: Collection[TopicPartition]) -> None:
+    def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """The group wants partitions back."""
         with self._changed:
-            self._membership = self._membership.ask_back(partitions)
-            self._record(Kind.ASKED_BACK, offsets=self._next_offsets(partitions))
+            self._membership = self._membership.revoke(partitions)
+            self._record(Kind.REVOKING, offsets=self._next_offsets(partitions))
 
     def may_let_go(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether no batch in flight reads the partitions and what was read is committed; or waiting for it is idle."""

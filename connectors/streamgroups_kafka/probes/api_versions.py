@@ -21,7 +21,7 @@ _CLIENT = "streamgroups-doctor"
 _UNSUPPORTED_VERSION = 35
 _SUPPORTED_FEATURES, _FINALIZED_FEATURES = 0, 2
 #: An answer is a few hundred bytes. What claims to be much more is no Kafka (an HTTP server's "HTTP" is 1.2 GB).
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 class NotKafka(Exception):
@@ -81,7 +81,7 @@ def ask(connection: socket.socket) -> Supported:
     """
     connection.sendall(request())
     (length,) = struct.unpack(">i", _exactly(connection, 4))
-    if not 0 < length <= _MOST_BYTES:
+    if not 0 < length <= _MAX_BYTES:
         raise NotKafka("the response is not in Kafka's protocol")
     return parse(_exactly(connection, length))
 

@@ -67,9 +67,9 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
     """
     servers = (config.get("bootstrap.servers") or "").split(",")
     seen = dict(zip(servers, _look_at(servers, config), strict=True))
-    refusal = _refusal(seen, config)
-    if refusal is not None:
-        return refusal
+    rejection = _rejection(seen, config)
+    if rejection is not None:
+        return rejection
     client = _Client(config)
     silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
     try:
@@ -129,7 +129,7 @@ class _Client:
                 self.learned[broker["nodeid"]] = broker["nodename"]
 
 
-def _refusal(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
+def _rejection(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
     """What makes it pointless to ask further: librdkafka would try again and again, and not say why."""
     if all(found.unreachable for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())

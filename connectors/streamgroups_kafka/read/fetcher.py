@@ -25,7 +25,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 POLL_MS = 200
 
 #: What the client said, of a partition or (None) of its connections.
-Trouble: TypeAlias = tuple[TopicPartition | None, KafkaError]
+PartitionError: TypeAlias = tuple[TopicPartition | None, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ReadSettings:
 class Fetcher(Protocol):
     """Fetches the records of ranges, at most one of each partition. Not shared between threads."""
 
-    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+    def fill(self) -> tuple[bool, Sequence[PartitionError]]:
         """Adds records to the batch until it is full, all ranges end, something happens, or nothing comes for ``POLL_MS``.
 
         Returns:

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, ReadSettings, Trouble, client_settings
+from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class NativeFetcher:
             self.close()
             raise
 
-    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+    def fill(self) -> tuple[bool, Sequence[PartitionError]]:
         """See :meth:`Fetcher.fill`."""
         before = self._rows, self._n_open
         self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)

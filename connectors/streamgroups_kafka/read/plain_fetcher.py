@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.read.columns import to_arrow
-from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, ReadSettings, Trouble, client_settings
+from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 from streamgroups_kafka.read.flawed_records import headers_of, size_of
 
 #: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
@@ -41,11 +41,11 @@ class PlainFetcher:
         #: Whether the next record would pass the limit, and waits.
         self._is_full = False
         self._held_bytes = 0
-        self._troubles: list[Trouble] = []
+        self._troubles: list[PartitionError] = []
         self._consumer = Consumer({**client_settings(settings), "error_cb": self._on_client_error})
         self._consumer.assign([confluent_kafka.TopicPartition(t, p, self._next[t, p]) for t, p in self._ends])
 
-    def fill(self) -> tuple[bool, Sequence[Trouble]]:
+    def fill(self) -> tuple[bool, Sequence[PartitionError]]:
         """See :meth:`Fetcher.fill`."""
         held, open_ranges = len(self._held), len(self._ends)
         if not self._at_hand:

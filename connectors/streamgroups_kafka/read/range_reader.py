@@ -26,7 +26,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.gap_records import GapRecords
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.native import READER_VARIABLE
@@ -111,7 +111,7 @@ class _Reading:
         self._new_fetcher = new_fetcher
         self._trouble = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
-        self._refusal: StreamGroupsError | None = None
+        self._rejection: StreamGroupsError | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -159,7 +159,7 @@ class _Reading:
         self._trouble = str(translated)
         self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
-            self._refusal = translated
+            self._rejection = translated
 
     def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
         return to_streamgroups_error(error, what, redact=self._settings.client.redact)
@@ -189,7 +189,9 @@ class _Reading:
         continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
         if self._settings.records_gaps:
             gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, _now_ms())
-            records = GapRecords(lambda: KafkaBoard(self._settings.client, patience_s=_GAPS_S), group_id, _now_ms)
+            records = GapRecords(
+                lambda: KafkaMetadataStore(self._settings.client, retry_timeout_s=_GAPS_S), group_id, _now_ms
+            )
             records.record([PartitionGap(topic_partition, gap)], alone=False)
         if wanted.next_offset < oldest < wanted.end_offset:
             fetcher.go_on_at(topic_partition, oldest)
@@ -200,8 +202,8 @@ class _Reading:
         return time.monotonic() + self._settings.timeout_ms / 1000
 
     def _check(self, fetcher: Fetcher, deadline_s: float) -> None:
-        if self._refusal:
-            raise self._refusal
+        if self._rejection:
+            raise self._rejection
         if time.monotonic() > deadline_s:
             waiting = ", ".join(f"{r.topic_partition} (to {r.end_offset})" for r in sorted(fetcher.remaining()))
             raise ReadTimedOut(

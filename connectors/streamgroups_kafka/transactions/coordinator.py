@@ -24,7 +24,7 @@ from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable, St
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.errors import Step
 from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession
 from streamgroups_kafka.write.encoder import ProducerIdentity
@@ -40,7 +40,7 @@ class Transactions:
         config: how to reach the cluster.
         transactional_id: who writes. A new run of the same query uses the same one, and so shuts the old one out.
         timeout_ms: how long a transaction may stay open before the broker aborts it, in milliseconds.
-        patience_s: for how long an answer is asked for again before it counts as final, in seconds.
+        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
 
     Raises:
         InvalidOption: if the transactional id is empty, or the configuration cannot be used.
@@ -49,14 +49,14 @@ class Transactions:
     """
 
     def __init__(
-        self, config: ClientConfig, transactional_id: str, *, timeout_ms: int = 60_000, patience_s: float = 30.0
+        self, config: ClientConfig, transactional_id: str, *, timeout_ms: int = 60_000, retry_timeout_s: float = 30.0
     ) -> None:
         if not transactional_id:
             raise InvalidOption(
                 "The transactional id is empty.", remedy="Set a different one for each query that writes."
             )
         self._transactional_id, self._timeout_ms = transactional_id, timeout_ms
-        self._session = TransactionSession(config, patience_s=patience_s)
+        self._session = TransactionSession(config, retry_timeout_s=retry_timeout_s)
         self._last: OpenTransaction | None = None
 
     def close(self) -> None:
@@ -96,7 +96,10 @@ class Transactions:
         return OpenTransaction(self._transactional_id, identity)
 
     def commit_offsets(
-        self, transaction: OpenTransaction, offsets: Mapping[TopicPartition, Committed], claim: GroupClaim
+        self,
+        transaction: OpenTransaction,
+        offsets: Mapping[TopicPartition, Committed],
+        group_metadata: ConsumerGroupMetadata,
     ) -> None:
         """Adds the group's offsets to the transaction: they count when it commits.
 
@@ -114,21 +117,24 @@ class Transactions:
             StreamGroupsError: what else the broker refuses.
         """
         if offsets:
-            self._session.again_while_it_may_pass(lambda: self._add_offsets(transaction, claim))
-            self._session.again_while_it_may_pass(lambda: self._commit_offsets(transaction, offsets, claim))
+            self._session.again_while_it_may_pass(lambda: self._add_offsets(transaction, group_metadata))
+            self._session.again_while_it_may_pass(lambda: self._commit_offsets(transaction, offsets, group_metadata))
 
-    def _add_offsets(self, transaction: OpenTransaction, claim: GroupClaim) -> None:
+    def _add_offsets(self, transaction: OpenTransaction, group_metadata: ConsumerGroupMetadata) -> None:
         request = AddOffsetsToTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=transaction.producer.producer_id,
             producer_epoch=transaction.producer.epoch,
-            group_id=claim.group_id,
+            group_id=group_metadata.group_id,
         )
         answer = self._ask_coordinator(Step.ADD_OFFSETS, request)
-        self._session.judge(Step.ADD_OFFSETS, [answer.error_code], self._of, group=claim.group_id)
+        self._session.judge(Step.ADD_OFFSETS, [answer.error_code], self._of, group=group_metadata.group_id)
 
     def _commit_offsets(
-        self, transaction: OpenTransaction, offsets: Mapping[TopicPartition, Committed], claim: GroupClaim
+        self,
+        transaction: OpenTransaction,
+        offsets: Mapping[TopicPartition, Committed],
+        group_metadata: ConsumerGroupMetadata,
     ) -> None:
         by_topic: defaultdict[str, list[Any]] = defaultdict(list)
         for tp, committed in sorted(offsets.items()):
@@ -142,12 +148,12 @@ class Transactions:
             )
         request = TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
-            group_id=claim.group_id,
+            group_id=group_metadata.group_id,
             producer_id=transaction.producer.producer_id,
             producer_epoch=transaction.producer.epoch,
-            generation_id=-1 if claim.generation is None else claim.generation,
-            member_id=claim.member_id,
-            group_instance_id=claim.instance_id,
+            generation_id=-1 if group_metadata.generation is None else group_metadata.generation,
+            member_id=group_metadata.member_id,
+            group_instance_id=group_metadata.instance_id,
             topics=[
                 TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
                 for topic, partitions in by_topic.items()
@@ -157,11 +163,13 @@ class Transactions:
             max_version=_OFFSETS_VERSION,
         )
         step = Step.COMMIT_OFFSETS
-        node = self._session.coordinator(CoordinatorOf.GROUP, claim.group_id)
+        node = self._session.coordinator(CoordinatorOf.GROUP, group_metadata.group_id)
         answer = self._session.once(step, self._session.send, request, node)
         codes = [p.error_code for topic in answer.topics for p in topic.partitions]
         topics = ", ".join(by_topic)
-        self._session.judge(step, codes, f"of group '{claim.group_id}'", group=claim.group_id, topic=topics)
+        self._session.judge(
+            step, codes, f"of group '{group_metadata.group_id}'", group=group_metadata.group_id, topic=topics
+        )
 
     def commit(self, transaction: OpenTransaction) -> None:
         """Commits: output and offsets become visible together. May be called again for the same transaction.

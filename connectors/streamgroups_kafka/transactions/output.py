@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.errors import InvalidOption, RecordRefused, UnknownTopic
+from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.session import OpenTransaction
@@ -93,7 +93,7 @@ def write_records(
         task: its number in the batch.
 
     Raises:
-        RecordRefused: if a record cannot be written, naming it.
+        RecordRejected: if a record cannot be written, naming it.
         UnknownTopic: if a topic or partition does not exist.
         StreamGroupsError: see :meth:`streamgroups_kafka.transactions.writer.TransactionWriter.write`.
     """
@@ -193,6 +193,6 @@ def _by_topic(chunk: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
     topics = chunk.column("topic")
     if topics.null_count:
         row = pc.index(pc.is_null(topics), True).as_py()
-        raise RecordRefused(f"Row {row} has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")
+        raise RecordRejected(f"Row {row} has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")
     for name in pc.unique(topics).to_pylist():
         yield name, chunk.filter(pc.equal(topics, name))

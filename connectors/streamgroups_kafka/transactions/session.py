@@ -25,7 +25,7 @@ from streamgroups_kafka.transactions.errors import ELSEWHERE, Step, Verdict, ver
 from streamgroups_kafka.write.encoder import ProducerIdentity
 
 #: Most waits are for the transaction before to be completed, which takes milliseconds.
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
+_FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
 
 _T = TypeVar("_T")
 
@@ -78,15 +78,15 @@ class TransactionSession:
 
     Args:
         config: how to reach the cluster.
-        patience_s: for how long an answer is asked for again before it counts as final, in seconds.
+        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.admin.session.AdminSession`.
     """
 
-    def __init__(self, config: ClientConfig, *, patience_s: float = 30.0) -> None:
-        self._session = AdminSession(config, timeout_s=patience_s)
-        self._patience_s = patience_s
+    def __init__(self, config: ClientConfig, *, retry_timeout_s: float = 30.0) -> None:
+        self._session = AdminSession(config, timeout_s=retry_timeout_s)
+        self._retry_timeout_s = retry_timeout_s
         self._coordinators: dict[tuple[CoordinatorOf, str], int] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
@@ -102,8 +102,8 @@ class TransactionSession:
         """
         patient = Retrying(
             retry=retry_if_exception_type(_TryAgainError),
-            stop=stop_after_delay(self._patience_s),
-            wait=wait_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
+            stop=stop_after_delay(self._retry_timeout_s),
+            wait=wait_exponential(multiplier=_FIRST_WAIT_S, max=_MAX_WAIT_S),
             reraise=True,
         )
         try:

@@ -26,7 +26,7 @@ _ADD_VERSION, _PRODUCE_VERSION = 3, 11
 #: How long the leader may wait for its followers.
 _PRODUCE_TIMEOUT_MS = 30_000
 #: A request larger than this is made of fewer batches; brokers take up to 100 MiB.
-_MOST_REQUEST_BYTES = 16 << 20
+_MAX_REQUEST_BYTES = 16 << 20
 
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
 
@@ -37,14 +37,16 @@ class TransactionWriter:
     Args:
         config: how to reach the cluster.
         transaction: what the driver has begun; ``None`` to write at least once, without one.
-        patience_s: for how long an answer is asked for again before it counts as final, in seconds.
+        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.transactions.session.TransactionSession`.
     """
 
-    def __init__(self, config: ClientConfig, transaction: OpenTransaction | None, *, patience_s: float = 30.0) -> None:
-        self._session = TransactionSession(config, patience_s=patience_s)
+    def __init__(
+        self, config: ClientConfig, transaction: OpenTransaction | None, *, retry_timeout_s: float = 30.0
+    ) -> None:
+        self._session = TransactionSession(config, retry_timeout_s=retry_timeout_s)
         self._writing: Writing = transaction or self._session.init_standalone()
         self._added: set[TopicPartition] = set()
 
@@ -76,7 +78,7 @@ class TransactionWriter:
         Raises:
             FencedMember: if a newer run has taken over.
             TransactionFailed: if the transaction must be aborted.
-            RecordRefused: if the broker does not take a record.
+            RecordRejected: if the broker does not take a record.
             StreamGroupsError: what else the broker refuses.
         """
         pending: _Pending = {}
@@ -90,11 +92,11 @@ class TransactionWriter:
     def _add(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
         new = sorted(set(partitions) - self._added)
         if new:
-            self._refuse_if_others_write(transaction, new)
+            self._reject_if_others_write(transaction, new)
             self._session.again_while_it_may_pass(lambda: self._ask_to_add(transaction, new))
             self._added |= set(new)
 
-    def _refuse_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
+    def _reject_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
         """Of two writers with one producer id the broker takes the second's batches for the first's, sent again.
 
         They may be two tasks, or two attempts of one: Spark numbers the attempts of a task anew when it repeats a whole stage.
@@ -161,17 +163,17 @@ class TransactionWriter:
             for topic in answer.responses
             for p in topic.partition_responses
         }
-        refused: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        rejected: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for tp, code in codes.items():
             if verdict(Step.PRODUCE, code) is Verdict.DONE:
                 pending[tp].popleft()
                 if not pending[tp]:
                     del pending[tp]
             else:
-                refused[code].append(tp)
-        if refused:
-            told = [tp for tps in refused.values() for tp in tps]
-            self._session.judge(Step.PRODUCE, refused, self._to(told), topic=told[0].topic)
+                rejected[code].append(tp)
+        if rejected:
+            told = [tp for tps in rejected.values() for tp in tps]
+            self._session.judge(Step.PRODUCE, rejected, self._to(told), topic=told[0].topic)
 
     def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
         by_topic: defaultdict[str, list[Any]] = defaultdict(list)
@@ -205,7 +207,7 @@ def _heads(
     n_bytes: defaultdict[int, int] = defaultdict(int)
     for tp, node in leaders.items():
         batch = pending[tp][0]
-        if not heads[node] or n_bytes[node] + len(batch.data) <= _MOST_REQUEST_BYTES:
+        if not heads[node] or n_bytes[node] + len(batch.data) <= _MAX_REQUEST_BYTES:
             heads[node][tp] = batch
             n_bytes[node] += len(batch.data)
     return heads

@@ -24,7 +24,7 @@ HEADER_BYTES = 61
 #: Of keys, one for each row.
 Hashes: TypeAlias = npt.NDArray[np.uint32]
 
-_MOST_EPOCH = (1 << 15) - 1
+_MAX_EPOCH = (1 << 15) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ProducerIdentity:
     transactional: bool = False
 
     def __post_init__(self) -> None:
-        if not (0 <= self.producer_id < 1 << 63 and 0 <= self.epoch <= _MOST_EPOCH):
+        if not (0 <= self.producer_id < 1 << 63 and 0 <= self.epoch <= _MAX_EPOCH):
             raise InvalidOption(
                 f"Producer id {self.producer_id} with epoch {self.epoch} is invalid.",
                 remedy="Use the values that the broker returned.",
@@ -86,12 +86,12 @@ class Encoder(Protocol):
     def encode(
         self,
         columns: pa.RecordBatch,
-        most_bytes: int,
+        max_bytes: int,
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
     ) -> Sequence[EncodedBatch]:
-        """Batches of at most ``most_bytes``, by partition and in each in the rows' order; a larger record is one of its own."""
+        """Batches of at most ``max_bytes``, by partition and in each in the rows' order; a larger record is one of its own."""
 
     def with_compressed(self, batch: bytes, codec: int, records: bytes) -> bytes:
         """The batch with its records replaced by compressed ones, and the codec's number in its header."""

@@ -27,7 +27,7 @@ class NativeEncoder:
     def encode(
         self,
         columns: pa.RecordBatch,
-        most_bytes: int,
+        max_bytes: int,
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
@@ -38,7 +38,7 @@ class NativeEncoder:
         return [
             EncodedBatch(partition, first_row, n_records, base_sequence if producer else None, data)
             for partition, first_row, n_records, base_sequence, data in self._native.encode(
-                schema, array, most_bytes, now_ms, *who, dict(next_sequences)
+                schema, array, max_bytes, now_ms, *who, dict(next_sequences)
             )
         ]
 

@@ -31,7 +31,7 @@ class PlainEncoder:
     def encode(
         self,
         columns: pa.RecordBatch,
-        most_bytes: int,
+        max_bytes: int,
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
@@ -45,7 +45,7 @@ class PlainEncoder:
             next_sequence = next_sequences.get(partition, 0)
             n_done = 0
             while n_done < len(records):
-                batch = _batch(partition, records, n_done, most_bytes, producer, next_sequence)
+                batch = _batch(partition, records, n_done, max_bytes, producer, next_sequence)
                 batches.append(batch)
                 next_sequence = batch.next_sequence or 0
                 n_done += batch.n_records
@@ -96,13 +96,13 @@ def _batch(
     partition: int,
     records: Sequence[_Record],
     first: int,
-    most_bytes: int,
+    max_bytes: int,
     producer: ProducerIdentity | None,
     base_sequence: int,
 ) -> EncodedBatch:
     """As many records as fit into one batch, from ``first`` on."""
     who = (producer.producer_id, producer.epoch, base_sequence) if producer else (-1, -1, -1)
-    builder = DefaultRecordBatchBuilder(_MAGIC, 0, bool(producer and producer.transactional), *who, most_bytes)
+    builder = DefaultRecordBatchBuilder(_MAGIC, 0, bool(producer and producer.transactional), *who, max_bytes)
     n_records = 0
     for _, time_ms, key, value, headers in islice(records, first, None):
         if builder.append(n_records, time_ms, key, value, headers) is None:

@@ -15,7 +15,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from streamgroups.errors import InvalidOption, RecordRefused
+from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.native import ENCODER_VARIABLE, encoder_status
 from streamgroups_kafka.write.compression import NONE, Compression
@@ -76,7 +76,7 @@ def encode(
         The batches, by partition and in each partition in the rows' order. A Produce request takes one of each partition.
 
     Raises:
-        RecordRefused: if a record cannot be written: it is too large, or what ``record_columns`` refuses. Names the row.
+        RecordRejected: if a record cannot be written: it is too large, or what ``record_columns`` refuses. Names the row.
         InvalidOption: if a column is of the wrong type, or the native encoder is demanded but does not work here.
         ValueError: if the Arrow batch is malformed, or a sequence number none.
 
@@ -86,14 +86,14 @@ def encode(
     """
     columns = record_columns(records, topic, now_ms)
     using = encoder(os.environ.get(ENCODER_VARIABLE, ""))
-    most_bytes = min(settings.batch_bytes, settings.max_message_bytes)
+    max_bytes = min(settings.batch_bytes, settings.max_message_bytes)
     batches = []
     try:
-        plain = using.encode(columns, most_bytes, now_ms, producer, next_sequences or {})
+        plain = using.encode(columns, max_bytes, now_ms, producer, next_sequences or {})
     except ValueError as e:
         if _BEYOND_THE_FORMAT not in str(e):
             raise
-        raise RecordRefused(
+        raise RecordRejected(
             f"Topic '{topic}', {e}.", remedy="Make the record smaller: the format stores lengths in 31 bits."
         ) from None
     for batch in plain:
@@ -145,11 +145,11 @@ def _compressed(batch: EncodedBatch, compression: Compression, using: Encoder) -
     return replace(batch, data=using.with_compressed(batch.data, compression.number, records))
 
 
-def _too_large(batch: EncodedBatch, topic: str, settings: BatchSettings) -> RecordRefused:
+def _too_large(batch: EncodedBatch, topic: str, settings: BatchSettings) -> RecordRejected:
     """Only a batch of one record can be: the others keep to the limit."""
     place = TopicPartition(topic, batch.partition)
     by = "" if settings.compression.number == 0 else f", compressed with {settings.compression.name}"
-    return RecordRefused(
+    return RecordRejected(
         f"Row {batch.first_row}, for {place}, makes a record batch of {len(batch.data):,} bytes{by}; the "
         f"maximum is {settings.max_message_bytes:,} bytes.",
         remedy=(

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.errors import InvalidOption, RecordRefused
+from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups.partitions import TopicPartition
 
 _NAMES = (pa.string(), pa.large_string())
@@ -34,7 +34,7 @@ def record_columns(records: pa.RecordBatch, topic: str, now_ms: int) -> pa.Recor
 
     Raises:
         InvalidOption: if a column's type is another one, or ``partition`` is missing.
-        RecordRefused: if a partition is null or negative, a timestamp negative, or a header has no name or one that is not UTF-8.
+        RecordRejected: if a partition is null or negative, a timestamp negative, or a header has no name or one that is not UTF-8.
         ValueError: if the batch is malformed.
 
     >>> batch = pa.record_batch({"partition": [0, 1], "value": ["a", "b"], "note": [1, 2]})
@@ -83,7 +83,7 @@ def _partitions(records: pa.RecordBatch, topic: str) -> pa.Array:
     _check_type("partition", partitions, pa.types.is_integer(partitions.type), "integer")
     if partitions.null_count:
         row = partitions.is_null().index(True).as_py()
-        raise RecordRefused(
+        raise RecordRejected(
             f"Row {row} for topic '{topic}' has no partition.", remedy="Set a partition for every record."
         )
     if len(partitions):
@@ -91,7 +91,7 @@ def _partitions(records: pa.RecordBatch, topic: str) -> pa.Array:
         for wrong in (most["min"], most["max"]):
             if not 0 <= wrong < 1 << 31:
                 row = partitions.index(wrong).as_py()
-                raise RecordRefused(
+                raise RecordRejected(
                     f"Row {row} for topic '{topic}' has partition {wrong}, which is invalid.",
                     remedy="Partition numbers start at 0.",
                 )
@@ -102,7 +102,7 @@ def _times_ms(times: pa.Array, partitions: pa.Array, topic: str, now_ms: int) ->
     first = pc.min(times)
     if first.is_valid and first.value < 0:
         row = times.index(first).as_py()
-        raise _refused(
+        raise _rejected(
             row, partitions, topic, "has a timestamp before 1970", "Kafka records cannot have a timestamp before 1970."
         )
     # What is finer than a millisecond is cut off; Kafka has no room for it.
@@ -116,7 +116,7 @@ def _check_headers(headers: pa.Array, partitions: pa.Array, topic: str) -> None:
     for row in range(len(headers)):
         fault = _fault_of_headers(headers.slice(row, 1))
         if fault is not None:
-            raise _refused(row, partitions, topic, fault, "Every header needs a name in UTF-8; its value may be null.")
+            raise _rejected(row, partitions, topic, fault, "Every header needs a name in UTF-8; its value may be null.")
 
 
 def _fault_of_headers(headers: pa.Array) -> str | None:
@@ -131,6 +131,6 @@ def _fault_of_headers(headers: pa.Array) -> str | None:
     return None
 
 
-def _refused(row: int, partitions: Any, topic: str, why: str, remedy: str) -> RecordRefused:
+def _rejected(row: int, partitions: Any, topic: str, why: str, remedy: str) -> RecordRejected:
     place = TopicPartition(topic, partitions[row].as_py())
-    return RecordRefused(f"Row {row}, for {place}, {why}.", remedy=remedy)
+    return RecordRejected(f"Row {row}, for {place}, {why}.", remedy=remedy)

@@ -1,8 +1,8 @@
 """What the processes of a session ask each other about event time (``rpc``).
 
 Before its first batch, a source learns the rules of its time with the facts about its query (``query_facts``). After each batch it requests from the user's
-own process what the tasks have seen (:class:`SeenQuestion`); ``register`` answers. The time source requests from the query's other source how far time
-has come (:class:`TimeQuestion`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
+own process what the tasks have seen (:class:`ObservationsRequest`); ``register`` answers. The time source requests from the query's other source how far time
+has come (:class:`TimeRequest`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class StreamTime:
     Args:
         group_id: the group that reads it: its name.
         settings: the rules.
-        told_by: under which name tasks tell what they see.
+        reported_as: under which name tasks tell what they see.
         read_column: the column of the source that is the event time, so that its tasks tell it as they read; ``None``: it is computed behind them.
     """
 
     group_id: str
     settings: TimeSettings
-    told_by: str
+    reported_as: str
     read_column: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class SeenQuestion:
-    """What have tasks seen of these ranges? They are done with; it is asked once. The answer is a list of ``Seen``.
+class ObservationsRequest:
+    """What have tasks seen of these ranges? They are done with; it is asked once. The answer is a list of ``TaskObservation``.
 
     Args:
-        told_by: under which name tasks tell it.
+        reported_as: under which name tasks tell it.
         ranges: what they have read.
     """
 
-    told_by: str
+    reported_as: str
     ranges: tuple[OffsetRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TimeQuestion:
-    """How far has the time of this group's stream come? The answer is a :class:`TimeTold`.
+class TimeRequest:
+    """How far has the time of this group's stream come? The answer is a :class:`TimeReply`.
 
     Args:
         group_id: the group that the source reads for.
@@ -61,7 +61,7 @@ class TimeQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeTold:
+class TimeReply:
     """How far the time of a stream has come.
 
     Args:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
-from streamgroups_spark.event_time.messages import StreamTime, TimeQuestion
+from streamgroups_spark.event_time.messages import StreamTime, TimeRequest
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.internals.shipping import Shipped
 
@@ -33,31 +33,31 @@ _KIND = "streamgroups-time"
 
 
 def options_of(
-    group_ids: Sequence[str], given: Mapping[str, str], *, told_by: str, read_column: str | None
+    group_ids: Sequence[str], given: Mapping[str, str], *, reported_as: str, read_column: str | None
 ) -> dict[str, str]:
     """The options of the time source. They are in the query's plan, so the plan alone says how its time is made.
 
     Args:
         group_ids: the group whose time it asserts, the one it is imported from, and so on.
         given: the options of its time.
-        told_by: see :class:`StreamTime`.
+        reported_as: see :class:`StreamTime`.
         read_column: see :class:`StreamTime`.
 
-    >>> options_of(["trades"], {"watermarkDelay": "5s"}, told_by="5f2c", read_column="timestamp")
-    {'groups': '["trades"]', 'time': '{"watermarkDelay": "5s"}', 'told_by': '5f2c', 'read_column': 'timestamp'}
+    >>> options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
+    {'groups': '["trades"]', 'time': '{"watermarkDelay": "5s"}', 'reported_as': '5f2c', 'read_column': 'timestamp'}
     """
-    options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "told_by": told_by}
+    options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "reported_as": reported_as}
     return options if read_column is None else {**options, "read_column": read_column}
 
 
 def stream_time(options: Mapping[str, str]) -> StreamTime:
     """How the time of a stream is made, by the options of its time source.
 
-    >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, told_by="5f2c", read_column=None)).settings.generation.delay_ms
+    >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column=None)).settings.generation.delay_ms
     5000
     """
     settings = time_settings({}, json.loads(options["time"]))
-    return StreamTime(json.loads(options["groups"])[0], settings, options["told_by"], options.get("read_column"))
+    return StreamTime(json.loads(options["groups"])[0], settings, options["reported_as"], options.get("read_column"))
 
 
 def delay_in_spark_ms(settings: TimeSettings) -> int:
@@ -155,12 +155,12 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
 
     def _asserted(self, before: Watermark) -> Watermark:
         """What the stream and those it imports from assert together; never less than before."""
-        imported = [self._told(group_id, TimeQuestion(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
+        imported = [self._told(group_id, TimeRequest(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
         asserted = latest(before, *imported)
-        own = self._told(self._group_ids[0], TimeQuestion(self._group_ids[0], asserted, self._settings))
+        own = self._told(self._group_ids[0], TimeRequest(self._group_ids[0], asserted, self._settings))
         return latest(asserted, own)
 
-    def _told(self, group_id: str, question: TimeQuestion) -> Watermark:
+    def _told(self, group_id: str, question: TimeRequest) -> Watermark:
         # Several queries of this session may share the group; and one that ends is there for a moment longer.
         return oldest(*(told.state.watermark for told in ask(self._session, question)))
 

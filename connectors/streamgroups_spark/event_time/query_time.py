@@ -14,23 +14,30 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from streamgroups.coordination.reset_protocol import times_of
+from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import InvalidOption, StreamGroupsError
-from streamgroups.event_time.idleness import Sighting
-from streamgroups.event_time.observations import Seen, came_in, read_time, sightings, time_noted, write_note
+from streamgroups.event_time.idleness import Observation
+from streamgroups.event_time.observations import (
+    TaskObservation,
+    came_in,
+    observations,
+    read_time,
+    stored_watermark,
+    write_entry,
+)
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, give, observe, take
 from streamgroups.groups.membership import Membership
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Board, Clock, Committed, Log
-from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups.ports import Clock, Committed, Log, MetadataStore
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 
 logger = logging.getLogger(__name__)
 
 #: A source that has nothing to read is looked at at most this often.
-_LOOK_EVERY_MS = 200
+_POLL_EVERY_MS = 200
 #: How long a board that could not be used is left alone.
 _BACK_OFF_MS = 30_000
 
@@ -53,17 +60,17 @@ class QueryTime:
         member: str,
         group_id: str,
         settings: TimeSettings,
-        seen: Callable[[tuple[OffsetRange, ...]], Iterable[Seen]],
-        board: Board | None,
+        seen: Callable[[tuple[OffsetRange, ...]], Iterable[TaskObservation]],
+        metadata_store: MetadataStore | None,
         log: Log | None,
         now_ms: Clock,
     ) -> None:
         self._member, self._group_id, self._settings = member, group_id, settings
-        self._seen, self._board, self._log, self._now_ms = seen, board, log, now_ms
+        self._seen, self._metadata_store, self._log, self._now_ms = seen, metadata_store, log, now_ms
         self._lock = threading.Lock()
         self._state = SourceTime()
         self._looked: tuple[int, Mapping[TopicPartition, int]] | None = None
-        self._board_off_until_ms: int | None = None
+        self._metadata_store_off_until_ms: int | None = None
 
     # ---- the query's thread ------------------------------------------------------------------------------------------
 
@@ -73,7 +80,7 @@ class QueryTime:
         batch = membership.in_flight
         if batch is None or batch.number > number or not batch.ranges:
             return
-        seen = sightings(batch.ranges, self._seen(batch.ranges))
+        seen = observations(batch.ranges, self._seen(batch.ranges))
         self._observe(seen)
         self._note(seen.keys())
 
@@ -82,7 +89,7 @@ class QueryTime:
         now_ms = self._now_ms()
         if self._looked is not None:
             at_ms, before = self._looked
-            if before == next_offsets and 0 <= now_ms - at_ms < _LOOK_EVERY_MS:
+            if before == next_offsets and 0 <= now_ms - at_ms < _POLL_EVERY_MS:
                 return
         whole = dict(ends)
         if self._log is not None:
@@ -90,7 +97,7 @@ class QueryTime:
             whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
         idle = self._idle()
-        self._observe({tp: Sighting(n, whole[tp]) for tp, n in next_offsets.items()})
+        self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
         # Nobody needs it to go on; it is for those who watch the group.
         self._note(idle ^ self._idle())
 
@@ -101,9 +108,9 @@ class QueryTime:
             return
         noted = self._read(new)
         metadata = {tp: c.metadata for tp, c in noted.items()}
-        read = read_entries(times_of(self._group_id), metadata, lambda _, text: read_time(text))
+        read = read_entries(event_time_group_of(self._group_id), metadata, lambda _, text: read_time(text))
         times: dict[TopicPartition, PartitionTime | None] = {
-            tp: (time_noted(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
+            tp: (stored_watermark(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
             or PartitionTime(next_offset=positions[tp])
             for tp in new
         }
@@ -114,13 +121,13 @@ class QueryTime:
         timeout_ms = self._settings.partition_idle_timeout_ms
         return {tp for tp, time in self._state.partitions.items() if time.is_idle(timeout_ms)}
 
-    def _observe(self, seen: Mapping[TopicPartition, Sighting]) -> None:
+    def _observe(self, seen: Mapping[TopicPartition, Observation]) -> None:
         with self._lock:
             self._state = observe(self._state, seen, self._settings, self._now_ms())
 
     # ---- any thread --------------------------------------------------------------------------------------------------
 
-    def told(self, question: TimeQuestion) -> TimeTold | None:
+    def told(self, question: TimeRequest) -> TimeReply | None:
         """How far time has come; ``None`` if the question is about another group.
 
         Raises:
@@ -136,16 +143,16 @@ class QueryTime:
         with self._lock:
             # What this query has asserted before it was restarted, or by an import, it does not take back.
             self._state = advance_to(self._state, question.asserted)
-            return TimeTold(self._member, self._state, self._settings, self._now_ms())
+            return TimeReply(self._member, self._state, self._settings, self._now_ms())
 
     # ---- the board ---------------------------------------------------------------------------------------------------
 
     def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         found: Mapping[TopicPartition, Committed] = {}
 
-        def read(board: Board) -> None:
+        def read(metadata_store: MetadataStore) -> None:
             nonlocal found
-            found = board.read(times_of(self._group_id), partitions)
+            found = metadata_store.read(event_time_group_of(self._group_id), partitions)
 
         self._try(read)
         return found
@@ -153,20 +160,22 @@ class QueryTime:
     def _note(self, partitions: Collection[TopicPartition]) -> None:
         times = {tp: self._state.partitions[tp] for tp in partitions if tp in self._state.partitions}
         notes = {
-            tp: Committed(t.next_offset, write_note(t, self._settings))
+            tp: Committed(t.next_offset, write_entry(t, self._settings))
             for tp, t in times.items()
             if t.next_offset is not None
         }
         if notes:
-            self._try(lambda board: board.write(times_of(self._group_id), notes))
+            self._try(lambda metadata_store: metadata_store.write(event_time_group_of(self._group_id), notes))
 
-    def _try(self, use: Callable[[Board], None]) -> None:
+    def _try(self, use: Callable[[MetadataStore], None]) -> None:
         now_ms = self._now_ms()
-        if self._board is None or (self._board_off_until_ms is not None and now_ms < self._board_off_until_ms):
+        if self._metadata_store is None or (
+            self._metadata_store_off_until_ms is not None and now_ms < self._metadata_store_off_until_ms
+        ):
             return
-        self._board_off_until_ms = None
+        self._metadata_store_off_until_ms = None
         try:
-            use(self._board)
+            use(self._metadata_store)
         except StreamGroupsError as e:
-            self._board_off_until_ms = now_ms + _BACK_OFF_MS
+            self._metadata_store_off_until_ms = now_ms + _BACK_OFF_MS
             logger.warning("The watermark of group '%s' cannot be stored in its metadata group: %s", self._group_id, e)

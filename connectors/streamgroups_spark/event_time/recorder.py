@@ -21,14 +21,14 @@ from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.monitoring.query_progress import QueryProgress, read_progress
 from streamgroups_reports.event_time import Moment, time_page
 from streamgroups_spark.event_time.explain import groups_of
-from streamgroups_spark.event_time.messages import TimeQuestion, TimeTold
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.register import SESSION
 
 logger = logging.getLogger(__name__)
 
 #: What is kept at most: of a query that runs for ever, the last of it.
-_MOST_MOMENTS = 20_000
+_MAX_MOMENTS = 20_000
 
 
 class TimeRecorder:
@@ -37,7 +37,7 @@ class TimeRecorder:
     Args:
         query: a running query.
         interval_s: how often to look, in seconds.
-        ask_source: asks how far the time of a group's stream has come.
+        request_source: asks how far the time of a group's stream has come.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class TimeRecorder:
         query: StreamingQuery,
         *,
         interval_s: float = 0.5,
-        ask_source: Callable[[TimeQuestion], list[TimeTold]] = lambda question: ask(SESSION, question),
+        request_source: Callable[[TimeRequest], list[TimeReply]] = lambda question: ask(SESSION, question),
     ) -> None:
         if interval_s <= 0:
             raise InvalidOption("interval_s must be greater than 0.", remedy="Leave it out: the default is 0.5.")
-        self._query, self._interval_s, self._ask = query, interval_s, ask_source
-        self._moments: deque[Moment] = deque(maxlen=_MOST_MOMENTS)
+        self._query, self._interval_s, self._ask = query, interval_s, request_source
+        self._moments: deque[Moment] = deque(maxlen=_MAX_MOMENTS)
         self._next_batch_id = 0
         self._watermark_ms: int | None = None
         self._groups: frozenset[str] = frozenset()
@@ -98,12 +98,12 @@ class TimeRecorder:
             # One more look after the end: the last batch is told then.
             is_active = not self._closed.wait(self._interval_s) and self._query.isActive
             try:
-                self._look()
+                self._poll()
             except Exception as e:
                 # Not to be seen must never harm the query.
                 logger.warning("The event time of query %s could not be sampled: %s", self._query.id, e)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for progress in self._query.recentProgress:
             if progress["batchId"] < self._next_batch_id:
                 continue
@@ -112,7 +112,7 @@ class TimeRecorder:
             self._watermark_ms = told.watermark_ms or self._watermark_ms
             self._groups |= frozenset(groups_of(progress))
             self._add(batch_moment(told, self._watermark_ms))
-        told_by_sources = [it for group_id in self._groups for it in self._ask(TimeQuestion(group_id, NOT_YET))]
+        told_by_sources = [it for group_id in self._groups for it in self._ask(TimeRequest(group_id, NOT_YET))]
         if told_by_sources:
             self._add(source_moment(told_by_sources, self._watermark_ms))
 
@@ -154,7 +154,7 @@ def batch_moment(told: QueryProgress, watermark_ms: int | None) -> Moment:
     return Moment(ended_ms, watermark_ms, late=told.late_records, closed=told.closed_windows)
 
 
-def source_moment(told: list[TimeTold], watermark_ms: int | None) -> Moment:
+def source_moment(told: list[TimeReply], watermark_ms: int | None) -> Moment:
     """How far the partitions have come."""
     times = [(tp, partition, it.settings) for it in told for tp, partition in it.state.partitions.items()]
     return Moment(

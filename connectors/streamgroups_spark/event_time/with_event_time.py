@@ -101,12 +101,12 @@ def with_event_time(
     group_id = str(parsed.group_id)
     known = {**_streams, group_id: settings}
     check_imports(group_id, known)
-    told_by, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
+    reported_as, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
     if read_column is None:
-        df = _told(df, column, told_by, parsed.subscription)
+        df = _told(df, column, reported_as, parsed.subscription)
     _streams[group_id] = settings
     way = way_of(group_id, known)
-    asserted = options_of(way, options, told_by=told_by, read_column=read_column)
+    asserted = options_of(way, options, reported_as=reported_as, read_column=read_column)
     return _punctuated(df, column, asserted, delay_in_spark_ms(settings))
 
 
@@ -132,7 +132,7 @@ def _filled(name: str, column: str, schema: StructType) -> Column:
     return (F.col("time") if name == column else F.lit(None).cast(schema[name].dataType)).alias(name)
 
 
-def _told(df: DataFrame, column: str, told_by: str, subscription: Subscription) -> DataFrame:
+def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscription) -> DataFrame:
     """With event times that are told, computed from whatever they are computed from."""
     missing = [name for name in _PLACE if name not in df.columns]
     if missing:
@@ -143,7 +143,7 @@ def _told(df: DataFrame, column: str, told_by: str, subscription: Subscription) 
         )
     only = subscription.names if isinstance(subscription, Topics) else ()
     topic = only[0] if len(only) == 1 else None
-    return df.withColumn(column, telling(F.col(column), told_by, tell_of(df.sparkSession), topic))
+    return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic))
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

@@ -122,9 +122,9 @@ def _facts(
 def _time_of(stream: ReadStream) -> StreamTime | None:
     """The event time that a stream of punctuations asserts; ``None`` for any other stream."""
     options = stream.leaf.relation().options()
-    if options.get("told_by") is None:
+    if options.get("reported_as") is None:
         return None
-    names = ("groups", "time", "told_by", "read_column")
+    names = ("groups", "time", "reported_as", "read_column")
     return stream_time({name: str(options.get(name)) for name in names if options.get(name) is not None})
 
 

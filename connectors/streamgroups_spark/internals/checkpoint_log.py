@@ -22,7 +22,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from streamgroups.errors import OffsetFormat, StreamGroupsError
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups_kafka.client.jaas import redacted
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class CommitLog:
         """
         return ends_in(self._offsets(batch_id))
 
-    def identity(self, batch_id: int) -> QuietBatch:
+    def identity(self, batch_id: int) -> NoDataBatch:
         """What tells a batch from all others, whether it reads or not.
 
         Raises:
@@ -88,7 +88,7 @@ class CommitLog:
         query_id = self.query_id()
         if query_id is None:
             raise ValueError("it has no metadata")
-        return QuietBatch.logged(query_id, batch_id, self._offsets(batch_id))
+        return NoDataBatch.logged(query_id, batch_id, self._offsets(batch_id))
 
     def query_id(self) -> str | None:
         """The id that Spark gives each checkpoint when a query is started on it, and keeps; ``None`` for a new checkpoint.

@@ -25,7 +25,7 @@ _OPEN_FILES = "/proc/self/fd"
 _tasks = itertools.count(1)
 
 
-def task_begins() -> None:
+def prepare_python_worker() -> None:
     """Acknowledges what has come, and sets aside, once, what outlives the tasks of this process.
 
     That is not done in the first task: the garbage that imports have left behind is collected after it.

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 #: The address of a Unix socket has 104 bytes, or 108; what comes behind the directory of temporary files has less than 50.
 _LONGEST = 54
 #: An answer takes a look into memory. A process that takes longer is stopped or starved.
-_PATIENCE_S = 10.0
+_RETRY_TIMEOUT_S = 10.0
 #: A listener that breaks a connection off is closing, so the next connection fails; or it answers then.
 _ATTEMPTS = 3
 
@@ -96,7 +96,7 @@ class Answering:
         # Nothing else wakes a thread that waits for somebody to connect.
         with suppress(OSError), socket.socket(socket.AF_UNIX) as waker:
             waker.connect(str(self._path))
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(_RETRY_TIMEOUT_S)
         self._socket.close()
         self._path.unlink(missing_ok=True)
         # The last one leaves nothing behind.
@@ -108,7 +108,7 @@ class Answering:
             try:
                 connection, _ = self._socket.accept()
                 with connection:
-                    connection.settimeout(_PATIENCE_S)
+                    connection.settimeout(_RETRY_TIMEOUT_S)
                     self._reply(connection)
             except OSError as e:
                 logger.debug("The process that sent a request has ended: %s", e)
@@ -159,7 +159,7 @@ def _sweep(sessions: Path) -> None:
     """Removes what killed processes have left behind: nobody listens there."""
     for path in sessions.glob("*/*"):
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_PATIENCE_S)
+            connection.settimeout(_RETRY_TIMEOUT_S)
             try:
                 connection.connect(str(path))
             except ConnectionRefusedError:
@@ -222,7 +222,7 @@ def _answer_of(path: Path, question: Any) -> Any:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return _NoAnswer(f"no response from {path.name} within {_PATIENCE_S:g} s")
+            return _NoAnswer(f"no response from {path.name} within {_RETRY_TIMEOUT_S:g} s")
         except (OSError, EOFError, pickle.UnpicklingError) as e:
             why = f"{path.name} closed the connection ({type(e).__name__}: {e})"
         except Exception as e:
@@ -232,7 +232,7 @@ def _answer_of(path: Path, question: Any) -> Any:
 
 def _asked(path: Path, question: Any) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_PATIENCE_S)
+        connection.settimeout(_RETRY_TIMEOUT_S)
         connection.connect(str(path))
         connection.sendall(_pickled(question))
         with connection.makefile("rb") as answered:

@@ -22,7 +22,7 @@ from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_prometheus.exporter import Looks
+from streamgroups_prometheus.exporter import Polls
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Connection:
         close: ends it.
     """
 
-    look: Callable[[Collection[str]], Sequence[WatchedGroup]]
+    poll: Callable[[Collection[str]], Sequence[WatchedGroup]]
     requests: Callable[[], int]
     close: Callable[[], None]
 
@@ -60,10 +60,10 @@ def connect(config: ClientConfig, *, window_ms: int) -> Connection:
     session = AdminSession(config)
     groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
     monitor = Monitor(groups, topics, _now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
-    return Connection(monitor.look, lambda: sum(session.requests.values()), session.close)
+    return Connection(monitor.poll, lambda: sum(session.requests.values()), session.close)
 
 
-class ClusterLooks:
+class ClusterPoller:
     """What the last look at the groups of queries has found.
 
     Args:
@@ -75,7 +75,7 @@ class ClusterLooks:
         self._connect, self._interval_s = connect, interval_s
         self._group_ids: frozenset[str] = frozenset()
         self._connection: Connection | None = None
-        self._looks = Looks(self._look, self._requests)
+        self._polls = Polls(self._poll, self._requests)
         self._asked = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamgroups-looks", daemon=True)
@@ -96,18 +96,18 @@ class ClusterLooks:
         before, self._group_ids = self._group_ids, group_ids
         if before - group_ids:
             # Should it come back, what was seen of it long ago must not be shown.
-            self._looks.keep_only(group_ids)
+            self._polls.keep_only(group_ids)
         if group_ids - before:
             self._asked.set()
 
     @property
     def groups(self) -> dict[str, WatchedGroup]:
         """The groups as they were last seen, by name; none if the last look failed."""
-        return {group.snapshot.description.group_id: group for group in self._looks.groups}
+        return {group.snapshot.description.group_id: group for group in self._polls.groups}
 
     def metrics(self) -> Iterator[Metric]:
         """How the looking goes."""
-        return self._looks.metrics()
+        return self._polls.metrics()
 
     def _run(self) -> None:
         failed = False
@@ -116,7 +116,7 @@ class ClusterLooks:
             self._asked.clear()
             if self._stopping or not self._group_ids:
                 continue
-            failure = self._looks.refresh()
+            failure = self._polls.refresh()
             if failure is not None and not failed:
                 logger.warning("The cluster cannot be polled; metrics that need it are missing: %s", failure)
             elif failure is None and failed:
@@ -126,11 +126,11 @@ class ClusterLooks:
             with suppress(Exception):
                 self._connection.close()
 
-    def _look(self) -> Sequence[WatchedGroup]:
+    def _poll(self) -> Sequence[WatchedGroup]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._connection.look(self._group_ids)
+            return self._connection.poll(self._group_ids)
         except StreamGroupsError:
             raise
         except Exception as e:

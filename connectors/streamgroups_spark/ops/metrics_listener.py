@@ -42,9 +42,9 @@ from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.internals.rpc import ask
-from streamgroups_spark.ops.cluster_poller import ClusterLooks, connect
+from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import FlightQuestion
+from streamgroups_spark.source.batch_messages import InFlightRequest
 
 logger = logging.getLogger(__name__)
 
@@ -93,13 +93,13 @@ class MetricsListener(StreamingQueryListener):
             )
         window_ms = round(window_s * 1000)
         self._noted = _Noted(window_ms)
-        self._looks: ClusterLooks | None = None
+        self._polls: ClusterPoller | None = None
         if bootstrap_servers is not None:
             given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
             config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
-            self._looks = ClusterLooks(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
+            self._polls = ClusterPoller(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
         self._registry = registry or (REGISTRY if port is None else CollectorRegistry())
-        self._collector = _QueryCollector(self._noted, self._looks)
+        self._collector = _QueryCollector(self._noted, self._polls)
         self._server: Any = None
         self._closed = False
         try:
@@ -118,8 +118,8 @@ class MetricsListener(StreamingQueryListener):
                     f"Metrics cannot be served at {host}:{port}: {getattr(e, 'strerror', None) or e}.",
                     remedy="Choose another port; 0 selects a free one.",
                 ) from None
-        if self._looks is not None:
-            self._looks.start()
+        if self._polls is not None:
+            self._polls.start()
 
     @property
     def address(self) -> str | None:
@@ -135,8 +135,8 @@ class MetricsListener(StreamingQueryListener):
             return
         self._closed = True
         self._registry.unregister(self._collector)
-        if self._looks is not None:
-            self._looks.stop()
+        if self._polls is not None:
+            self._polls.stop()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -183,8 +183,8 @@ class MetricsListener(StreamingQueryListener):
 
     def _note(self, change: Callable[[Queries, int], None]) -> None:
         group_ids = self._noted.note(change)
-        if self._looks is not None:
-            self._looks.ask_about(group_ids)
+        if self._polls is not None:
+            self._polls.ask_about(group_ids)
 
 
 class _Noted:
@@ -217,8 +217,8 @@ class _Noted:
 class _QueryCollector(Collector):
     """Hands what is known of the queries to Prometheus."""
 
-    def __init__(self, noted: _Noted, looks: ClusterLooks | None) -> None:
-        self._noted, self._looks = noted, looks
+    def __init__(self, noted: _Noted, polls: ClusterPoller | None) -> None:
+        self._noted, self._polls = noted, polls
 
     def describe(self) -> Iterator[Metric]:
         """What there is, so that a registry refuses to take it twice."""
@@ -228,7 +228,7 @@ class _QueryCollector(Collector):
         """All metrics as they are now."""
         noted, errors = self._noted.now()
         queries = noted.watched(_now_ms())
-        looked = {} if self._looks is None else self._looks.groups
+        looked = {} if self._polls is None else self._polls.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
         yield from flight_metrics(_flights(), queries)
@@ -239,14 +239,14 @@ class _QueryCollector(Collector):
         yield CounterMetricFamily(
             "streamgroups_query_event_errors", "Events of queries that could not be parsed.", value=errors
         )
-        if self._looks is not None:
-            yield from self._looks.metrics()
+        if self._polls is not None:
+            yield from self._polls.metrics()
 
 
 def _flights() -> list[BatchFlight]:
     """The answers of the sources of this session: Spark reports a batch only when it has ended."""
     try:
-        return ask(SESSION, FlightQuestion())
+        return ask(SESSION, InFlightRequest())
     except (StreamGroupsError, OSError) as e:
         logger.debug("The batches in flight cannot be determined: %s", e)
         return []

@@ -25,7 +25,6 @@ from tenacity import RetryCallState, Retrying, retry_if_result, sleep_using_even
 from streamgroups.errors import QueryGivenUp, StreamGroupsError
 from streamgroups.supervision.failures import Failure, failure_in, failure_of
 from streamgroups.supervision.policy import (
-    AskedToStop,
     Decision,
     Ended,
     EngineGone,
@@ -34,6 +33,7 @@ from streamgroups.supervision.policy import (
     GiveUp,
     Restart,
     RestartPolicy,
+    StopRequested,
     Supervision,
     decide,
 )
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: How long a signal may go unnoticed. A failure is noticed at once.
-_LOOK_S = 0.5
+_POLL_S = 0.5
 #: Spark's own words for a query that has found nothing new.
 _IDLE = "Waiting for data to arrive"
 
@@ -97,7 +97,7 @@ class _Supervisor:
     def __init__(self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy) -> None:
         self._start_query, self._policy = start_query, policy
         self._clock = SteadyClock()
-        self._asked_to_stop = threading.Event()
+        self._stop_requested = threading.Event()
         self._state = Supervision()
         self._name = "The query"
         self._runs = 0
@@ -107,11 +107,11 @@ class _Supervisor:
         again = Retrying(
             retry=retry_if_result(lambda decision: isinstance(decision, Restart)),
             wait=_wait_s,
-            sleep=sleep_using_event(self._asked_to_stop),
+            sleep=sleep_using_event(self._stop_requested),
         )
-        with _noting_signals(self._asked_to_stop):
+        with _noting_signals(self._stop_requested):
             again(self._run_once)
-        return Outcome(self._asked_to_stop.is_set(), max(0, self._runs - 1))
+        return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
 
     def _run_once(self) -> Decision:
         run = _Run(self._clock())
@@ -124,28 +124,28 @@ class _Supervisor:
         if cause is not None and run.query is not None and NOT_EMPTY in str(cause):
             # The next run has a checkpoint that Spark takes, if the one that was killed had come to no batch.
             clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
-        if cause is not None and self._asked_to_stop.is_set():
+        if cause is not None and self._stop_requested.is_set():
             logger.warning("%s failed while it was being stopped: %s", self._name, _failure(cause).what)
-            event = AskedToStop()
+            event = StopRequested()
         self._state, decision = decide(self._state, event, self._clock(), self._policy, random.random())
         if cause is not None:
             self._tell(_failure(cause), decision, cause)
         return decision
 
-    def _watch(self, run: _Run) -> Ended | AskedToStop:
+    def _watch(self, run: _Run) -> Ended | StopRequested:
         """One run; an exception is how it failed."""
-        if self._asked_to_stop.is_set():
-            return AskedToStop()
+        if self._stop_requested.is_set():
+            return StopRequested()
         self._runs += 1
         query = run.query = self._start_query()
         self._name = f"Query {query.name or query.id}"
-        while not self._asked_to_stop.is_set():
-            if query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # it takes fractions
+        while not self._stop_requested.is_set():
+            if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
                 return Ended()
             run.was_idle |= query.status["message"] == _IDLE
         logger.info("%s was stopped.", self._name)
         query.stop()
-        return AskedToStop()
+        return StopRequested()
 
     def _tell(self, failure: Failure, decision: Decision, cause: Exception) -> None:
         if isinstance(decision, GiveUp):
@@ -163,7 +163,7 @@ class _Supervisor:
     def _counted(self) -> str:
         if not self._state.failures:
             return "it had finished batches"
-        return f"failure {self._state.failures} of {self._policy.most_failures} without a finished batch"
+        return f"failure {self._state.failures} of {self._policy.max_failures} without a finished batch"
 
 
 @dataclass
@@ -210,7 +210,7 @@ def _wait_s(call: RetryCallState) -> float:
 
 
 @contextmanager
-def _noting_signals(asked_to_stop: threading.Event) -> Iterator[None]:
+def _noting_signals(stop_requested: threading.Event) -> Iterator[None]:
     """Lets signals to end the program set the event, if this is the thread that gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -218,7 +218,7 @@ def _noting_signals(asked_to_stop: threading.Event) -> Iterator[None]:
 
     # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
     def note(_number: int, _frame: FrameType | None) -> None:
-        asked_to_stop.set()
+        stop_requested.set()
         restore()
 
     def restore() -> None:

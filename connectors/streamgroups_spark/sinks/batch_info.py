@@ -16,23 +16,23 @@ from typing import Any
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.no_data_batch import QuietBatch
+from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.event_time.punctuation_source import group_in
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import ask
-from streamgroups_spark.source.batch_messages import BatchFacts, BatchQuestion
+from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
 
 #: For how long a source that has been silent may find out whether the group still knows it.
-_PATIENCE_S = 10.0
+_RETRY_TIMEOUT_S = 10.0
 _AGAIN_S = 0.05
 _AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBatch:
+class BatchInfo:
     """A batch that Spark runs.
 
     Args:
@@ -44,7 +44,7 @@ class SeenBatch:
 
     sources: tuple[BatchFacts, ...]
     batch_id: int
-    quiet: QuietBatch | None = None
+    quiet: NoDataBatch | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
     @property
@@ -90,7 +90,7 @@ class SeenBatch:
         return bool(written)
 
 
-def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> SeenBatch:
+def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> BatchInfo:
     """Finds out about a batch, and refuses what cannot be written exactly once.
 
     Args:
@@ -107,21 +107,21 @@ def batch_seen(checkpoint: str, session: str, batch_id: int | None = None, *, to
     log = CommitLog(checkpoint)
     with _reading(checkpoint):
         if batch_id is None and (batch_id := log.newest()) is None:
-            return SeenBatch((), -1)
+            return BatchInfo((), -1)
         ends, before = log.ends(batch_id), _ends_before(log, batch_id)
         has_state = log.has_state()
     reads = [(end, before.get(name)) for name, end in ends.items() if end is not None and group_in(end) is None]
     for end, _ in reads:
-        _refuse_other(end, batch_id)
+        _reject_other(end, batch_id)
     moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
-    sources = tuple(_facts(session, BatchQuestion(end, to_commit), batch_id) for end in moved)
+    sources = tuple(_facts(session, BatchRequest(end, to_commit), batch_id) for end in moved)
     for source in sources:
         check_source(source)
     with _reading(checkpoint):
         # Without state there is no output without input.
         quiet = None if moved or not has_state else log.identity(batch_id)
     partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
-    return SeenBatch(sources, batch_id, quiet, tuple(sorted(partitions)))
+    return BatchInfo(sources, batch_id, quiet, tuple(sorted(partitions)))
 
 
 def query_id_of(checkpoint: str) -> str | None:
@@ -156,7 +156,7 @@ def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
         return {}
 
 
-def _refuse_other(end: object, batch_id: int) -> None:
+def _reject_other(end: object, batch_id: int) -> None:
     if not (isinstance(end, dict) and "version" in end and "ranges" in end):
         raise InvalidOption(
             f"The query has a source of another format (it ends at {str(end)[:80]} in batch {batch_id}): "
@@ -165,17 +165,17 @@ def _refuse_other(end: object, batch_id: int) -> None:
         )
 
 
-def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
+def _facts(session: str, question: BatchRequest, batch_id: int) -> BatchFacts:
     found: list[BatchFacts] = []
 
     def is_known() -> bool:
         found[:] = ask(session, question)
         # What reads nothing commits nothing; and what is no longer the member's is not written, whatever the group answers.
         return bool(found) and (
-            found[0].claim is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
+            found[0].group_metadata is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
         )
 
-    known = comes_true(is_known, _PATIENCE_S, every_s=_AGAIN_S)
+    known = comes_true(is_known, _RETRY_TIMEOUT_S, every_s=_AGAIN_S)
     if not found:
         raise FencedMember(
             f"No source in this session runs batch {batch_id}: it has stopped, or belongs to another session.",
@@ -184,7 +184,7 @@ def _facts(session: str, question: BatchQuestion, batch_id: int) -> BatchFacts:
     if not known:
         raise FencedMember(
             f"Group '{found[0].group_id}' has not confirmed member '{found[0].member}' for "
-            f"{_PATIENCE_S:.0f} s: batch {batch_id} is not written.",
+            f"{_RETRY_TIMEOUT_S:.0f} s: batch {batch_id} is not written.",
             remedy=(
                 "The process was paused or overloaded, or the broker is unavailable. Restart the query: no "
                 "record is lost or duplicated."

@@ -172,8 +172,8 @@ def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, 
         options = parse_sink(given)
     check_output_schema(df.schema, options)
     if options.delivery is Delivery.EXACTLY_ONCE:
-        cluster = KafkaCluster(options.client, read_committed=True, ask_subscriptions=False)
-        _refuse_another_cluster(sources, cluster)
+        cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
+        _reject_another_cluster(sources, cluster)
         df = _disjoint(df, options, cluster)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
@@ -196,7 +196,7 @@ def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -
         transactions.abort(transactions.begin())
 
 
-def _refuse_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:
+def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:
     cluster_id = cluster.cluster_id()
     for source in sources:
         if cluster_of(source).cluster_id() != cluster_id:

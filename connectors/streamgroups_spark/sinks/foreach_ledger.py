@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 from streamgroups.errors import InvalidOption
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, judge
-from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.sinks.batch_info import batch_seen
+from streamgroups_spark.sinks.batch_info import batch_info
 from streamgroups_spark.sinks.ledger_registry import keep
 
 
@@ -66,7 +66,7 @@ class LedgerBatch:
 
     group_id: str
     ranges: tuple[OffsetRange, ...]
-    quiet: QuietBatch | None = None
+    quiet: NoDataBatch | None = None
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
     def is_written(self, positions: LedgerPositions) -> bool:
@@ -87,7 +87,7 @@ class LedgerBatch:
         found = {tp: row.next_offset for tp, row in rows.items()}
         if self.quiet is not None:
             noted = self.quiet.in_ledger(found)
-            return isinstance(judge_quiet(self.quiet, noted, group_id=self.group_id), AlreadyDone)
+            return isinstance(judge_no_data(self.quiet, noted, group_id=self.group_id), AlreadyDone)
         verdict = judge(self.ranges, found, foreign_positions(_identities(rows), self.identities))
         if isinstance(verdict, Fenced):
             raise verdict.error(self.group_id)
@@ -125,7 +125,7 @@ class BatchLedger:
         Raises:
             StreamGroupsError: if it cannot be exactly once, or the group has gone on without this query.
         """
-        seen = batch_seen(self.checkpoint, SESSION, batch_id)
+        seen = batch_info(self.checkpoint, SESSION, batch_id)
         others = sorted({source.group_id for source in seen.sources} - {self.group_id})
         if others:
             raise InvalidOption(

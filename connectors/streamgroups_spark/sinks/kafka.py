@@ -39,15 +39,15 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, Written, write_records, written_twice
 from streamgroups_kafka.transactions.session import OpenTransaction
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.sinks.batch_info import SeenBatch, batch_seen, query_id_of
-from streamgroups_spark.sinks.no_data_entries import QuietNote
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
+from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 
@@ -112,17 +112,17 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
                 transactions.abort(self._begun)
                 self._is_written, self._begun = True, None
 
-    def _note(self, batch: SeenBatch) -> QuietNote | None:
+    def _note(self, batch: BatchInfo) -> NoDataEntry | None:
         """How a batch that reads nothing is told from its replay; ``None`` if it reads, or nobody has said where to note it."""
         if batch.quiet is None or self._options.group_id is None or not batch.partitions:
             return None
-        return QuietNote(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
+        return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """In a task: writes what it has."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
-        task_begins()
+        prepare_python_worker()
         if self._is_written:
             # Spark needs the batch again for its state; its output is there.
             for _ in iterator:
@@ -157,7 +157,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def _commit(
         self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskWritten], batch_id: int
     ) -> None:
-        _refuse_if_shared(parts)
+        _reject_if_shared(parts)
         batch = self._seen(batch_id)
         records = sum(part.written.records for part in parts)
         note = self._note(batch) if records else None
@@ -166,7 +166,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
             transactions.abort(transaction)
             return
         if note is not None:
-            transactions.commit_offsets(transaction, note.offsets, note.claim)
+            transactions.commit_offsets(transaction, note.offsets, note.group_metadata)
         elif not batch.ranges:
             raise _nothing_tells_it_from_its_replay(batch, records)
         for i, source in enumerate(batch.sources):
@@ -181,26 +181,28 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
     ) -> None:
         """Adds a source's offsets. A rebalance may have given the group a newer generation in which all is still the member's."""
-        offsets, claim = _offsets(source), source.claim
+        offsets, group_metadata = _offsets(source), source.group_metadata
         while True:
-            assert claim is not None, "batch_seen waits for it"
+            assert group_metadata is not None, "batch_info waits for it"
             try:
-                return transactions.commit_offsets(transaction, offsets, claim)
+                return transactions.commit_offsets(transaction, offsets, group_metadata)
             except FencedMember:
-                newer = self._next_claim(claim, batch_id, i)
+                newer = self._next_group_metadata(group_metadata, batch_id, i)
                 if newer is None:
                     raise
-                claim = newer
+                group_metadata = newer
 
-    def _next_claim(self, refused: GroupClaim, batch_id: int, i: int) -> GroupClaim | None:
-        newest = refused
+    def _next_group_metadata(
+        self, rejected: ConsumerGroupMetadata, batch_id: int, i: int
+    ) -> ConsumerGroupMetadata | None:
+        newest = rejected
 
         def is_newer() -> bool:
             nonlocal newest
-            claim = self._seen(batch_id).sources[i].claim
-            assert claim is not None, "batch_seen waits for it"
-            newest = claim
-            return newest != refused
+            group_metadata = self._seen(batch_id).sources[i].group_metadata
+            assert group_metadata is not None, "batch_info waits for it"
+            newest = group_metadata
+            return newest != rejected
 
         return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
 
@@ -216,8 +218,8 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         assert self._options.checkpoint_location is not None, "parse_sink demands it"
         return self._options.checkpoint_location
 
-    def _seen(self, batch_id: int | None = None) -> SeenBatch:
-        return batch_seen(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
+    def _seen(self, batch_id: int | None = None) -> BatchInfo:
+        return batch_info(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
 
     def _transactions(self) -> Transactions:
         options = self._options
@@ -239,13 +241,13 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return transactional_id_of(self._options.group_id, query_id)
 
 
-def _seems_to_be_there(note: QuietNote) -> bool:
+def _seems_to_be_there(note: NoDataEntry) -> bool:
     """A first look, so that a run that has nothing to write shuts nobody out.
 
     If a killed run has left its transaction open there is no answer until that is aborted, which beginning one does.
     """
     try:
-        return note.is_there(patience_s=_FIRST_LOOK_S)
+        return note.is_there(retry_timeout_s=_FIRST_LOOK_S)
     except StreamGroupsError as e:
         if not e.retriable:
             raise
@@ -282,7 +284,7 @@ def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction
     return next(iter(begun), None)
 
 
-def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
+def _reject_if_shared(parts: Sequence[TaskWritten]) -> None:
     shared = written_twice(part.written for part in parts)
     if shared:
         named = ", ".join(map(str, sorted(shared)[:5])) + (", ..." if len(shared) > 5 else "")
@@ -294,7 +296,7 @@ def _refuse_if_shared(parts: Sequence[TaskWritten]) -> None:
         )
 
 
-def _nothing_tells_it_from_its_replay(batch: SeenBatch, records: int) -> FencedBatch:
+def _nothing_tells_it_from_its_replay(batch: BatchInfo, records: int) -> FencedBatch:
     return FencedBatch(
         f"Batch {batch.batch_id} has {records} records of output and has read no records: after a restart, "
         "the sink could not detect that they are written.",

@@ -24,18 +24,18 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone
-from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.staging import StagingSink
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.sinks.batch_info import SeenBatch, batch_seen
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
 
 logger = logging.getLogger(__name__)
 
 AnySink = StagingSink[pa.Schema, pa.RecordBatch, Any, Any]
 
 #: For how long a commit is tried again that others have crossed, or of which nobody knows whether it was done.
-_PATIENCE_S = 60.0
+_RETRY_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -69,7 +69,7 @@ class LedgerDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a streaming query. Made in two processes for each batch."""
-        task_begins()
+        prepare_python_worker()
         checkpoint = self.options.get("checkpointLocation")
         if not checkpoint:
             raise InvalidOption(
@@ -105,23 +105,23 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """On the driver, on the way to the tasks: the stage is made."""
         if self._is_written is None:
-            batch = batch_seen(self._checkpoint, self._session)
+            batch = batch_info(self._checkpoint, self._session)
             self._is_written = batch.is_written or (batch.quiet is not None and self._is_noted(batch.quiet))
             if not self._is_written:
                 self._stage = self._sink.begin(self._schema, uuid.uuid4().hex)
         return self.__dict__
 
-    def _is_noted(self, quiet: QuietBatch) -> bool:
+    def _is_noted(self, quiet: NoDataBatch) -> bool:
         group_id = self._group_ids[0]
         with self._sink.open(group_id) as ledger:
             noted = quiet.in_ledger(ledger.positions(quiet.positions.keys()))
-        return isinstance(judge_quiet(quiet, noted, group_id=group_id), AlreadyDone)
+        return isinstance(judge_no_data(quiet, noted, group_id=group_id), AlreadyDone)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """In a task: stages what it has."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
-        task_begins()
+        prepare_python_worker()
         if self._is_written:
             # Spark needs the batch again for its state; its output is there.
             for _ in iterator:
@@ -136,18 +136,18 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         if not parts:
             # There were no tasks, or all of it is there already.
             return
-        batch = batch_seen(self._checkpoint, self._session, batch_id)
+        batch = batch_info(self._checkpoint, self._session, batch_id)
         staged = [part.staged for part in parts] if sum(part.records for part in parts) else None
         patient = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            stop=stop_after_delay(_PATIENCE_S),
+            stop=stop_after_delay(_RETRY_TIMEOUT_S),
             wait=wait_exponential(multiplier=0.05, max=2),
             reraise=True,
         )
         patient(self._commit, batch, staged)
         self._sink.discard(parts[0].stage)
 
-    def _commit(self, batch: SeenBatch, staged: Sequence[Any] | None) -> None:
+    def _commit(self, batch: BatchInfo, staged: Sequence[Any] | None) -> None:
         reads = {group_id: batch.reads.get(group_id, ()) for group_id in self._group_ids}
         with self._sink.open(self._group_ids[0]) as ledger:
             verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet, identities=batch.identities)

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register as registering
 from streamgroups_spark.internals.rpc import Answering
-from streamgroups_spark.source.batch_messages import LedgerQuestion
+from streamgroups_spark.source.batch_messages import LedgerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +146,4 @@ def keep(sink: Any, group_ids: Sequence[str], *, checkpoint: str, writer: Any) -
 
 
 def _answer(question: Any) -> Any:
-    return _ledgers.of(question.group_id, question.checkpoint) if isinstance(question, LedgerQuestion) else None
+    return _ledgers.of(question.group_id, question.checkpoint) if isinstance(question, LedgerRequest) else None

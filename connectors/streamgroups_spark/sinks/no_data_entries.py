@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from streamgroups.coordination.reset_protocol import quiet_of
+from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups.ledgers.ledger import AlreadyDone
-from streamgroups.ledgers.no_data_batch import QuietBatch, judge_quiet
+from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.admin.metadata_store import PATIENCE_S, KafkaBoard
+from streamgroups_kafka.admin.metadata_store import RETRY_TIMEOUT_S, KafkaMetadataStore
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.membership.group_metadata import GroupClaim
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class QuietNote:
+class NoDataEntry:
     """The note about one batch.
 
     Args:
@@ -38,25 +38,25 @@ class QuietNote:
     client: ClientConfig
     group_id: str
     partitions: tuple[TopicPartition, ...]
-    batch: QuietBatch
+    batch: NoDataBatch
 
-    def is_there(self, *, patience_s: float = PATIENCE_S) -> bool:
+    def is_there(self, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> bool:
         """Whether the batch is written. An answer that a transaction may still change is waited for.
 
         Args:
-            patience_s: for how long, in seconds.
+            retry_timeout_s: for how long, in seconds.
 
         Raises:
             FencedBatch: if a later one is, or another one of its number.
             StreamGroupsError: if the broker does not answer, or refuses.
         """
-        with closing(KafkaBoard(self.client, patience_s=patience_s)) as board:
-            found = board.read(quiet_of(self.group_id), self.partitions)
+        with closing(KafkaMetadataStore(self.client, retry_timeout_s=retry_timeout_s)) as metadata_store:
+            found = metadata_store.read(no_data_group_of(self.group_id), self.partitions)
         metadata = {tp: c.metadata for tp, c in found.items()}
-        notes = read_entries(quiet_of(self.group_id), metadata, lambda _, text: QuietBatch.parse(text))
+        notes = read_entries(no_data_group_of(self.group_id), metadata, lambda _, text: NoDataBatch.parse(text))
         of_query = [note for note in notes.values() if note.query_id == self.batch.query_id]
         noted = max(of_query, key=lambda note: note.batch_id, default=None)
-        return isinstance(judge_quiet(self.batch, noted, group_id=self.group_id), AlreadyDone)
+        return isinstance(judge_no_data(self.batch, noted, group_id=self.group_id), AlreadyDone)
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
@@ -67,6 +67,6 @@ class QuietNote:
         return {place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
 
     @property
-    def claim(self) -> GroupClaim:
+    def group_metadata(self) -> ConsumerGroupMetadata:
         """By which it is committed: nobody's, for the group has no members."""
-        return GroupClaim(quiet_of(self.group_id), None, "")
+        return ConsumerGroupMetadata(no_data_group_of(self.group_id), None, "")

@@ -100,7 +100,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
             f"start('{path}') has a path, but topics have no path.", remedy="Use the option 'topic' and start()."
         ),
     )
-    _refuse_weaker(kafka)
+    _reject_weaker(kafka)
     batches = BatchSettings(
         max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
     )
@@ -177,7 +177,7 @@ def check_output_schema(schema: StructType, options: SinkOptions) -> None:
         raise InvalidOption("The output topic is not set.", remedy="Set the option 'topic', or add a column 'topic'.")
 
 
-def _refuse_weaker(kafka: dict[str, str]) -> None:
+def _reject_weaker(kafka: dict[str, str]) -> None:
     """What would let records be lost or repeated."""
     for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
         value = kafka.pop(name, allowed[0]).strip().lower()

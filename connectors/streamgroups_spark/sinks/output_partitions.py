@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType
 
-from streamgroups.errors import InvalidOption, RecordRefused, UnknownTopic
+from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_spark.internals.shipping import shipped_function
 
@@ -37,7 +37,7 @@ def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, 
     Raises:
         InvalidOption: if ``key`` is of another type, there is no topic, or a number of partitions cannot be.
         UnknownTopic: if the given topic has no number of partitions. The query fails with it where a row's topic has none, and
-            with RecordRefused where a row with a key has no topic.
+            with RecordRejected where a row with a key has no topic.
 
     Example::
 
@@ -87,7 +87,7 @@ def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> 
     """How many partitions each row's topic has; null where there is no key to need it."""
     coded = pc.if_else(keys.is_valid(), topics, None).dictionary_encode()
     if coded.null_count > keys.null_count:
-        raise RecordRefused("A row has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")
+        raise RecordRejected("A row has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")
     found = [counts.get(topic) for topic in coded.dictionary.to_pylist()]
     if None in found:
         raise _unknown(coded.dictionary[found.index(None)].as_py())

@@ -13,12 +13,12 @@ from typing import Any
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange
-from streamgroups_kafka.membership.group_metadata import GroupClaim
-from streamgroups_kafka.membership.state import Standing
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.state import MemberSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class BatchQuestion:
+class BatchRequest:
     """Who runs the batch that ends here?
 
     Args:
@@ -42,7 +42,7 @@ class BatchWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerQuestion:
+class LedgerRequest:
     """Which sink keeps the ledger of a query? Requested by its source, answered by the user's own process (``ledger_registry``).
 
     Args:
@@ -55,7 +55,7 @@ class LedgerQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class FlightQuestion:
+class InFlightRequest:
     """For how long has a batch been in flight? Asked by ``metrics_listener``; every source answers with a
     :class:`~streamgroups.monitoring.metrics.BatchFlight`."""
 
@@ -82,7 +82,7 @@ class BatchFacts:
     ranges: tuple[OffsetRange, ...]
     held: tuple[OffsetRange, ...]
     written: tuple[OffsetRange, ...]
-    claim: GroupClaim | None
+    group_metadata: ConsumerGroupMetadata | None
     mode: MembershipMode
     joins: bool
 
@@ -90,7 +90,7 @@ class BatchFacts:
 def facts_of(
     end: Mapping[str, Any],
     run: InFlight,
-    standing: Standing,
+    snapshot: MemberSnapshot,
     written: InFlight,
     *,
     group_id: str,
@@ -103,7 +103,7 @@ def facts_of(
     Args:
         end: the offset at which it ends.
         run: its number, and all that it reads.
-        standing: what the member has in flight now, and by which claim.
+        snapshot: the ranges in flight and the group metadata of the member, of one moment.
         written: the batch that was written, or a part of it, when the query was restarted.
         group_id: the group that the source reads for.
         member: the source's name in it.
@@ -112,22 +112,22 @@ def facts_of(
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
-    >>> facts = facts_of({}, InFlight(3, (r,)), Standing(InFlight(3, ()), None), InFlight(0, ()),
+    >>> facts = facts_of({}, InFlight(3, (r,)), MemberSnapshot(InFlight(3, ()), None), InFlight(0, ()),
     ...                  group_id="board", member="a", mode=MembershipMode.SHARED, joins=True)
     >>> facts.ranges == (r,), facts.held
     (True, ())
     """
     # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
-    is_in_flight = standing.in_flight is not None and standing.in_flight.number == run.number
+    is_in_flight = snapshot.in_flight is not None and snapshot.in_flight.number == run.number
     planned = run.ranges if is_in_flight else ()
     return BatchFacts(
         end=end,
         group_id=group_id,
         member=member,
         ranges=planned,
-        held=standing.in_flight.ranges if standing.in_flight is not None and planned else (),
+        held=snapshot.in_flight.ranges if snapshot.in_flight is not None and planned else (),
         written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
-        claim=standing.claim,
+        group_metadata=snapshot.group_metadata,
         mode=mode,
         joins=joins,
     )

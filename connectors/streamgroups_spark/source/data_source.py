@@ -47,7 +47,7 @@ from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time.observed_times import Tell, measured
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.source.options import SourceOptions, parse
 
@@ -103,7 +103,7 @@ class StreamGroupsDataSource(DataSource):
         Raises:
             InvalidOption: if the options fit neither a streaming nor a batch read, so that ``load()`` already says so.
         """
-        _refuse_if_never_right(self.options)
+        _reject_if_never_right(self.options)
         columns = dict(_COLUMNS)
         if self.options.get("includeHeaders", "false").strip().lower() == "true":
             columns["headers"] = _HEADERS
@@ -118,8 +118,8 @@ class StreamGroupsDataSource(DataSource):
             return StreamReader(
                 options, _checked(schema, options), _packing(options, self.parallelism), self.session, self.tell
             )
-        except InvalidOption as refusal:
-            return RefusedStream(refusal)
+        except InvalidOption as rejection:
+            return RejectedStream(rejection)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader of a batch query."""
@@ -135,36 +135,36 @@ class StreamGroupsDataSource(DataSource):
         from streamgroups_spark.sinks.kafka import KafkaStreamWriter
         from streamgroups_spark.sinks.options import check_output_schema, parse_sink
 
-        task_begins()
+        prepare_python_worker()
         options = parse_sink(self.options)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)
 
 
-class RefusedStream(Shipped, DataSourceStreamReader):
+class RejectedStream(Shipped, DataSourceStreamReader):
     """Says why there is no reader when Spark first asks it for something.
 
     Raised any earlier, Spark's stream runner would print an error of its own instead.
     """
 
-    def __init__(self, refusal: InvalidOption) -> None:
-        self._refusal = refusal
+    def __init__(self, rejection: InvalidOption) -> None:
+        self._rejection = rejection
 
     def initialOffset(self) -> dict[str, Any]:
         """Raises the refusal."""
-        raise self._refusal
+        raise self._rejection
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Raises the refusal."""
-        raise self._refusal
+        raise self._rejection
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """Raises the refusal."""
-        raise self._refusal
+        raise self._rejection
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises the refusal."""
-        raise self._refusal
+        raise self._rejection
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -187,7 +187,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Runs in workers, before they get their partition."""
         self.__dict__.update(state)
-        task_begins()
+        prepare_python_worker()
 
     def initialOffset(self) -> dict[str, Any]:
         """See :meth:`MicroBatches.initial_offset`."""
@@ -229,11 +229,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         batches = _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=True)
         if partition.tells is None or self._tell is None:
             return batches
-        told_by, column = partition.tells
+        reported_as, column = partition.tells
         if column not in self._schema.names:
             # It is another query of the group whose event time is told.
             return batches
-        return measured(batches, column, told_by, self._tell)
+        return measured(batches, column, reported_as, self._tell)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: ``latestOffset`` says earlier, and for the last batch too, that a batch is done."""
@@ -265,7 +265,7 @@ class BatchReader(Shipped, DataSourceReader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Runs in workers, before they get their partition."""
         self.__dict__.update(state)
-        task_begins()
+        prepare_python_worker()
 
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up where to start and to end, and packs what lies between into tasks."""
@@ -288,16 +288,16 @@ class BatchReader(Shipped, DataSourceReader):
         return _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=False)
 
 
-def _refuse_if_never_right(options: Mapping[str, str]) -> None:
+def _reject_if_never_right(options: Mapping[str, str]) -> None:
     try:
         parse(options, streaming=True)
-    except InvalidOption as refusal:
+    except InvalidOption as rejection:
         try:
             parse(options, streaming=False)
-        except InvalidOption as batch_refusal:
+        except InvalidOption as batch_rejection:
             # Nothing tells which read it will be, except that a batch read needs no group.
             has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
-            raise (refusal if has_group else batch_refusal) from None
+            raise (rejection if has_group else batch_rejection) from None
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:

@@ -132,7 +132,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ),
     )
     group_id = _group_id(known, kafka, streaming=streaming)
-    _refuse_misplaced(known, streaming=streaming)
+    _reject_misplaced(known, streaming=streaming)
     mode = choice(known, "membership", MembershipMode, MembershipMode.SHARED)
     default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT
     max_offsets = _count(known, "maxOffsetsPerTrigger")
@@ -222,7 +222,7 @@ def _ignored(known: Mapping[str, str], group_id: str | None, *, streaming: bool)
     return [name for name in without_effect if name in known]
 
 
-def _refuse_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
+def _reject_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
     for name in ENDING if streaming else _STREAM_ONLY:
         if name in known:
             here, there = ("streaming", "spark.read") if streaming else ("batch", "spark.readStream")

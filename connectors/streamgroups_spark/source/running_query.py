@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
-from streamgroups.event_time.observations import Seen
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
@@ -29,26 +29,26 @@ from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.ledger_member import LedgerMember, TakingOver
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.reset_participation import Moving
-from streamgroups.query.skipped_range_store import LeftRanges
+from streamgroups.query.reset_participation import ResetParticipation
+from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.gap_records import GapRecords
-from streamgroups_kafka.admin.metadata_store import KafkaBoard
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import Standing
-from streamgroups_spark.event_time.messages import SeenQuestion, StreamTime, TimeQuestion, TimeTold
+from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_spark.event_time.messages import ObservationsRequest, StreamTime, TimeReply, TimeRequest
 from streamgroups_spark.event_time.query_time import QueryTime
 from streamgroups_spark.internals.rpc import Answering, ask
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
-    BatchQuestion,
+    BatchRequest,
     BatchWritten,
-    FlightQuestion,
-    LedgerQuestion,
+    InFlightRequest,
+    LedgerRequest,
     facts_of,
 )
 from streamgroups_spark.source.last_batch import LastBatch
@@ -64,7 +64,7 @@ _REBALANCE_TIMEOUT_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
 #: How long a query waits for the board of its group, which it can do without.
-_BOARD_PATIENCE_S = 5.0
+_METADATA_TIMEOUT_S = 5.0
 
 
 class RunningQuery:
@@ -97,17 +97,19 @@ class RunningQuery:
         )
         self._cluster = cluster_of(options)
         self._member: KafkaMember | None = None
-        orders = left = board = None
+        resets = left = metadata_store = None
         if not isinstance(options.subscription, Partitions):
-            board = KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S)
+            metadata_store = KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
             executor = OwnerThread(f"streamgroups-moving-{self.name}")
-            orders = Moving(board, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock())
-            record = orders.listen(record)
-            left = LeftRanges(board, self._group_id)
+            resets = ResetParticipation(
+                metadata_store, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock()
+            )
+            record = resets.listen(record)
+            left = SkippedRangeStore(metadata_store, self._group_id)
         self._record = record
         self._checkpoint = None if facts is None else facts.checkpoint
         self._stream = None if facts is None else facts.time
-        self._time = None if self._stream is None else self._query_time(self._stream, board)
+        self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
@@ -120,13 +122,15 @@ class RunningQuery:
             record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
             commit_log=LastBatch(session, self._process_ids, None if facts is None else facts.checkpoint),
-            orders=orders,
+            resets=resets,
             left=left,
             start=_in_background,
             times=self._time,
             run_id=uuid.uuid4().hex[:12],
             gaps=GapRecords(
-                lambda: KafkaBoard(options.client, patience_s=_BOARD_PATIENCE_S), self._group_id, SteadyClock()
+                lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
+                self._group_id,
+                SteadyClock(),
             ),
             refresh_ms=self._refresh_ms,
         )
@@ -136,7 +140,7 @@ class RunningQuery:
     def tells(self) -> tuple[str, str] | None:
         """Under which name the source's tasks tell the event times that they read, and of which column; ``None`` if nobody asks them."""
         stream = self._stream
-        return None if stream is None or stream.read_column is None else (stream.told_by, stream.read_column)
+        return None if stream is None or stream.read_column is None else (stream.reported_as, stream.read_column)
 
     def _query_facts(self) -> QueryFacts | None:
         """The facts about the query, once its state is checked; ``None`` where they are not to be had and can be done without."""
@@ -161,12 +165,12 @@ class RunningQuery:
             )
         return facts
 
-    def _query_time(self, stream: StreamTime, board: KafkaBoard | None) -> QueryTime:
-        def seen(ranges: tuple[OffsetRange, ...]) -> list[Seen]:
-            return [it for told in ask(self._session, SeenQuestion(stream.told_by, ranges)) for it in told]
+    def _query_time(self, stream: StreamTime, metadata_store: KafkaMetadataStore | None) -> QueryTime:
+        def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
+            return [it for told in ask(self._session, ObservationsRequest(stream.reported_as, ranges)) for it in told]
 
         log = self._cluster if self._options.client.isolation_level == "read_committed" else None
-        return QueryTime(self.name, self._group_id, stream.settings, seen, board, log, SteadyClock())
+        return QueryTime(self.name, self._group_id, stream.settings, seen, metadata_store, log, SteadyClock())
 
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
@@ -180,7 +184,7 @@ class RunningQuery:
         first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
     ) -> Member:
         options, subscription = self._options, self._options.subscription
-        sink = next(iter(ask(self._session, LedgerQuestion(self._group_id, self._checkpoint), needs_all=True)), None)
+        sink = next(iter(ask(self._session, LedgerRequest(self._group_id, self._checkpoint), needs_all=True)), None)
         settings = MemberSettings(
             group_id=self._group_id,
             name=self.name,
@@ -209,10 +213,10 @@ class RunningQuery:
             sees_done=self._sees_done,
         )
 
-    def _standing(self, *, to_commit: bool) -> Standing:
+    def _snapshot(self, *, to_commit: bool) -> MemberSnapshot:
         if self._member is None:
-            return Standing(None, None)
-        return self._member.standing_to_commit() if to_commit else self._member.standing
+            return MemberSnapshot(None, None)
+        return self._member.snapshot_to_commit() if to_commit else self._member.snapshot
 
     def _flight(self) -> BatchFlight | None:
         if self._member is None or isinstance(self._options.subscription, Partitions):
@@ -220,12 +224,12 @@ class RunningQuery:
         lease = self._lease
         return BatchFlight(self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
 
-    def _answer(self, question: Any) -> BatchFacts | BatchFlight | TimeTold | None:
-        if isinstance(question, FlightQuestion):
+    def _answer(self, question: Any) -> BatchFacts | BatchFlight | TimeReply | None:
+        if isinstance(question, InFlightRequest):
             return self._flight()
-        if isinstance(question, TimeQuestion):
+        if isinstance(question, TimeRequest):
             return None if self._time is None else self._time.told(question)
-        if not isinstance(question, BatchQuestion | BatchWritten):
+        if not isinstance(question, BatchRequest | BatchWritten):
             return None
         run = self.micro_batches.run(question.end)
         if run is None:
@@ -238,7 +242,7 @@ class RunningQuery:
             question.end,
             run,
             # While it warms up, a query is no member yet; it reads nothing.
-            self._standing(to_commit=question.to_commit),
+            self._snapshot(to_commit=question.to_commit),
             self.micro_batches.written,
             group_id=self._group_id,
             member=self.name,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 
 #: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
@@ -87,7 +87,7 @@ class Pack(Shipped):
         self._plan = plan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task_begins()
+        prepare_python_worker()
         starts: set[int] = set()
         found = False
         for batch in batches:
@@ -115,7 +115,7 @@ class Unpack(Shipped):
         self._schema = plan.output
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task_begins()
+        prepare_python_worker()
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 table = from_bytes(data)

@@ -26,7 +26,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
-from streamgroups_spark.internals.python_worker import task_begins
+from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.windows.columns import WindowPlan, from_bytes, length_ms, to_bytes
 from streamgroups_spark.windows.step import step
@@ -51,7 +51,7 @@ class WindowProcessor(Shipped, StatefulProcessor):
         self._plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        task_begins()
+        prepare_python_worker()
         self._handle = handle
         self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT, form STRING")
         self._panes = handle.getMapState("panes", "start_ms BIGINT", "panes BINARY")

@@ -25,7 +25,7 @@ from streamgroups.event_time.panes import (
     pass_time,
     session_numbers,
     time_of_records,
-    to_look_at,
+    to_poll,
     verdict,
 )
 from streamgroups.event_time.violations import OnViolation, Why
@@ -173,7 +173,7 @@ def _windows(
     by_start = {} if counted is None else _by_start(counted)
     own = {start: Window(start, start + length) for start in by_start}
     kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple({*batch.windows, *own.values()})))
-    own |= {window.start_ms: window for window in to_look_at(passage)}
+    own |= {window.start_ms: window for window in to_poll(passage)}
     told = []
     for start, window in sorted(own.items()):
         before, new = panes.get(start), by_start.get(start)

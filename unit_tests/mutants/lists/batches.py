@@ -97,8 +97,8 @@ MUTANTS = (
         "R12",
         "batches",
         "streamgroups/query/packing.py",
-        "or not held or held + len(piece) <= most_offsets",
-        "or not held or held + len(piece) <= most_offsets + 1",
+        "or not held or held + len(piece) <= max_offsets",
+        "or not held or held + len(piece) <= max_offsets + 1",
         "a task reads one offset more than maxRecordsPerPartition",
     ),
     Mutant(
@@ -241,8 +241,8 @@ MUTANTS = (
         "M7",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "not (self._until_now or self._unread.may_ask())",
-        "not self._unread.may_ask()",
+        "not (self._until_now or self._available.may_ask())",
+        "not self._available.may_ask()",
         "availableNow ends early because the log was read a moment ago",
     ),
     Mutant(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 
-from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.partitions import TopicPartition
@@ -30,11 +30,11 @@ class Happening:
 
 
 @dataclass(frozen=True)
-class Look:
+class Poll:
     """A look at some of the partitions."""
 
     now_ms: int
-    sightings: Mapping[TopicPartition, Sighting]
+    observations: Mapping[TopicPartition, Observation]
 
 
 _TIMES = st.lists(st.integers(0, 100), max_size=4).map(tuple)
@@ -43,18 +43,18 @@ STEPS = st.lists(st.tuples(st.integers(0, 30), st.dictionaries(st.sampled_from(P
 Steps = Sequence[tuple[int, Mapping[TopicPartition, Happening]]]
 
 
-def looks(steps: Steps) -> Iterator[Look]:
+def polls(steps: Steps) -> Iterator[Poll]:
     """What is seen when this happens."""
     now_ms, position = 0, dict.fromkeys(PARTITIONS, 0)
     for passed_ms, happenings in steps:
         now_ms += passed_ms
-        sightings = {}
+        observations = {}
         for tp, happening in happenings.items():
             position[tp] += len(happening.times_ms)
-            sightings[tp] = Sighting(
+            observations[tp] = Observation(
                 position[tp],
                 position[tp] + happening.unread,
                 len(happening.times_ms),
                 max(happening.times_ms, default=None),
             )
-        yield Look(now_ms, sightings)
+        yield Poll(now_ms, observations)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgroups.event_time.idleness import Sighting
+from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.placing import Placement, place
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
@@ -78,13 +78,13 @@ class Query:
                     self.windowing, self.windows, interval, self.settings.on_violation, now_ms
                 )
                 placed.append(placement)
-        sightings = {}
+        observations = {}
         for tp in self.partitions:
             times_ms = [r if isinstance(r, int) else r.start_ms for r in records.get(tp, ())]
             self._next[tp] += len(times_ms)
             end_offset = self._next[tp] + (unread or {}).get(tp, 0)
-            sightings[tp] = Sighting(self._next[tp], end_offset, len(times_ms), max(times_ms, default=None))
-        self.source = observe(self.source, sightings, self.settings, now_ms)
+            observations[tp] = Observation(self._next[tp], end_offset, len(times_ms), max(times_ms, default=None))
+        self.source = observe(self.source, observations, self.settings, now_ms)
         self._note(*advance(self.windowing, self.windows, self.source.watermark))
         self._note(*expire(self.windowing, self.windows, self.source.quiet))
         self.source = advance_to(self.source, self.windows.watermark)

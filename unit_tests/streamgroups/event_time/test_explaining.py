@@ -15,9 +15,9 @@ IDLE = TimeSettings(Generation(), partition_idle_timeout_ms=2_000)
 
 def test_each_partition_says_what_it_does() -> None:
     times = {
-        P0: PartitionTime(900, At(900), quiet_since_ms=None, seen_ms=5_000),
-        P1: PartitionTime(300, At(300), quiet_since_ms=4_000, seen_ms=5_000),
-        P2: PartitionTime(quiet_since_ms=1_000, seen_ms=5_000),
+        P0: PartitionTime(900, At(900), idle_since_ms=None, seen_ms=5_000),
+        P1: PartitionTime(300, At(300), idle_since_ms=4_000, seen_ms=5_000),
+        P2: PartitionTime(idle_since_ms=1_000, seen_ms=5_000),
     }
     state = observe(SourceTime(partitions=times), {}, IDLE, 5_000)
     lines = explain(state, IDLE)

@@ -12,7 +12,7 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, observe, take
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, Watermark, latest, oldest
-from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, looks
+from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, polls
 from unit_tests.streamgroups.event_time.tables import clock, ms, rows
 
 OWN = PLAIN
@@ -62,9 +62,9 @@ def test_w10_a_join_is_as_quick_as_its_fastest_input() -> None:
     ],
 )
 def test_w10_imports_that_bring_no_time_are_refused(streams: dict[str, TimeSettings], named: str) -> None:
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as rejected:
         check_imports("a", streams)
-    assert named in str(refused.value)
+    assert named in str(rejected.value)
 
 
 def test_w10_a_stream_of_another_query_does_not_matter() -> None:
@@ -111,9 +111,9 @@ def test_w10_an_import_drives_a_stream_with_its_own_time_or_without(
 ) -> None:
     streams = {"prices": following("trades", own=own), "trades": OWN}
     prices = alone = take(SourceTime(), dict.fromkeys(PARTITIONS))
-    for number, seen in enumerate(looks(steps)):
+    for number, seen in enumerate(polls(steps)):
         prices, alone = (
-            observe(s, seen.sightings, t, seen.now_ms) for s, t in ((prices, streams["prices"]), (alone, OWN))
+            observe(s, seen.observations, t, seen.now_ms) for s, t in ((prices, streams["prices"]), (alone, OWN))
         )
         prices = follow_imports({"prices": prices, "trades": SourceTime(At(imports[number]))}, streams)["prices"]
         imported = At(max(imports[: number + 1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.observations import write_note
+from streamgroups.event_time.observations import write_entry
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import generated
@@ -19,7 +19,7 @@ SETTINGS = TimeSettings(Generation(), partition_idle_timeout_ms=60)
 
 
 def at(time_ms: int, *, quiet_ms: int | None = None) -> PartitionTime:
-    return PartitionTime(time_ms, At(time_ms), next_offset=5, quiet_since_ms=quiet_ms, seen_ms=100)
+    return PartitionTime(time_ms, At(time_ms), next_offset=5, idle_since_ms=quiet_ms, seen_ms=100)
 
 
 @st.composite
@@ -27,14 +27,14 @@ def times(draw: st.DrawFn) -> PartitionTime:
     time_ms = draw(st.none() | st.integers(0, 50))
     quiet_ms = draw(st.none() | st.integers(0, 100))
     if time_ms is None:
-        return PartitionTime(next_offset=5, quiet_since_ms=quiet_ms, seen_ms=100)
+        return PartitionTime(next_offset=5, idle_since_ms=quiet_ms, seen_ms=100)
     return at(time_ms, quiet_ms=quiet_ms)
 
 
 @given(st.lists(times(), min_size=1, max_size=5))
 def test_it_is_what_a_query_with_all_partitions_would_assert(known: list[PartitionTime]) -> None:
     partitions = {TopicPartition("flights", p): time for p, time in enumerate(known)}
-    notes = {tp: write_note(time, SETTINGS) for tp, time in partitions.items()}
+    notes = {tp: write_entry(time, SETTINGS) for tp, time in partitions.items()}
     found = group_time(notes, dict.fromkeys(partitions, 0))
     assert found is not None
     assert found.watermark == generated(partitions.values(), SETTINGS.partition_idle_timeout_ms)
@@ -46,22 +46,22 @@ def test_it_is_what_a_query_with_all_partitions_would_assert(known: list[Partiti
 
 
 def test_a_partition_without_a_note_holds_the_others_back() -> None:
-    found = group_time({P0: write_note(at(30), SETTINGS)}, {P0: 0, P1: 0})
+    found = group_time({P0: write_entry(at(30), SETTINGS)}, {P0: 0, P1: 0})
     assert found is not None
     assert found.watermark == NOT_YET
     assert [time.state for time in found.partitions.values()] == [TimeState.AHEAD, TimeState.HOLDS_BACK]
 
 
 def test_W3_what_has_unread_records_is_not_idle_whatever_was_noted() -> None:
-    silent = write_note(at(10, quiet_ms=0), SETTINGS)
+    silent = write_entry(at(10, quiet_ms=0), SETTINGS)
     for unread, state in ((0, TimeState.IDLE), (None, TimeState.IDLE), (3, TimeState.HOLDS_BACK)):
-        found = group_time({P0: write_note(at(30), SETTINGS), P1: silent}, {P0: 0, P1: unread})
+        found = group_time({P0: write_entry(at(30), SETTINGS), P1: silent}, {P0: 0, P1: unread})
         assert found is not None
         assert found.partitions[P1].state is state
 
 
 def test_W10_an_imported_stream_asserts_nothing_of_its_own() -> None:
-    note = write_note(PartitionTime(30, next_offset=5), TimeSettings(import_from="trades"))
+    note = write_entry(PartitionTime(30, next_offset=5), TimeSettings(import_from="trades"))
     found = group_time({P0: note}, {P0: 0})
     assert found is not None
     assert (found.watermark, found.partitions[P0].state) == (NOT_YET, TimeState.ASSERTS_NOTHING)

@@ -19,7 +19,7 @@ from streamgroups.event_time.panes import (
     is_closed,
     pass_time,
     session_numbers,
-    to_look_at,
+    to_poll,
     verdict,
 )
 from streamgroups.event_time.shapes import hopping, session, tumbling, windowing_of
@@ -46,12 +46,12 @@ def test_a_window_is_told_once_before_it_is_refined_or_closed(windowing: Windowi
         own = {w for t in times_ms for w in windows_of(windowing.shape, t) if not is_closed(kept.windows, w)}
         assert not own & forgotten, "what is closed counts nothing"
         kept, passage = pass_time(windowing, kept, Batch(watermark, now_ms, bool(times_ms), tuple(own)))
-        assert set(to_look_at(passage)) >= {w for w in own if is_closed(passage.after, w)}
+        assert set(to_poll(passage)) >= {w for w in own if is_closed(passage.after, w)}
         for window in {f.window for f in passage.before.filled}:
             kind = verdict(passage, window, changed=window in own)
             if kind in (PaneKind.ON_TIME, PaneKind.IDLE):
                 assert window not in told
-                assert window in to_look_at(passage)
+                assert window in to_poll(passage)
                 assert kind is PaneKind.IDLE or reached(passage.by_watermark.watermark, window.end_ms)
                 assert kind is PaneKind.ON_TIME or not times_ms, "a source that has records is not idle"
                 told.add(window)

@@ -105,9 +105,9 @@ def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
 )
 def test_time_that_makes_no_sense_is_refused_by_name(options: dict[str, str], named: str) -> None:
     for source, query in ((options, {}), ({}, options)):
-        with pytest.raises(InvalidOption) as refused:
+        with pytest.raises(InvalidOption) as rejected:
             time_settings(source, query)
-        assert str(refused.value).startswith(named)
+        assert str(rejected.value).startswith(named)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_windows(options: dict[str, str], windowing: Windowing) -> None:
     ],
 )
 def test_windows_that_make_no_sense_are_refused_by_name(options: dict[str, str], named: str) -> None:
-    with pytest.raises(InvalidOption) as refused:
+    with pytest.raises(InvalidOption) as rejected:
         window_settings(options, TIME)
-    assert str(refused.value).startswith(named)
+    assert str(rejected.value).startswith(named)
 
 
 def test_windows_by_event_time_need_a_watermark_and_those_by_the_clock_do_not() -> None:

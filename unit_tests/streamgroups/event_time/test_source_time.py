@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from streamgroups.event_time.encoding import decode_partition, decode_source, encode_partition, encode_source
-from streamgroups.event_time.idleness import Quiet, Sighting
-from streamgroups.event_time.partition_time import PartitionTime, look
+from streamgroups.event_time.idleness import Idle, Observation
+from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, merge, observe, take
 from streamgroups.event_time.strategy import Generation, Progress, Records
@@ -25,13 +25,13 @@ from unit_tests.streamgroups.event_time.strategies import (
     PLAIN,
     SETTINGS,
     STEPS,
-    Look,
+    Poll,
     Steps,
-    looks,
+    polls,
 )
 from unit_tests.streamgroups.event_time.tables import P0, P1
 
-MOST_BYTES = 4_096
+MAX_BYTES = 4_096
 
 
 def start(*partitions: TopicPartition) -> SourceTime:
@@ -40,8 +40,8 @@ def start(*partitions: TopicPartition) -> SourceTime:
 
 def follow(state: SourceTime, steps: Steps, settings: TimeSettings) -> list[SourceTime]:
     states = [state]
-    for seen in looks(steps):
-        states.append(observe(states[-1], seen.sightings, settings, seen.now_ms))
+    for seen in polls(steps):
+        states.append(observe(states[-1], seen.observations, settings, seen.now_ms))
     return states
 
 
@@ -86,11 +86,11 @@ def test_without_settings_it_is_the_minimum_of_the_maxima(steps: Steps) -> None:
 
 @given(STEPS, SETTINGS)
 def test_a_partition_with_unread_records_is_never_idle(steps: Steps, settings: TimeSettings) -> None:
-    state, last = start(*PARTITIONS), dict[TopicPartition, Sighting]()
-    for seen in looks(steps):
-        before, state = state, observe(state, seen.sightings, settings, seen.now_ms)
-        last.update(seen.sightings)
-        slow = [state.partitions[tp] for tp, sighting in last.items() if sighting.unread]
+    state, last = start(*PARTITIONS), dict[TopicPartition, Observation]()
+    for seen in polls(steps):
+        before, state = state, observe(state, seen.observations, settings, seen.now_ms)
+        last.update(seen.observations)
+        slow = [state.partitions[tp] for tp, observation in last.items() if observation.unread]
         assert not any(p.is_idle(1) for p in slow)
         if state.watermark != before.watermark:
             assert oldest(state.watermark, *(p.watermark for p in slow)) == state.watermark
@@ -102,21 +102,21 @@ def test_a_partition_is_idle_if_nothing_was_unread_or_new_in_any_look_for_so_lon
 ) -> None:
     """The definition, on the whole history, against what is kept of it."""
     settings = replace(PLAIN, partition_idle_timeout_ms=timeout_ms)
-    history: dict[TopicPartition, list[tuple[int, Sighting]]] = {tp: [] for tp in PARTITIONS}
-    for state, seen in zip(follow(start(*PARTITIONS), steps, settings)[1:], looks(steps), strict=True):
-        for tp, sighting in seen.sightings.items():
-            history[tp].append((seen.now_ms, sighting))
-        for tp, sightings in history.items():
-            assert state.partitions[tp].is_idle(timeout_ms) == _idle(sightings, timeout_ms)
+    history: dict[TopicPartition, list[tuple[int, Observation]]] = {tp: [] for tp in PARTITIONS}
+    for state, seen in zip(follow(start(*PARTITIONS), steps, settings)[1:], polls(steps), strict=True):
+        for tp, observation in seen.observations.items():
+            history[tp].append((seen.now_ms, observation))
+        for tp, observations in history.items():
+            assert state.partitions[tp].is_idle(timeout_ms) == _idle(observations, timeout_ms)
 
 
-def _idle(history: list[tuple[int, Sighting]], timeout_ms: int) -> bool:
+def _idle(history: list[tuple[int, Observation]], timeout_ms: int) -> bool:
     if not history or history[-1][1].unread:
         return False
     quiet_ms = history[-1][0]
-    for (now_ms, sighting), (_, before) in zip(history[::-1], history[-2::-1], strict=False):
+    for (now_ms, observation), (_, before) in zip(history[::-1], history[-2::-1], strict=False):
         quiet_ms = now_ms
-        if before.unread or sighting.records:
+        if before.unread or observation.records:
             break
     else:
         quiet_ms = history[0][0]
@@ -125,26 +125,26 @@ def _idle(history: list[tuple[int, Sighting]], timeout_ms: int) -> bool:
 
 def test_time_that_passes_without_a_look_proves_nothing() -> None:
     settings = replace(PLAIN, partition_idle_timeout_ms=10)
-    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(1, 1, 1, 40)}, settings, 0)
-    state = observe(state, {P0: Sighting(2, 2, 1, 60)}, settings, 1_000)
+    state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 50), P1: Observation(1, 1, 1, 40)}, settings, 0)
+    state = observe(state, {P0: Observation(2, 2, 1, 60)}, settings, 1_000)
     assert state.watermark == At(40), "a batch took long; nobody has looked whether the other has something to read"
-    state = observe(state, {P1: Sighting(1, 9)}, settings, 1_001)
+    state = observe(state, {P1: Observation(1, 9)}, settings, 1_001)
     assert state.watermark == At(40), "and it has"
 
 
 def test_a_partition_under_backpressure_holds_the_watermark_for_as_long_as_it_takes() -> None:
     settings = replace(PLAIN, partition_idle_timeout_ms=10)
-    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(0, 9)}, settings, 0)
+    state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 50), P1: Observation(0, 9)}, settings, 0)
     for now_ms in range(0, 10_000, 100):
-        state = observe(state, {P0: Sighting(now_ms, now_ms, 1, now_ms), P1: Sighting(0, 9)}, settings, now_ms)
+        state = observe(state, {P0: Observation(now_ms, now_ms, 1, now_ms), P1: Observation(0, 9)}, settings, now_ms)
         assert state.watermark == NOT_YET
 
 
 def test_a_clock_that_was_ahead_holds_a_partition_for_no_longer_than_one_timeout() -> None:
-    noted_ahead = PartitionTime(50, At(50), next_offset=1, quiet_since_ms=99_000, seen_ms=99_000)
-    first = look(noted_ahead, Sighting(1, 1), Generation(), now_ms=1_000)
+    noted_ahead = PartitionTime(50, At(50), next_offset=1, idle_since_ms=99_000, seen_ms=99_000)
+    first = poll(noted_ahead, Observation(1, 1), Generation(), now_ms=1_000)
     assert not first.is_idle(10)
-    assert look(first, Sighting(1, 1), Generation(), now_ms=1_010).is_idle(10)
+    assert poll(first, Observation(1, 1), Generation(), now_ms=1_010).is_idle(10)
 
 
 # ---- partitions come and go ---------------------------------------------------------------------------------------
@@ -177,42 +177,42 @@ def test_a_partition_that_changes_hands_takes_its_time_along(
     """Two members; between any two looks partitions move from one to the other, as notes of text."""
     alone = start(*PARTITIONS)
     members = [start(*PARTITIONS), start()]
-    for seen in looks(steps):
+    for seen in polls(steps):
         for tp in data.draw(st.sets(st.sampled_from(PARTITIONS))):
             old, new = (0, 1) if tp in members[0].partitions else (1, 0)
             note = json.dumps(encode_partition(members[old].partitions[tp]))
             members[old] = give(members[old], [tp])
             members[new] = take(members[new], {tp: decode_partition(json.loads(note))})
-        alone = observe(alone, seen.sightings, settings, seen.now_ms)
-        members = [observe(member, seen.sightings, settings, seen.now_ms) for member in members]
+        alone = observe(alone, seen.observations, settings, seen.now_ms)
+        members = [observe(member, seen.observations, settings, seen.now_ms) for member in members]
         assert {**members[0].partitions, **members[1].partitions} == alone.partitions
 
 
 def test_a_partition_that_comes_in_moves_nothing_and_holds_the_watermark() -> None:
-    state = observe(start(P0), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0)
+    state = observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0)
     state = take(state, {P1: PartitionTime(20, At(20), next_offset=5)})
     for time_ms in (60, 70):
-        state = observe(state, {P0: Sighting(time_ms, time_ms, 1, time_ms)}, PLAIN, time_ms)
+        state = observe(state, {P0: Observation(time_ms, time_ms, 1, time_ms)}, PLAIN, time_ms)
         assert state.watermark == At(50), "it neither goes back nor on"
-    state = observe(state, {P1: Sighting(9, 9, 1, 65)}, PLAIN, 80)
+    state = observe(state, {P1: Observation(9, 9, 1, 65)}, PLAIN, 80)
     assert state.watermark == At(65)
 
 
 def test_a_partition_of_which_nobody_knows_holds_the_watermark_until_it_is_read() -> None:
-    state = take(observe(start(P0), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
-    state = observe(state, {P0: Sighting(2, 2, 1, 60), P1: Sighting(0, 3)}, PLAIN, 1)
+    state = take(observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
+    state = observe(state, {P0: Observation(2, 2, 1, 60), P1: Observation(0, 3)}, PLAIN, 1)
     assert state.watermark == At(50)
 
 
 def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> None:
-    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 50), P1: Sighting(1, 1, 1, 20)}, PLAIN, 0)
-    state = observe(give(state, [P1]), {P1: Sighting(2, 2, 1, 30)}, PLAIN, 1)
+    state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 50), P1: Observation(1, 1, 1, 20)}, PLAIN, 0)
+    state = observe(give(state, [P1]), {P1: Observation(2, 2, 1, 30)}, PLAIN, 1)
     assert state.watermark == At(50)
     assert list(state.partitions) == [P0]
 
 
 def test_a_member_without_partitions_asserts_nothing() -> None:
-    assert observe(start(), {P0: Sighting(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
+    assert observe(start(), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
     assert start().quiet is None
     owner = SourceTime(At(9), {P0: PartitionTime(5, At(5))})
     assert merge([start(), owner], PLAIN).watermark == At(9), "and holds nobody back"
@@ -225,12 +225,12 @@ def test_a_member_without_partitions_asserts_nothing() -> None:
 def test_a_restart_at_any_point_changes_nothing(steps: Steps, settings: TimeSettings, restarts: set[int]) -> None:
     undisturbed = follow(start(*PARTITIONS), steps, settings)
     state = start(*PARTITIONS)
-    for number, seen in enumerate(looks(steps)):
+    for number, seen in enumerate(polls(steps)):
         if number in restarts:
             restored = decode_source(json.loads(json.dumps(encode_source(state))))
             assert restored is not None
             state = restored
-        state = observe(state, seen.sightings, settings, seen.now_ms)
+        state = observe(state, seen.observations, settings, seen.now_ms)
         assert state == undisturbed[number + 1]
 
 
@@ -238,15 +238,15 @@ def test_a_restart_at_any_point_changes_nothing(steps: Steps, settings: TimeSett
 def test_a_look_that_is_repeated_changes_nothing(steps: Steps, settings: TimeSettings) -> None:
     """A batch that was reported is run again after a crash, and reported again."""
     state = start(*PARTITIONS)
-    for seen in looks(steps):
-        state = observe(state, seen.sightings, settings, seen.now_ms)
-        assert observe(state, seen.sightings, settings, seen.now_ms) == state
+    for seen in polls(steps):
+        state = observe(state, seen.observations, settings, seen.now_ms)
+        assert observe(state, seen.observations, settings, seen.now_ms) == state
 
 
 def test_the_largest_note_leaves_room_for_others() -> None:
     most = -(2**63)
     note = PartitionTime(most, At(most), Progress(2**63, most), 2**63, most, most)
-    assert len(json.dumps(encode_partition(note)).encode()) < MOST_BYTES / 10
+    assert len(json.dumps(encode_partition(note)).encode()) < MAX_BYTES / 10
 
 
 @pytest.mark.parametrize("raw", [None, "", [], {}, {"v": 2}, {"v": 1}, {"v": 1, "event": "soon"}])
@@ -280,14 +280,14 @@ def test_it_makes_no_difference_in_which_portions_records_are_read(
     generation = Generation(every, delay_ms)
     single = [PartitionTime()]
     for number, time_ms in enumerate(times_ms, 1):
-        single.append(look(single[-1], Sighting(number, number, 1, time_ms), generation, 0))
+        single.append(poll(single[-1], Observation(number, number, 1, time_ms), generation, 0))
     # In portions the first event time is that of the first portion's latest record, so periods begin with one record here.
     time, at = single[1], 1
     for size in portions:
         portion = times_ms[at : at + size]
         if portion:
             at += len(portion)
-            time = look(time, Sighting(at, at, len(portion), portion[-1]), generation, 0)
+            time = poll(time, Observation(at, at, len(portion), portion[-1]), generation, 0)
         assert time.progress == single[at].progress
         assert latest(time.watermark, single[at].watermark) == time.watermark, "portions never hold time back"
 
@@ -296,7 +296,7 @@ def test_it_makes_no_difference_in_which_portions_records_are_read(
 def test_every_so_many_records(times_ms: list[int], n: int, delay_ms: int) -> None:
     time = PartitionTime()
     for number, time_ms in enumerate(times_ms, 1):
-        time = look(time, Sighting(number, number, 1, time_ms), Generation(Records(n), delay_ms), 0)
+        time = poll(time, Observation(number, number, 1, time_ms), Generation(Records(n), delay_ms), 0)
         whole = number // n * n
         assert time.watermark == (At(max(times_ms[:whole]) - delay_ms) if whole else NOT_YET)
 
@@ -310,37 +310,37 @@ def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]
 
 
 def test_a_source_is_quiet_when_all_of_it_is() -> None:
-    state = observe(start(P0, P1), {P0: Sighting(1, 1, 1, 5)}, PLAIN, 100)
+    state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 5)}, PLAIN, 100)
     assert state.quiet is None, "nobody has looked at the other one"
-    state = observe(state, {P1: Sighting(0, 1)}, PLAIN, 200)
+    state = observe(state, {P1: Observation(0, 1)}, PLAIN, 200)
     assert state.quiet is None
-    state = observe(state, {P1: Sighting(1, 1, 1, 5)}, PLAIN, 300)
-    assert state.quiet == Quiet(300, 100), "of the first nobody knows what came since 100"
-    state = observe(state, {P0: Sighting(1, 1), P1: Sighting(1, 1)}, PLAIN, 400)
-    assert state.quiet == Quiet(300, 400)
+    state = observe(state, {P1: Observation(1, 1, 1, 5)}, PLAIN, 300)
+    assert state.quiet == Idle(300, 100), "of the first nobody knows what came since 100"
+    state = observe(state, {P0: Observation(1, 1), P1: Observation(1, 1)}, PLAIN, 400)
+    assert state.quiet == Idle(300, 400)
 
 
 def test_a_position_that_others_have_moved_is_activity_of_unknown_time() -> None:
-    noted = PartitionTime(50, At(50), next_offset=100, quiet_since_ms=0, seen_ms=0)
-    taken = look(noted, Sighting(500, 500), Generation(), now_ms=1_000)
-    assert taken.quiet_since_ms == 1_000
+    noted = PartitionTime(50, At(50), next_offset=100, idle_since_ms=0, seen_ms=0)
+    taken = poll(noted, Observation(500, 500), Generation(), now_ms=1_000)
+    assert taken.idle_since_ms == 1_000
     assert (taken.event_time_ms, taken.watermark) == (50, At(50)), "too low is safe: time only waits longer"
 
 
 def test_a_maximum_that_is_reported_late_counts_all_the_same() -> None:
-    early = look(PartitionTime(), Sighting(10, 10, 0, None), Generation(), now_ms=0)
-    late = look(early, Sighting(10, 10, 10, 50), Generation(), now_ms=1)
+    early = poll(PartitionTime(), Observation(10, 10, 0, None), Generation(), now_ms=0)
+    late = poll(early, Observation(10, 10, 10, 50), Generation(), now_ms=1)
     assert late.event_time_ms == 50
-    assert look(late, Sighting(11, 11, 1, 20), Generation(), now_ms=2).watermark == At(50)
+    assert poll(late, Observation(11, 11, 1, 20), Generation(), now_ms=2).watermark == At(50)
 
 
 def test_a_longer_delay_after_a_restart_takes_nothing_back() -> None:
-    time = look(PartitionTime(), Sighting(1, 1, 1, 50), Generation(), now_ms=0)
-    time = look(time, Sighting(2, 2, 1, 55), Generation(delay_ms=20), now_ms=1)
+    time = poll(PartitionTime(), Observation(1, 1, 1, 50), Generation(), now_ms=0)
+    time = poll(time, Observation(2, 2, 1, 55), Generation(delay_ms=20), now_ms=1)
     assert time.watermark == At(50)
-    assert look(time, Sighting(3, 3, 1, 75), Generation(delay_ms=20), now_ms=2).watermark == At(55)
+    assert poll(time, Observation(3, 3, 1, 75), Generation(delay_ms=20), now_ms=2).watermark == At(55)
 
 
 def test_looks_are_what_happens() -> None:
     """The strategy itself: positions add up, and ends are ahead of them."""
-    assert list(looks([(5, {})])) == [Look(5, {})]
+    assert list(polls([(5, {})])) == [Poll(5, {})]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.idleness import Quiet
+from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.placing import Adjusted, Placement, place
 from streamgroups.event_time.violations import DeadLetter, Drop, Interval, Keep, Lift, OnViolation, Why, judge, point
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, NotYet, Watermark, earlier, is_final, latest, reached
@@ -52,14 +52,14 @@ INTERVALS = st.builds(lambda start, length: Interval(start, start + length), TIM
 
 
 #: A record, a watermark, or silence.
-Event = Interval | At | Quiet
+Event = Interval | At | Idle
 EVENTS = st.lists(
     st.one_of(
         INTERVALS,
         INTERVALS,
         INTERVALS,
         st.builds(At, TIMES),
-        st.builds(lambda since, waited: Quiet(since, since + waited), TIMES, st.integers(0, 30)),
+        st.builds(lambda since, waited: Idle(since, since + waited), TIMES, st.integers(0, 30)),
     ),
     max_size=30,
 )
@@ -285,12 +285,12 @@ def test_sessions_end_where_the_gap_is_longer(gap_ms: int, times_ms: list[int]) 
 
 @given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS, TIMES, st.integers(0, 40))
 def test_silence_closes_what_is_over_and_nothing_else(
-    windowing: Windowing, events: Sequence[Event], quiet_since_ms: int, waited_ms: int
+    windowing: Windowing, events: Sequence[Event], idle_since_ms: int, waited_ms: int
 ) -> None:
     assert isinstance(windowing.boundary, EventTime)
-    steps, now_ms = run(windowing, events), quiet_since_ms + waited_ms
+    steps, now_ms = run(windowing, events), idle_since_ms + waited_ms
     state = steps[-1].after if steps else WindowStates()
-    after, change = expire(windowing, state, Quiet(quiet_since_ms, now_ms))
+    after, change = expire(windowing, state, Idle(idle_since_ms, now_ms))
     timeout_ms = windowing.boundary.idle_timeout_ms
     if timeout_ms is None or waited_ms < timeout_ms:
         assert (after, change) == (state, Change())
@@ -308,7 +308,7 @@ def test_the_clock_alone_closes_windows_by_processing_time(shape: Hopping, clock
         state, placed = place(windowing, state, None, OnViolation.DROP, now_ms)
         assert isinstance(placed, Counted)
         state, _ = advance(windowing, state, At(now_ms))
-    assert expire(windowing, state, Quiet(-1_000, last_ms)) == (state, Change())
+    assert expire(windowing, state, Idle(-1_000, last_ms)) == (state, Change())
     state, _ = advance(windowing, state, At(last_ms))
     assert all(f.window.end_ms > last_ms for f in state.filled)
 

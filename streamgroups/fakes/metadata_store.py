@@ -1,21 +1,21 @@
-"""A board in memory. Implements :class:`streamgroups.ports.Board`."""
+"""A board in memory. Implements :class:`streamgroups.ports.MetadataStore`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroups.errors import GroupRefused, StreamGroupsError
-from streamgroups.fakes.cluster import MOST_METADATA_UNITS, FakeCluster, utf16_units
+from streamgroups.errors import GroupRejected, StreamGroupsError
+from streamgroups.fakes.cluster import MAX_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 
 
-class FakeBoard:
+class FakeMetadataStore:
     """Notes, kept with the committed offsets of a :class:`~streamgroups.fakes.cluster.FakeCluster`.
 
-    >>> board, tp = FakeBoard(FakeCluster(lambda: 0)), TopicPartition("flights", 0)
-    >>> board.write("billing.streamgroups", {tp: Committed(5, "a note")})
-    >>> board.read("billing.streamgroups", [tp])[tp].metadata
+    >>> metadata_store, tp = FakeMetadataStore(FakeCluster(lambda: 0)), TopicPartition("flights", 0)
+    >>> metadata_store.write("billing.streamgroups", {tp: Committed(5, "a note")})
+    >>> metadata_store.read("billing.streamgroups", [tp])[tp].metadata
     'a note'
     """
 
@@ -23,15 +23,15 @@ class FakeBoard:
         self._cluster = cluster
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """See :meth:`streamgroups.ports.Board.read`."""
+        """See :meth:`streamgroups.ports.MetadataStore.read`."""
         return self._cluster.committed(group_id, partitions)
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
-        """See :meth:`streamgroups.ports.Board.write`."""
+        """See :meth:`streamgroups.ports.MetadataStore.write`."""
         if self._cluster.describe(group_id).members:
-            raise GroupRefused(f"Group '{group_id}' has members.", remedy="Stop them first.")
+            raise GroupRejected(f"Group '{group_id}' has members.", remedy="Stop them first.")
         # The client that members use ends each text with a NUL, which counts.
-        if any(utf16_units(note.metadata) + 1 > MOST_METADATA_UNITS for note in notes.values()):
+        if any(utf16_units(note.metadata) + 1 > MAX_METADATA_UNITS for note in notes.values()):
             raise StreamGroupsError(
                 f"A metadata entry for group '{group_id}' is larger than a broker accepts.",
                 remedy="Write fewer bytes for each partition.",
