@@ -115,7 +115,7 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() != "client_credentials":
             raise InvalidOption(
                 "Option 'kafka.sasl.oauthbearer.grant.type': this command supports only client credentials.",
-                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.secret', or use another mechanism.",
+                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or use another mechanism.",
             )
         if "sasl.oauthbearer.token.endpoint.url" not in properties:
             raise InvalidOption(
