@@ -1,1 +1,1 @@
-"""Promises, tested on a real broker with real Spark: one file each."""
+"""Integration tests: one file for each promise, on a real broker with real Spark. ``make integration`` runs them."""

@@ -1,10 +1,15 @@
-"""Strikes members of a group at named points, again and again, and lets independent readers count what has arrived.
+"""Fault injection campaigns: faults at named points of running queries, and independent readers that count the output.
 
-``python -m integration_tests.campaign kafka --kills 100``; a short one is a test (``test_killed_in_the_middle_of_a_commit``). Two queries share a group
-and write exactly once, each supervised in a process of its own, the second on executors of its own; records keep coming. In turn a point is
-armed (``dying``), whoever passes it is struck in one of the ways of :data:`VICTIMS`, and the campaign goes on. In the end all is read
-back: every record once, and those of a partition in their order. A query that keeps state (``--stateful``) has its group alone: it drops
-records that it has seen, so a state that is ahead of the output loses records, and one that is behind lets them through twice.
+Run as ``python -m integration_tests.campaign kafka --kills 100``; ``test_killed_in_the_middle_of_a_commit`` runs a
+short one. Two queries share a group and write exactly once. ``sg.supervise`` runs each in a separate process, the
+second on separate executors, while a producer appends records.
+
+In each turn the campaign arms a point (``dying/sitecustomize.py``). The first process that reaches the point waits
+there, and the campaign injects one fault of :data:`VICTIMS`. At the end an independent reader checks that every record
+arrived once and in the order of its partition.
+
+A stateful query (``--stateful``) is the only member of its group, and drops the records that its state contains. If its
+state is ahead of the output, records are lost; if it is behind, records arrive twice. Source: SEMANTICS X1-X4.
 """
 
 from __future__ import annotations
@@ -46,42 +51,46 @@ POINTS = (
     "before-commit",
     "after-commit",
 )
-#: A ledger has its positions in the sink's own transaction.
+#: A ledger stores the positions in the transaction of the sink.
 LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
-#: What happens at a point. ``worker``: the Python process that passes it is killed. ``executor``: the JVM of the executor that it belongs to; at
-#: the driver's points one of them. ``query``: the driver and all that it has started. ``checkpoint``: the same, and its checkpoint is lost, or
-#: every other time it is started with another one. ``broker``: the broker, which comes back. ``zombie``: the query is frozen, and wakes up when the
-#: others have its partitions. ``silence``: it is frozen too, for so short a time that the group does not miss it. ``answer``: the sink has committed, and the query is told that the answer was lost.
+#: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
+#: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
+#: the same, and delete the checkpoint or, every other time, configure another one. ``broker``: kill and restart the
+#: broker. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less
+#: than the session timeout. ``answer``: lose the response to a commit that has succeeded.
 VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
-#: Those of a query that has its group alone: no other can take its partitions, and without its checkpoint it has no state.
+#: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
+#: needs its checkpoint.
 STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
-#: What can be taken out of the code that is tested, so that a campaign must notice: the transaction or the ledger; the check that a batch
-#: is not of a member that others have replaced; and telling batches by their offsets, instead of by their numbers.
+#: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
+#: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
+#: instead of by offsets.
 SABOTAGES = ("ledger", "fence", "batch-id")
-#: Of those that run on executors.
+#: The Spark master of the queries with separate executors.
 _MASTER = "local-cluster[2,1,1024]"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-#: Longer than a member may be silent before it asks the group whether it is still in it, and shorter than the session timeout of 6.
+#: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
+#: of 6 s.
 _SILENCE_S = 4.0
-#: How long it is then given to ask, while the point is still held.
+#: The time for this check while the process still waits at the point.
 _AFTER_SILENCE_S = 1.0
 _HERE = Path(__file__).parent
 
-#: A point, and what happens there.
+#: A point, and the fault to inject there.
 Turn = tuple[str, str]
-#: Reads back (partition, value) of all that has arrived, in the order of arrival within a partition.
+#: Returns (partition, value) of the whole output, in the order of arrival within a partition.
 ReadBack = Callable[[], list[tuple[int, str]]]
 
 
 @dataclass
 class Verdict:
-    """What came of a campaign.
+    """The result of a campaign.
 
     Args:
-        kills: what has happened, and how often.
-        records: how many records there were.
-        lost: those that did not arrive.
-        repeated: those that arrived more than once.
+        kills: how often each fault was injected at each point.
+        records: the number of records that were produced.
+        lost: the records that did not arrive.
+        repeated: the records that arrived more than once.
         disordered: partitions whose records did not arrive in order.
     """
 
@@ -107,19 +116,19 @@ class Verdict:
 
 
 def _from_to(values: Sequence[str]) -> str:
-    """Where to look for them."""
+    """The range of the affected records, for the search in the logs."""
     numbers = sorted(map(int, values))
     return f" (between {numbers[0]} and {numbers[-1]})" if numbers else ""
 
 
 class CampaignMember:
-    """A query that comes back however it dies.
+    """A query that restarts after every failure.
 
     Args:
-        directory: for its checkpoint and its log.
+        directory: the directory of its checkpoint and log.
         name: its name.
-        config: what ``campaign_query`` wants to know.
-        master: where it runs; those with executors of their own leave files at a place of theirs.
+        config: the configuration for ``campaign_query``.
+        master: the Spark master. Separate executors write their files to ``spark_home``.
     """
 
     def __init__(self, directory: Path, name: str, config: dict[str, Any], master: str = "local[2]") -> None:
@@ -155,13 +164,13 @@ class CampaignMember:
             )
 
     def processes(self) -> list[psutil.Process]:
-        """All that belong to it, the driver first."""
+        """All processes of the query, the driver first."""
         assert self._process is not None
         driver = psutil.Process(self._process.pid)
         return [driver, *driver.children(recursive=True)]
 
     def kill(self) -> None:
-        """kill -9, all of it, at once."""
+        """Kills all its processes with ``kill -9``."""
         processes = self.processes()
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -170,17 +179,17 @@ class CampaignMember:
         assert not left, left
 
     def lose_checkpoint(self) -> None:
-        """Its checkpoint is gone; every other time it is there, and is not the one that it is started with."""
+        """Deletes its checkpoint; every other time, configures another checkpoint instead."""
         self._n_lost += 1
         if self._n_lost % 2:
-            # It may have been killed before it had one.
+            # A kill can precede the first write to the checkpoint.
             with suppress(FileNotFoundError):
                 shutil.rmtree(self._config["checkpoint"])
         else:
             self._config["checkpoint"] += "+"
 
     def stop(self) -> None:
-        """Asks it to stop; kills it if it does not."""
+        """Stops it with SIGTERM; kills it after a timeout."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -192,7 +201,7 @@ class CampaignMember:
 
 
 def spark_home(directory: Path) -> Path:
-    """PySpark's own Spark, at a place where workers may leave what they download and print."""
+    """A Spark home with PySpark's own Spark, where workers may write downloads and logs."""
     home = directory / "spark"
     if not home.exists():
         import pyspark
@@ -204,14 +213,14 @@ def spark_home(directory: Path) -> Path:
 
 
 class Strikes:
-    """Arms points, and does what is to be done to who passes them.
+    """Arms points, and injects faults into the processes that reach them.
 
     Args:
         bootstrap: the broker.
-        directory: where points are armed.
+        directory: the directory of the files that arm points.
         group: the members' group.
-        members: who may be struck.
-        kafka: the broker, if it may be struck too.
+        members: the members that a fault can hit.
+        kafka: the broker, if it is a target of faults.
     """
 
     def __init__(
@@ -226,7 +235,7 @@ class Strikes:
         self._directory, self._group, self._kafka = directory, group, kafka
         self._members = {member.name: member for member in members}
         self._bootstrap = bootstrap
-        #: By how a strike is done: the point's process, and its member.
+        #: The injection by the name of the fault. Its arguments are the process at the point and its member.
         self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
             "worker": lambda process, _: process.kill(),
             "executor": _kill_executor,
@@ -239,12 +248,12 @@ class Strikes:
         }
 
     def strike(self, point: str, victim: str, timeout_s: float) -> None:
-        """Waits for the next who passes a point.
+        """Waits until a process reaches a point, and injects a fault.
 
         Raises:
-            AssertionError: if nobody does.
+            AssertionError: if no process reaches the point in time.
         """
-        # Only the last has executors.
+        # Only the last member has executors.
         named = list(self._members)[-1:] if victim == "executor" else list(self._members)
         (self._directory / f".{point}").write_text(" ".join(named))
         (self._directory / f".{point}").rename(self._directory / point)
@@ -255,7 +264,7 @@ class Strikes:
         )
         (reached,) = self._directory.glob("reached.*")
         _, name, pid = reached.name.split(".")
-        # Who was about to pass may be ended by its query in the meantime.
+        # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](psutil.Process(int(pid)), self._members[name])
         reached.unlink()
@@ -270,7 +279,7 @@ class Strikes:
         return True
 
     def give_up(self) -> None:
-        """Nobody is kept waiting at a point, and nobody will be."""
+        """Disarms all points and releases all waiting processes."""
         for left in self._directory.iterdir():
             if left.name.startswith("reached.") or left.name in POINTS:
                 left.unlink()
@@ -311,19 +320,22 @@ class Strikes:
         )
 
     def _owners(self) -> dict[str, int]:
-        """How many partitions each member has."""
-        # A client of its own each time: one that has seen the coordinator go may ask the wrong broker for minutes.
+        """The number of partitions of each member."""
+        # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
+        # for minutes.
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         try:
             found = admin.describe_consumer_groups([self._group])[self._group].result(30).members
         except (KafkaException, TimeoutError):
-            # The group's coordinator may just be coming back: nobody knows.
+            # The coordinator of the group can be unavailable for a moment.
             return dict.fromkeys(self._members, 0)
         return {member.client_id: len(member.assignment.topic_partitions) for member in found}
 
 
 def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
-    """Kills the JVM that a process is a worker of, or one of the member's if it is none."""
+    """Kills the JVM of the executor that a Python worker belongs to; for other processes, any executor of the
+    member.
+    """
 
     def is_executor(candidate: psutil.Process) -> bool:
         with suppress(psutil.NoSuchProcess):
@@ -333,7 +345,7 @@ def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
     def found() -> list[psutil.Process]:
         return [p for p in (*process.parents(), *member.processes()) if is_executor(p)]
 
-    # One that has just been killed may not be there again yet.
+    # After a kill, the new executor may still be starting.
     wait_until(found, f"{member.name} has an executor", 60)
     found()[0].kill()
 
@@ -359,22 +371,22 @@ def campaign(
 
     Args:
         bootstrap: the broker.
-        directory: for checkpoints and logs.
+        directory: the directory of checkpoints and logs.
         sink: ``kafka``, ``postgres`` or ``delta``.
-        to: the topic, the connection string or the path.
-        read_back: how an independent reader sees what has arrived.
-        turns: what happens, one after the other.
-        timeout_s: for all of it, reading to the end included.
-        per_second: records that come in.
-        protocol: of the group.
-        sabotaged: one of :data:`SABOTAGES`, or nothing.
-        alone: whether there is one query only, so that it is the next to pass a point.
-        stateful: whether the query keeps state; it is alone then.
-        kafka: the broker, if it is struck too.
-        tell: is told what happens.
+        to: the output topic, connection string or table path.
+        read_back: the independent reader of the output.
+        turns: the points and their faults, in order.
+        timeout_s: the timeout of the whole campaign, in seconds.
+        per_second: the rate of the producer, in records per second.
+        protocol: the group protocol.
+        sabotaged: one of :data:`SABOTAGES`, or empty.
+        alone: whether the campaign runs one query only, so that this query reaches each point.
+        stateful: whether the query keeps state. It is then the only member of its group.
+        kafka: the broker, if it is a target of faults.
+        tell: called with a description of each turn.
 
     Raises:
-        AssertionError: if it cannot go on: a point is not passed, or the queries do not read to the end.
+        AssertionError: if no process reaches a point, or the queries do not read to the end.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
     _create(bootstrap, topic)
@@ -384,7 +396,7 @@ def campaign(
         "group.id": group,
         "startingPosition": "TRIM_HORIZON",
         "kafka.group.protocol": protocol,
-        # Under KIP-848 the broker decides it.
+        # With KIP-848 the broker configures the session timeout.
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": "2000",
@@ -413,7 +425,7 @@ def campaign(
         strikes.all_are_up()
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
             if sabotaged:
-                # What is taken away is missed when there is something to write again, or to take for written.
+                # A disabled safeguard has no effect before the first batches are written.
                 wait_until(
                     lambda: strikes.all_are_up() and sum(committed(bootstrap, group, topic).values()) > 5 * per_second,
                     f"the first batches are written; see {directory}",
@@ -434,14 +446,15 @@ def campaign(
         for member in members:
             member.stop()
     verdict = _judged(Counter(turns), load.count, read_back())
-    # What is grouped by its key for a state comes out in no order.
+    # Spark processes grouped records in no defined order.
     return replace(verdict, disordered=[]) if stateful else verdict
 
 
 def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1) -> list[Turn]:
-    """Every victim at every point, in a random order that a seed decides, and again from the start.
+    """Every fault at every point, in a random order that depends on the seed, repeated as needed.
 
-    A short campaign has as many different victims as it can: of any that follow each other, as many as there are, no two are the same.
+    A short campaign covers as many different faults as possible: consecutive turns use each fault once before one
+    repeats.
     """
     points = POINTS if sink == "kafka" else LEDGER_POINTS
     choose = random.Random(f"{sink} {seed}")
@@ -454,9 +467,9 @@ def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: i
 
 
 def turns_that_tell(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
-    """Where what was taken away is missed."""
+    """The turns that detect a disabled safeguard."""
     if sabotaged == "ledger":
-        # At least once: nobody begins or commits a transaction.
+        # The output is at least once, so no process begins or commits a transaction.
         points = ("inside-transaction",) if sink == "kafka" else ("after-commit",)
         told = [(point, victim) for point in points for victim in ("worker", "query")]
     elif sabotaged == "fence":
@@ -482,7 +495,7 @@ def _judged(kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]]
 
 
 def _nothing_is_open(bootstrap: str, topic: str) -> bool:
-    """Whether readers of committed records see all of a topic."""
+    """Whether readers of committed records see the whole topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, p): latest for p in range(PARTITIONS)}
@@ -503,13 +516,14 @@ def _create(bootstrap: str, topic: str) -> None:
 
 @contextmanager
 def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, ReadBack]]:
-    """Where a campaign writes to, and who reads it back: no code of ours."""
+    """The output of a campaign, and its independent reader, which uses no code of this library."""
     if sink == "kafka":
         topic = f"out-{uuid.uuid4().hex[:8]}"
         _create(bootstrap, topic)
 
         def records() -> list[tuple[int, str]]:
-            # What a killed query has left open, under a transactional id that nobody uses any more, hides what came after until it times out.
+            # An open transaction of a killed query hides later records until it times out, because no process uses its
+            # transactional id.
             wait_until(lambda: _nothing_is_open(bootstrap, topic), f"no transaction is open in {topic}", 60)
             return [(m.partition, m.value.decode().rstrip(".")) for m in read_committed(bootstrap, topic)]
 
@@ -544,7 +558,7 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     kills: int
     victims: Sequence[str]
@@ -555,7 +569,7 @@ class Asked:
 
 
 def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, stateful: bool) -> bool:
-    """Runs one campaign, and writes down what came of it; returns whether it holds."""
+    """Runs one campaign and stores its result; returns whether all records arrived once and in order."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     if asked.sabotaged:
         turns = turns_that_tell(sink, asked.sabotaged, asked.kills)

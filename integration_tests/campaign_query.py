@@ -1,4 +1,6 @@
-"""A member of a campaign: a query that writes exactly once, in a process of its own. ``python -m integration_tests.campaign_query '{...}'``."""
+"""A member of a campaign: a query that writes exactly once. ``integration_tests.campaign`` starts it as ``python -m
+integration_tests.campaign_query '{...}'``.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ from streamgroups.supervision.policy import RestartPolicy
 
 
 def sink_of(config: dict[str, Any]) -> Any:
-    """The sink that is asked for."""
+    """The sink of the configuration."""
     if config["sink"] == "kafka":
         servers, topic = config["bootstrap"], config["to"]
         if config["sabotaged"] == "ledger":
             return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once")
-        # A transaction that nobody owns any more does not hold the group up for long. A zombie must not be too late by its own.
+        # An abandoned transaction blocks the group for a short time only. The timeout must also exceed the pause of a
+        # zombie.
         timeout = "1 minute" if config["sabotaged"] else "20s"
         return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout)
     if config["sink"] == "postgres":
@@ -30,9 +33,9 @@ def sink_of(config: dict[str, Any]) -> Any:
 
 
 def output(source: DataFrame, sink: str) -> DataFrame:
-    """What is written of each record: enough to tell which one it was."""
+    """The output row of each record, with the columns that identify the record."""
     if sink == "kafka":
-        # The source's partition is kept: so the order within it can be seen.
+        # The column ``partition`` is the source partition, so the check can verify the order within it.
         return source.select("value", "partition")
     return source.select(F.col("value").cast("string").alias("value"), "partition", "offset")
 
@@ -44,7 +47,7 @@ def main(config: dict[str, Any]) -> int:
         .config("spark.driver.memory", "512m")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.extraJavaOptions", JVM)
-        # Spark gives an application up whose executors die again and again.
+        # Otherwise Spark fails an application whose executors fail repeatedly.
         .config("spark.deploy.maxExecutorRetries", "-1")
         .getOrCreate()
     )

@@ -1,7 +1,8 @@
-"""What came of campaigns: one line of JSON each, and the tables that ``docs/sinks.rst`` shows. Written and printed by ``campaign``.
+"""Results of campaigns: one line of JSON each, and the tables in ``docs/sinks.rst``. Used by
+``integration_tests.campaign``.
 
-``python -m integration_tests.campaign_results FILE`` prints the tables of a file. A line names the code, the day and the seed, so that a figure can be
-traced to what was measured, and the same turns can be taken again.
+``python -m integration_tests.campaign_results FILE`` prints the tables of a file. Each line contains the commit, the
+day and the seed, so that a campaign can be repeated with the same turns.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ _NAMES = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One campaign. Its mappings are plain dictionaries: what ``asdict`` makes of a ``Counter`` is none.
+    """The result of one campaign. Its mappings are plain dictionaries, because ``asdict`` cannot copy a ``Counter``.
 
     Args:
-        day: when, UTC, as ``2013-01-01``.
-        commit: of the code, with a ``+`` if it was changed since.
-        versions: of Python, Spark and Kafka.
+        day: the day in UTC, such as ``2013-01-01``.
+        commit: the commit of the code, with a ``+`` if files differ from it.
+        versions: the versions of Python, Spark and Kafka.
         sink: ``kafka``, ``postgres`` or ``delta``.
-        protocol: of the group.
+        protocol: the group protocol.
         stateful: whether the query kept state.
-        sabotaged: what was taken out of the code; empty: nothing.
-        seed: which turns were taken.
-        victims: how often each was struck.
-        points: how often each point was passed by a victim.
-        records: how many there were.
-        lost: how many did not arrive.
-        twice: how many arrived more than once.
-        disordered: how many partitions were out of order.
-        took_s: how long it took, in seconds.
+        sabotaged: the disabled safeguard; empty if all were enabled.
+        seed: the seed of the order of turns.
+        victims: how often each fault was injected.
+        points: how often a fault was injected at each point.
+        records: the number of records that were produced.
+        lost: the number of records that did not arrive.
+        twice: the number of records that arrived more than once.
+        disordered: the number of partitions out of order.
+        took_s: the duration in seconds.
     """
 
     day: str
@@ -58,11 +59,11 @@ class Result:
 
     @property
     def kills(self) -> int:
-        """How often something was struck."""
+        """The number of injected faults."""
         return sum(self.victims.values())
 
     def to_line(self) -> str:
-        """As one line of JSON.
+        """The result as one line of JSON.
 
         >>> parse(EXAMPLE.to_line()) == EXAMPLE
         True
@@ -71,12 +72,12 @@ class Result:
 
 
 def parse(line: str) -> Result:
-    """Reads a line back."""
+    """Parses a line of :meth:`Result.to_line`."""
     return Result(**json.loads(line))
 
 
 def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
-    """The day, the commit of the code that is tested, and the versions of what it runs on."""
+    """The day, the commit of the tested code, and the versions of Python, Spark and Kafka."""
     import pyspark
 
     def git(*arguments: str) -> str:
@@ -89,7 +90,7 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """The tables of the document, those of sabotaged code last.
+    """The tables of the document. Campaigns with a disabled safeguard are last.
 
     >>> print(tables([EXAMPLE]))
     =====  ========  =====  =======  ====  =====  ============  ====  ==========  =========
@@ -133,7 +134,7 @@ def _table(results: Sequence[Result], *, names_what_is_missing: bool = False) ->
                 f"{r.records:,}",
                 f"{r.lost:,}",
                 f"{r.twice:,}",
-                # What is grouped by its key for a state comes out in no order.
+                # Spark processes grouped records in no defined order.
                 "" if r.stateful else str(r.disordered or "none"),
                 str(r.seed),
                 r.day,
@@ -146,7 +147,7 @@ def _table(results: Sequence[Result], *, names_what_is_missing: bool = False) ->
     return "\n".join([rule, lines[0], rule, *lines[1:], rule])
 
 
-#: For the examples.
+#: A result for the examples.
 EXAMPLE = Result(
     day="2013-01-01",
     commit="0123abcde",

@@ -1,4 +1,4 @@
-"""What integration tests share: a broker, topics on it, a PostgreSQL server, and a Spark session.
+"""Shared fixtures of integration tests: a broker, topics, a PostgreSQL server, and a Spark session.
 
 ``pytest --broker=container`` runs the same suite against a container instead of the embedded broker.
 """
@@ -30,27 +30,27 @@ __all__ = ["postgres", "postgres_server"]
 
 _ROOT = Path(__file__).parent.parent
 
-# Spark's workers and the queries of other processes import what the tests import, installed or not.
+# Spark's workers and the queries in other processes import the same packages as the tests, installed or not.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(_ROOT), str(_ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-#: Members that die are noticed in seconds, under both protocols.
+#: The broker detects failed members within seconds, with both group protocols.
 BROKER_PROPERTIES = {
     "group.consumer.session.timeout.ms": 6_000,
     "group.consumer.heartbeat.interval.ms": 1_000,
-    # Compaction, and the end of a transaction that takes too long, within a test's patience.
+    # Compaction and the abort of an expired transaction must occur within the timeouts of the tests.
     "log.cleaner.backoff.ms": 200,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 
 
-#: They start several Spark processes: one after the other, in one process, and first.
+#: Tests that start several Spark processes. They run first, sequentially in one process.
 HEAVY = frozenset(
     {"test_a_task_is_tried_again", "test_killed_in_the_middle_of_a_commit", "test_random_members", "test_the_demo"}
 )
-#: Their fixtures start a broker or fill one: the tests of one file run in one process.
+#: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
     {
         "test_containers",
@@ -116,7 +116,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def bootstrap(kafka: Broker) -> str:
-    """Where the broker is."""
+    """The bootstrap servers."""
     return kafka.bootstrap_servers
 
 
@@ -128,7 +128,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 @pytest.fixture
 def new_topic(admin: AdminClient) -> Callable[..., str]:
-    """Makes a topic with a name of its own: ``new_topic(partitions=8)``."""
+    """Creates a topic with a unique name: ``new_topic(partitions=8)``."""
 
     def make(partitions: int = 4, *, name: str | None = None, **config: str) -> str:
         topic = name or f"t-{uuid.uuid4().hex[:8]}"
@@ -141,21 +141,21 @@ def new_topic(admin: AdminClient) -> Callable[..., str]:
 
 @pytest.fixture
 def group() -> str:
-    """The name of a group nobody has used."""
+    """The name of a new group."""
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Time that passes when a test says so."""
+    """A clock that a test advances."""
     return FakeClock(time.time_ns() // 1_000_000)
 
 
 @pytest.fixture
 def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.GroupCursors]]:
-    """Makes GroupCursors, as one process each would have; closes them in the end.
+    """Creates instances of GroupCursors, each as if in a separate process, and closes them after the test.
 
-    ``open_cursors("consumer", signing_key=..., **{"fetch.max.bytes": "2000"})``: what has a dot is a Kafka setting.
+    ``open_cursors("consumer", signing_key=..., **{"fetch.max.bytes": "2000"})``: a name with a dot is a Kafka setting.
     """
     opened: list[sg.GroupCursors] = []
 
@@ -172,7 +172,7 @@ def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.GroupCursors]]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark session for the whole run, with the data source registered, and Spark's own where it can be had."""
+    """One Spark session for the whole run, with this data source and, if it is available, Spark's own."""
     session = (
         session_builder("streamgroups-tests")
         .config("spark.sql.session.timeZone", "UTC")
@@ -187,7 +187,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def rocksdb(spark: SparkSession) -> Iterator[None]:
-    """Queries of this test keep their state in RocksDB."""
+    """Queries of this test store their state in RocksDB."""
     before = spark.conf.get(STATE_STORE)
     spark.conf.set(STATE_STORE, ROCKSDB)
     yield

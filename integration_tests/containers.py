@@ -35,36 +35,37 @@ from streamgroups_broker._properties import check_overrides, default_properties
 from streamgroups_broker._tools import RunsTools
 from streamgroups_broker.embedded import _as_text
 
-#: Docker's Python client, imported by name: type checkers take this repository's folder ``docker`` for it.
+#: Docker's Python client. The import is dynamic, because type checkers resolve ``docker`` to the folder of this
+#: repository.
 docker: Any = importlib.import_module("docker")
 
-#: Names the image to run; unset or empty, `DEFAULT_IMAGE`.
+#: The environment variable with the image to run; if it is unset or empty, `DEFAULT_IMAGE`.
 IMAGE_VARIABLE = "STREAMGROUPS_KAFKA_IMAGE"
-#: The digest decides; the tag is for readers.
+#: The digest identifies the image; the tag is informative.
 DEFAULT_IMAGE = "apache/kafka:4.1.1@sha256:0bc1bb2478f45b6cea78864df86acdc11e8df2c5172477819a4d12942cbe5d40"
 
 _CLUSTER_ID = "ATdGup8-Ul6ISkLqRUL6EA"
 _HOST_PORT, _LOCAL_PORT, _CONTROLLER_PORT = 9092, 19092, 29093
 _PORT_ATTEMPTS = 5
-#: The request every conversation with a broker may start with: ApiVersions, version 0, without a client id (KIP-35).
+#: The request that can begin a connection to a broker: ApiVersions, version 0, without a client id (KIP-35).
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _ANSWER_TIMEOUT_S = 2.0
 _POLL_S = 0.05
 _STOP_GRACE_S = 10.0
-#: Docker's answers may take as long as the longest tool that prints nothing.
+#: The timeout of Docker's responses, which exceeds the run time of the longest tool without output.
 _DOCKER_TIMEOUT_S = 600
 _TAIL_LINES = 30
 
-#: The JVM of a tool: started for a second, so compiled lightly.
+#: The JVM options of a tool: it runs for a second, so the JVM compiles lightly.
 _TOOL_ENVIRONMENT = {
     "KAFKA_HEAP_OPTS": "-Xmx256m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-#: What ``timeout`` exits with when it ended the command: coreutils, a kill, BusyBox.
+#: The exit codes of ``timeout`` when it ended the command: coreutils, SIGKILL, BusyBox.
 _TIMED_OUT = {124, 137, 143}
 
-#: Removes a container once the process that started it is gone: standard input is a pipe from that process. The Docker
-#: client is imported only then.
+#: Removes a container after the process that started it has ended, which closes its standard input. It imports the
+#: Docker client only then.
 _GUARD = """
 import sys
 sys.stdin.read()
@@ -74,16 +75,16 @@ docker.from_env().containers.get(sys.argv[1]).remove(force=True, v=True)
 
 
 class ContainerKafkaError(StreamGroupsError):
-    """The container could not be started, died, or a tool in it failed."""
+    """The container did not start or failed, or a tool in it failed."""
 
 
 def kafka_image() -> str:
-    """The image to run: the one `IMAGE_VARIABLE` names, else `DEFAULT_IMAGE`."""
+    """The image to run: the value of `IMAGE_VARIABLE`, or `DEFAULT_IMAGE`."""
     return os.environ.get(IMAGE_VARIABLE) or DEFAULT_IMAGE
 
 
 def why_unavailable(image: str | None = None) -> str | None:
-    """Why no broker can run in a container here, or None when one can. Pulls the image if it is not there yet.
+    """Why no broker can run in a container here, or None if one can. Pulls the image if it is missing.
 
     Args:
         image: the image to run; `kafka_image` by default.
@@ -101,10 +102,10 @@ def why_unavailable(image: str | None = None) -> str | None:
 
 
 def _docker_client() -> Any | str:
-    """A client of the Docker engine, or why there is none.
+    """A client of the Docker engine, or the reason why the engine is unavailable.
 
-    docker-py leaves its socket open when nobody listens on the other side. It is let go here, with its warning, instead
-    of whenever the garbage collector finds it: then the warning would fail some later test.
+    docker-py leaves its socket open after a failed connection. This function releases the socket together with its
+    warning. Otherwise the garbage collector would emit the warning during a later test, which would fail.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -117,7 +118,7 @@ def _docker_client() -> Any | str:
 
 
 def _why_no_image(client: Any, image: str) -> str | None:
-    """Why an image can be neither found nor pulled, or None."""
+    """Why an image is neither available locally nor from a registry, or None."""
     try:
         client.images.get(image)
     except docker.errors.ImageNotFound:
@@ -130,9 +131,9 @@ def _why_no_image(client: Any, image: str) -> str | None:
 
 @functools.cache
 def reaper_available() -> bool:
-    """Whether testcontainers' reaper removes what a killed test run leaves; if not, it is switched off in testcontainers.
+    """Whether testcontainers' reaper can remove the containers of a killed test run. If not, this function disables it.
 
-    The reaper is a container itself. Where its image is neither local nor can be pulled, starting any container would fail.
+    The reaper is a container. If its image is neither available locally nor from a registry, no container could start.
     """
     if testcontainers_config.ryuk_disabled:
         return False
@@ -144,10 +145,10 @@ def reaper_available() -> bool:
 
 
 def environment(properties: Mapping[str, str], host: str, host_port: int) -> dict[str, str]:
-    """The variables that make the image run one node which tests on the host, and tools inside, can reach.
+    """The variables that configure the image as one node, for clients on the host and tools in the container.
 
     Args:
-        properties: broker properties; they win over the defaults.
+        properties: broker properties, which override the defaults.
         host, host_port: the address that clients outside the container use.
 
     >>> made = environment({"group.coordinator.rebalance.protocols": "classic"}, "127.0.0.1", 25001)
@@ -173,7 +174,7 @@ def environment(properties: Mapping[str, str], host: str, host_port: int) -> dic
 
 
 def variable(name: str) -> str:
-    """The environment variable by which the image takes a broker property.
+    """The environment variable of a broker property in the image.
 
     >>> variable("log.dirs"), variable("a.b-c_d")
     ('KAFKA_LOG_DIRS', 'KAFKA_A_B___C__D')
@@ -182,15 +183,16 @@ def variable(name: str) -> str:
 
 
 class ContainerKafka(RunsTools):
-    """One Kafka broker in a container, removed at the end of the ``with`` block or with this process, however it ends.
+    """One Kafka broker in a container. The ``with`` block or the end of this process removes it.
 
     Args:
-        properties: Kafka broker properties; they win over the embedded broker's defaults. Booleans and numbers are welcome.
+        properties: Kafka broker properties; they override the defaults of the embedded broker. Values can be booleans
+            and numbers.
         image: the image to run; None: `kafka_image`.
-        start_timeout_s: how long `start` may take, in seconds, without the first pulling of the image.
+        start_timeout_s: the timeout of `start` in seconds, without the first pull of the image.
 
     Raises:
-        InvalidOption: a property is one that the broker's identity depends on.
+        InvalidOption: if a property would change the identity of the broker.
 
     Example, with a container::
 
@@ -227,10 +229,10 @@ class ContainerKafka(RunsTools):
         self.stop()
 
     def start(self) -> None:
-        """Start the container and wait until the broker serves requests. Does nothing when already started.
+        """Start the container and wait until the broker serves requests. Does nothing if it is already started.
 
         Raises:
-            ContainerKafkaError: it died or took too long; the message ends with its log.
+            ContainerKafkaError: if it failed or timed out; the message ends with its log.
         """
         if self._container is not None:
             return
@@ -245,7 +247,7 @@ class ContainerKafka(RunsTools):
             raise
 
     def stop(self) -> None:
-        """Remove the container and its data; may be called at any time, any number of times."""
+        """Remove the container and its data. Can be called repeatedly and in every state."""
         container, self._container = self._container, None
         guard, self._guard = self._guard, None
         try:
@@ -258,12 +260,12 @@ class ContainerKafka(RunsTools):
 
     @property
     def running(self) -> bool:
-        """Whether the container is started and the broker in it lives, paused or not."""
+        """Whether the container is started and its broker runs or is paused."""
         return self._container is not None and self._status() in {"running", "paused"}
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients on this machine; stays the same when the node is restarted."""
+        """``host:port`` for clients on this machine. A restart of the node does not change it."""
         self._started()
         return self._bootstrap_servers
 
@@ -279,21 +281,21 @@ class ContainerKafka(RunsTools):
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """The ids of all nodes, as Kafka's tools show them: there is one."""
+        """The ids of all nodes, as in the output of Kafka's tools: always one."""
         return (1,)
 
     def kill_node(self, node_id: int) -> None:
-        """End the node with SIGKILL, as a crash would; its data stays. Harmless when it has ended."""
+        """End the node with SIGKILL, as a crash would; its data remains. Does nothing after its end."""
         self._check_node(node_id)
         if self._unpaused_status() == "running":
             self._started().kill()
             self._started().wait()
 
     def pause_node(self, node_id: int) -> None:
-        """Freeze the node: its connections stay open and nothing answers.
+        """Freeze the node: its connections remain open without responses.
 
         Raises:
-            ContainerKafkaError: it is not running.
+            ContainerKafkaError: if it is not running.
         """
         self._check_node(node_id)
         if self._status() not in {"running", "paused"}:
@@ -302,26 +304,27 @@ class ContainerKafka(RunsTools):
             self._started().pause()
 
     def resume_node(self, node_id: int) -> None:
-        """Let a paused node go on.
+        """Resume a paused node.
 
         Raises:
-            ContainerKafkaError: it is not running.
+            ContainerKafkaError: if it is not running.
         """
         self._check_node(node_id)
         if self._unpaused_status() != "running":
             raise ContainerKafkaError(f"Node {node_id} is not running.")
 
     def stop_node(self, node_id: int, grace_s: float = _STOP_GRACE_S) -> None:
-        """Stop the node cleanly (SIGTERM, after ``grace_s`` seconds SIGKILL). Harmless when it has ended."""
+        """Stop the node cleanly (SIGTERM, after ``grace_s`` seconds SIGKILL). Does nothing after its end."""
         self._check_node(node_id)
         if self._unpaused_status() == "running":
             self._started().stop(timeout=math.ceil(grace_s))
 
     def restart_node(self, node_id: int) -> None:
-        """Start the node on its data and its port, and wait until it serves; one that still runs is stopped first.
+        """Start the node with its data and its port, and wait until it serves requests. A running node is stopped
+        first.
 
         Raises:
-            ContainerKafkaError: it died or did not start in time.
+            ContainerKafkaError: if it failed or did not start in time.
         """
         self.stop_node(node_id)
         self._started().start()
@@ -350,13 +353,13 @@ class ContainerKafka(RunsTools):
         return subprocess.CompletedProcess(command, code, (stdout or b"").decode(), (stderr or b"").decode())
 
     def _start_on_a_free_port(self) -> None:
-        """Start the container; where somebody else takes the chosen port in between, choose again."""
+        """Start the container; retry with another port if another process has bound the chosen one in between."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             (port,) = free_ports(1)
             container = DockerContainer(self._image, docker_client_kw={"timeout": _DOCKER_TIMEOUT_S})
             host = _host(container.get_docker_client())
             container.with_envs(**environment(self._properties, host, port))
-            # Docker takes an address beside the port; testcontainers' own method takes the port only.
+            # Docker accepts an address with the port; the method of testcontainers accepts only the port.
             container.ports[str(_HOST_PORT)] = published(host, port)  # type: ignore[assignment]
             try:
                 container.start()
@@ -374,7 +377,9 @@ class ContainerKafka(RunsTools):
             return
 
     def _await_ready(self) -> None:
-        """Return when the broker answers a client on this machine. An open port proves nothing: Docker opens it first."""
+        """Return when the broker responds to a client on this machine. An open port is no evidence, because Docker
+        opens it first.
+        """
         deadline = time.monotonic() + self._start_timeout_s
         while not _answers(self._bootstrap_servers):
             status = self._status()
@@ -398,7 +403,7 @@ class ContainerKafka(RunsTools):
         return str(container.status)
 
     def _unpaused_status(self) -> str:
-        """The status after ending a pause, if there is one: Docker sends no signal to a paused container."""
+        """The status after the end of a pause, because Docker sends no signal to a paused container."""
         if self._status() == "paused":
             self._started().unpause()
         return self._status()
@@ -413,7 +418,7 @@ class ContainerKafka(RunsTools):
 
 
 def _answers(address: str) -> bool:
-    """Whether a broker takes requests at ``host:port``; it does so only when its start is complete."""
+    """Whether a broker serves requests at ``host:port``, which it does only after its start."""
     host, _, port = address.rpartition(":")
     with (
         contextlib.suppress(OSError),
@@ -425,17 +430,19 @@ def _answers(address: str) -> bool:
 
 
 def _host(client: DockerClient) -> str:
-    """Where ports published by this Docker are reached; the loopback address by number, as it may have two by name."""
+    """The address of published ports. It is numeric for the loopback interface, because the name can have two
+    addresses.
+    """
     host = client.host()
     return "127.0.0.1" if host == "localhost" else host
 
 
 def published(host: str, port: int) -> tuple[str, int] | int:
-    """Where a port of a container is published: on the loopback address only, if it is reached there.
+    """The address to publish a port of a container at: only loopback, if clients reach Docker there.
 
     Args:
-        host: where ports published by this Docker are reached.
-        port: the port there.
+        host: the address of ports that this Docker publishes.
+        port: the published port.
 
     >>> published("127.0.0.1", 9092)
     ('127.0.0.1', 9092)
@@ -446,7 +453,7 @@ def published(host: str, port: int) -> tuple[str, int] | int:
 
 
 def _remove(container: DockerContainer) -> None:
-    """Remove a container, running or not, created or not, and close the connection to Docker."""
+    """Remove a container in any state, and close the connection to Docker."""
     client = container.get_docker_client().client
     try:
         with contextlib.suppress(docker.errors.NotFound):
@@ -456,7 +463,9 @@ def _remove(container: DockerContainer) -> None:
 
 
 def _start_guard(container_id: str) -> subprocess.Popen[bytes]:
-    """Start the process that removes the container when this one dies; in a session of its own, out of Ctrl-C's reach."""
+    """Start the process that removes the container after the end of this one. A separate session protects it from
+    Ctrl-C.
+    """
     return subprocess.Popen(
         [sys.executable, "-I", "-c", _GUARD, container_id],
         stdin=subprocess.PIPE,

@@ -1,4 +1,6 @@
-"""Tools of the tests of group cursors: what was read, and an instance in a process of its own that can be stopped or killed."""
+"""Tools for the tests of group cursors: positions of messages, and an instance in a separate process that can be
+stopped or killed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from confluent_kafka import Producer
 import streamgroups as sg
 from component_tests.waits import wait_until
 
-#: Members that die are noticed after six seconds; see BROKER_PROPERTIES for the other protocol.
+#: The broker detects failed members after six seconds; BROKER_PROPERTIES configures the other protocol.
 SETTINGS = {
     "classic": {"group.protocol": "classic", "session.timeout.ms": "6000"},
     "consumer": {"group.protocol": "consumer"},
@@ -32,7 +34,7 @@ def values(messages: Iterable[sg.Message]) -> list[str]:
 
 
 def read_all(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], str]:
-    """Reads until there is nothing more now."""
+    """Reads until no message is available."""
     found: list[sg.Message] = []
     while True:
         messages, cursor = cursors.get_messages(cursor)
@@ -42,7 +44,7 @@ def read_all(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], s
 
 
 def holders(cursors: sg.GroupCursors, stream: str, group: str) -> dict[str, list[int]]:
-    """The partitions of each live instance, those without any included."""
+    """The partitions of each live instance, including instances without partitions."""
     described = cursors.get_group(stream, group)
     held: dict[str, list[int]] = {name: [] for name in described.instances}
     for p in described.partitions:
@@ -52,7 +54,7 @@ def holders(cursors: sg.GroupCursors, stream: str, group: str) -> dict[str, list
 
 
 def wait_for_sizes(cursors: sg.GroupCursors, stream: str, group: str, sizes: list[int]) -> dict[str, list[int]]:
-    """Waits until the instances of a group have so many partitions each; returns who has which."""
+    """Waits until the instances of a group have these numbers of partitions; returns the assignment."""
     found: list[dict[str, list[int]]] = [{}]
 
     def balanced() -> bool:
@@ -64,7 +66,7 @@ def wait_for_sizes(cursors: sg.GroupCursors, stream: str, group: str, sizes: lis
 
 
 def stamped(bootstrap: str, topic: str, partition: int, times_ms: list[int]) -> None:
-    """Writes messages with these timestamps, valued by them."""
+    """Writes messages with these timestamps, which are also their values."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for time_ms in times_ms:
         producer.produce(topic, value=str(time_ms), partition=partition, timestamp=time_ms)
@@ -72,7 +74,7 @@ def stamped(bootstrap: str, topic: str, partition: int, times_ms: list[int]) -> 
 
 
 class InstanceProcess:
-    """One instance in a process of its own, which answers requests one by one."""
+    """One instance in a separate process, which serves requests one by one."""
 
     def __init__(self, bootstrap: str, settings: dict[str, str], **create: Any) -> None:
         self.process = subprocess.Popen(
@@ -89,24 +91,24 @@ class InstanceProcess:
         return found
 
     def ask(self, *request: object) -> dict[str, Any]:
-        """One request; the answer has ``error`` and ``text`` if it was refused."""
+        """Sends one request; the response has ``error`` and ``text`` if it was rejected."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self._answer()
 
     def signal(self, number: signal.Signals) -> None:
-        """Stops, continues or kills it."""
+        """Pauses, resumes or kills it."""
         self.process.send_signal(number)
 
     def end(self) -> None:
-        """Lets its program come to its end, which closes nothing."""
+        """Lets its program end without a call of ``close``."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(60) == 0
 
     def kill(self) -> None:
-        """kill -9; nothing if it has ended."""
+        """Kills it with ``kill -9``; does nothing after its end."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(30)

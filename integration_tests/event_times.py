@@ -1,4 +1,4 @@
-"""Flights with event times of their own, written when a test says so, and windows of five minutes over them."""
+"""Flights with event times for tests, and windows of five minutes over them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from component_tests.waits import wait_until
 from integration_tests.harness import committed, end_offsets
 from integration_tests.query_here import stop_between_batches
 
-#: 2013-01-01T05:00:00Z, when the first flights leave.
+#: 2013-01-01T05:00:00Z, the departure of the first flights.
 START_MS = 1_357_016_400_000
 MINUTE_MS = 60_000
 
 
 def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]], *, stamped: bool = True) -> None:
-    """Writes one flight for each minute, by partition: as a header, as JSON in its value, and as the record's timestamp if that is wanted."""
+    """Writes one flight for each minute, by partition. The event time is a header, JSON in the value and, optionally,
+    the timestamp of the record.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for partition, of in minutes.items():
         for minute in of:
@@ -36,23 +38,23 @@ def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]], *, 
 
 
 def departures(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The flights as the source gives them."""
+    """The flights as the source returns them."""
     return spark.readStream.format("streamgroups").options(**options).load()
 
 
 def by_departure(flights: DataFrame) -> DataFrame:
-    """With the event time of the payload."""
+    """The flights with the event time of the payload."""
     departure_ms = F.get_json_object(F.col("value").cast("string"), "$.dep_ms").cast("long")
     return flights.withColumn("departure", F.timestamp_millis(departure_ms))
 
 
 def minute_of(time: datetime) -> int:
-    """The minute of the tests that a timestamp of Spark's is in."""
+    """The minute of the test for a timestamp of Spark."""
     return (round(time.timestamp() * 1_000) - START_MS) // MINUTE_MS
 
 
 def windows(df: DataFrame, column: str = "timestamp") -> DataFrame:
-    """How many flights leave in each five minutes."""
+    """The number of departures in each window of five minutes."""
     return df.groupBy(F.window(column, "5 minutes")).agg(F.count("*").alias("flights"))
 
 
@@ -68,13 +70,13 @@ class Closed:
 
     @property
     def flights(self) -> dict[int, int]:
-        """How many flights each closed window holds, by the minute at which it begins."""
+        """The number of flights in each closed window, by the minute at which it begins."""
         return {minute_of(row.window.start): row.flights for row in self.rows}
 
 
 @contextmanager
 def closing(windowed: DataFrame, checkpoint: Path | None = None) -> Iterator[Closed]:
-    """Runs a query for as long as the ``with`` block."""
+    """Runs a query during the ``with`` block."""
     closed = Closed()
     writer = windowed.writeStream.outputMode("append").foreachBatch(closed.write)
     closed.query = (writer if checkpoint is None else writer.option("checkpointLocation", str(checkpoint))).start()
@@ -88,7 +90,7 @@ def closing(windowed: DataFrame, checkpoint: Path | None = None) -> Iterator[Clo
 
 
 def wait_until_read(bootstrap: str, topic: str, partitions: int, *groups: str) -> None:
-    """Waits until groups have read and committed all that there is."""
+    """Waits until groups have read and committed all records."""
     ends = {p: end for p, end in end_offsets(bootstrap, topic, partitions).items() if end}
 
     def is_read() -> bool:
@@ -98,7 +100,7 @@ def wait_until_read(bootstrap: str, topic: str, partitions: int, *groups: str) -
 
 
 def wait_until_closed(closed: Closed, last: int, *, timeout_s: float = 60) -> float:
-    """Waits until the window that begins at a minute is closed; says how many seconds that took."""
+    """Waits until the window that begins at a minute is closed; returns the elapsed seconds."""
     began_s = time.monotonic()
 
     def is_closed() -> bool:

@@ -1,7 +1,7 @@
-"""Tools of the integration tests: producing, waiting, and queries, in processes of their own where they shall be killed.
+"""Tools of the integration tests: producers, waits, and queries in separate processes that a test can kill.
 
-A query's output is one file per finished batch, written whole or not at all, that lists what the batch read. So a test can
-say exactly which records arrived, how often, and from whom.
+The output of a query is one file for each finished batch, which lists the records of the batch. A file is written
+completely or not at all. So a test can count which records arrived, how often, and from which member.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Record = tuple[str, int, int]
 
 
 class Broker(Protocol):
-    """What the suite needs of a broker, embedded or in a container."""
+    """The operations of a broker that the suite needs, embedded or in a container."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -59,13 +59,15 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
             except BufferError:
                 producer.poll(0.1)
     if producer.flush(60) or failures:
-        # What went wrong is not for the next test to bear.
+        # Errors of a delivery must not affect the next test.
         _producer.cache_clear()
         raise AssertionError(f"not all records were written to {topic}: {failures[:3]}")
 
 
 def _knows(producer: Producer, topic: str, partitions: int) -> bool:
-    """It may know a topic from a time when that had fewer partitions. While no broker answers, nobody knows anything."""
+    """Whether the producer has the current number of partitions. Its metadata can be from a time when the topic had
+    fewer. Without a broker it has no metadata.
+    """
     try:
         return len(producer.list_topics(topic, timeout=30).topics[topic].partitions) >= partitions
     except KafkaException:
@@ -74,8 +76,11 @@ def _knows(producer: Producer, topic: str, partitions: int) -> bool:
 
 @lru_cache(maxsize=2)
 def _producer(bootstrap: str) -> Producer:
-    """Kept: an idempotent one needs half a second before it can write. Two, because some tests have a broker of their own."""
-    # Idempotent: what is written while a broker dies must not be there twice before anybody has read it. Quiet: it outlives some brokers.
+    """A cached producer, because an idempotent producer needs half a second before its first write. The cache has two,
+    because some tests start another broker.
+    """
+    # Idempotent, so that a failure of the broker causes no duplicates in the input. Its errors are not logged, because
+    # it outlives some brokers.
     return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
 
 
@@ -107,7 +112,8 @@ class Load:
                 produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
                 self.count += portion
         except Exception as e:
-            # Told when the test leaves: a test that waits for records would else not know why there are none.
+            # A delivery error is raised at the end of the block. Otherwise a test that waits for records would time out
+            # without a reason.
             self._failure = e
 
 
@@ -122,7 +128,7 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Found:
-    """A record as an independent reader of committed records sees it."""
+    """A record that an independent reader of committed records has read."""
 
     partition: int
     key: bytes | None
@@ -130,7 +136,7 @@ class Found:
 
 
 def read_committed(bootstrap: str, topic: str) -> list[Found]:
-    """All committed records of a topic, those of one partition in their order."""
+    """All committed records of a topic, in the order of their partitions."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -161,19 +167,19 @@ def read_committed(bootstrap: str, topic: str) -> list[Found]:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """What a group has committed for a topic."""
+    """The committed offsets of a group for a topic."""
     return {tp.partition: tp.offset for tp in _committed(bootstrap, group, topic)}
 
 
 def committed_metadata(bootstrap: str, group: str, topic: str) -> dict[int, str]:
-    """What a group has noted beside its committed offsets of a topic."""
+    """The metadata of the committed offsets of a group for a topic."""
     return {tp.partition: metadata_of(tp) for tp in _committed(bootstrap, group, topic)}
 
 
 def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
-    """By partition.
+    """The committed offsets by partition.
 
-    Through a consumer: the admin API's way ends the process while a group has no coordinator yet (librdkafka#5040).
+    Uses a consumer, because the admin API ends the process while a group has no coordinator (librdkafka#5040).
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
     try:
@@ -181,7 +187,7 @@ def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
         found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=30)
         return [tp for tp in found if tp.offset >= 0]
     except KafkaException as e:
-        # A new cluster is still making the topic of committed offsets: nothing is committed yet.
+        # A new cluster is still creating the topic of committed offsets, so no offset is committed.
         if e.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
             raise
         return []
@@ -190,7 +196,7 @@ def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
 
 
 def described(kafka: Broker, group: str) -> list[dict[str, str]]:
-    """What Kafka's own tool says of a group's partitions: a row each, by the names of its columns."""
+    """The description of a group's partitions by Kafka's own tool: one row each, by the names of the columns."""
     said = kafka.run_tool("consumer-groups", "--describe", "--group", group).stdout.splitlines()
     table = [line.split() for line in said if line.strip()]
     header = next((i for i, words in enumerate(table) if words[0] == "GROUP"), len(table) - 1)
@@ -198,7 +204,7 @@ def described(kafka: Broker, group: str) -> list[dict[str, str]]:
 
 
 def wait_until_empty(admin: AdminClient, group: str) -> None:
-    """Waits until the last member has left: Spark lets a query's stream runner end a moment after the query."""
+    """Waits until the last member has left. Spark stops the stream runner of a query shortly after the query."""
 
     def empty() -> bool:
         return not admin.describe_consumer_groups([group])[group].result(30).members
@@ -207,8 +213,8 @@ def wait_until_empty(admin: AdminClient, group: str) -> None:
 
 
 def sharing(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, str]:
-    """Options of a member that shares a topic, and is missed after six seconds."""
-    # Under the broker's protocol the broker decides; see BROKER_PROPERTIES.
+    """Options of a shared member with a session timeout of six seconds."""
+    # With KIP-848 the broker configures the timeout; see BROKER_PROPERTIES.
     session = {"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}
     return {
         "kafka.bootstrap.servers": bootstrap,
@@ -221,7 +227,7 @@ def sharing(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, 
 
 
 def alone(bootstrap: str, group: str, topic: str, protocol: str) -> dict[str, str]:
-    """The same for a member that keeps state, and so has its group to itself."""
+    """The same for a stateful query, which is the only member of its group."""
     return sharing(bootstrap, group, topic, protocol) | {"membership": "exclusive"}
 
 
@@ -230,10 +236,10 @@ class Query:
     """A streaming query whose output and history a test reads.
 
     Args:
-        directory: where output, history, checkpoints and logs of all queries of a test go.
-        name: the member's name.
-        options: of the source, ``kafka.*`` included.
-        trigger: as for ``DataStreamWriter.trigger``; default: as fast as it can.
+        directory: the directory of output, history, checkpoints and logs of all queries of a test.
+        name: the name of the member.
+        options: the options of the source, including ``kafka.*``.
+        trigger: as for ``DataStreamWriter.trigger``; default: as fast as possible.
         batch_delay_s: how long each batch sleeps before its output is written, to hold it in flight.
     """
 
@@ -248,7 +254,7 @@ class Query:
         return self.directory / "output"
 
     def config(self) -> dict[str, Any]:
-        """What ``query.start_query`` starts."""
+        """The configuration for ``query.start_query``."""
         self.output.mkdir(parents=True, exist_ok=True)
         return {
             "name": self.name,
@@ -264,19 +270,19 @@ class Query:
         }
 
     def log(self) -> str:
-        """What it has said, for a failure to show."""
+        """Its log, for the message of a failed test."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Fails if it has died."""
+        """Fails if the query has failed."""
         raise NotImplementedError
 
     def batches(self) -> int:
-        """How many of its batches have written their output."""
+        """The number of batches that have written their output."""
         return sum(1 for _ in self.output.glob(f"{self.name}-*.json"))
 
     def wait_for_batches(self, least: int, timeout_s: float = 180) -> None:
-        """Waits for so many finished batches with records; fails at once if the query died."""
+        """Waits for this number of finished batches with records; fails immediately if the query fails."""
 
         def done() -> bool:
             self.check()
@@ -285,17 +291,17 @@ class Query:
         wait_until(done, f"{least} batches of {self.name}:\n{self.log()}", timeout_s)
 
     def wait_until_joining(self, timeout_s: float = 180) -> None:
-        """Waits until it is up and asks the group for partitions."""
+        """Waits until it runs and has sent a request to join the group."""
         record = self.directory / "history"
         wait_until(lambda: list(record.glob(f"{self.name}-*.jsonl")), f"{self.name} is up:\n{self.log()}", timeout_s)
 
 
 @dataclass
 class QueryProcess(Query):
-    """A streaming query in a process group of its own, which can be killed.
+    """A streaming query in a separate process group, which a test can kill.
 
     Args:
-        supervised: how often ``sg.supervise`` runs it, one time after the other; 0: it runs without.
+        supervised: how often ``sg.supervise`` runs it in succession; 0 runs it without supervision.
     """
 
     supervised: int = 0
@@ -307,7 +313,7 @@ class QueryProcess(Query):
         return self.directory / f"{self.name}.log"
 
     def start(self) -> QueryProcess:
-        """Starts it; does not wait."""
+        """Starts it without waiting."""
         config = self.config() | {"supervised": self.supervised}
         self._log = self.log_path.open("ab")
         self.process = subprocess.Popen(
@@ -320,12 +326,12 @@ class QueryProcess(Query):
         return self
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to all its processes: driver, JVM and Spark's stream runner."""
+        """Sends a signal to all its processes: driver, JVM and stream runner."""
         assert self.process is not None
         os.killpg(self.process.pid, number)
 
     def kill(self) -> None:
-        """kill -9, all of it, at once."""
+        """Kills all its processes with ``kill -9``."""
         if self.process is not None and self.process.poll() is None:
             self.signal(signal.SIGKILL)
             self.process.wait(30)
@@ -333,7 +339,7 @@ class QueryProcess(Query):
             self._log.close()
 
     def stop(self, timeout_s: float = 60) -> None:
-        """Asks the query to stop, as a user would, and waits until it has."""
+        """Stops the query with SIGTERM and waits for its end."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout_s) == 0, self.log()
@@ -341,7 +347,7 @@ class QueryProcess(Query):
         self._log.close()
 
     def log(self) -> str:
-        """The end of what it has printed."""
+        """The end of its output."""
         return self.log_path.read_text(errors="replace")[-6000:]
 
     def check(self) -> None:
@@ -366,24 +372,24 @@ def arrived(directory: Path) -> Counter[Record]:
 
 
 def history(directory: Path) -> list[Event]:
-    """What all members of a test did, in order of time."""
+    """The events of all members of a test, in order of time."""
     return read_history(directory / "history")
 
 
 def expected(topic: str, ends: Mapping[int, int]) -> set[Record]:
-    """Every record of a topic, given its end offsets and no gaps."""
+    """Every record of a topic, from its end offsets, if it has no gaps."""
     return {(topic, p, offset) for p, end in ends.items() for offset in range(end)}
 
 
 def never_committed(events: list[Event], *ended: str) -> set[Record]:
-    """What may be read again: what members that were killed, frozen or stopped had not committed; what was lost or reset.
+    """The records that may be read again: uncommitted records of ended members, and lost or reset ranges.
 
     Args:
-        events: of all members.
+        events: the histories of all members.
         ended: the members that the test killed, froze or stopped.
 
     Raises:
-        AssertionError: if a member handed a partition over without committing what it had read of it.
+        AssertionError: if a member released a partition without a commit of the records that it had read.
     """
     left = uncommitted(events)
     broken = [found for found in left if found.ended == "released"]
@@ -397,7 +403,7 @@ def never_committed(events: list[Event], *ended: str) -> set[Record]:
 
 
 def recreate(admin: AdminClient, bootstrap: str, topic: str, new_topic: Callable[..., str], count: int) -> None:
-    """Deletes the topic with its committed offsets, and recreates it with so many records."""
+    """Deletes the topic with its committed offsets, and recreates it with this number of records."""
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
     new_topic(1, name=topic)

@@ -19,7 +19,7 @@ from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.properties_file import command_config
 
 GROUPS, PARTITIONS = 200, 100
-#: Our command and Kafka's for the same, by what they do.
+#: Our command and Kafka's command for the same operation, by operation.
 COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "list": (["list"], ["--list"]),
     "describe one": (["describe", "group-007"], ["--describe", "--group", "group-007"]),
@@ -30,7 +30,9 @@ _OURS = [sys.executable, "-c", "from streamgroups_cli import main; main()", "gro
 
 @contextmanager
 def many_groups() -> Iterator[EmbeddedKafka]:
-    """A broker of its own: groups of others would be listed too. Each group has read half of what there is."""
+    """A separate broker, because a list of groups contains all groups of a broker. Each group has read half of the
+    records.
+    """
     with EmbeddedKafka() as kafka:
         kafka.run_tool("topics", "--create", "--topic", "t", "--partitions", str(PARTITIONS))
         produce(kafka.bootstrap_servers, "t", 10 * PARTITIONS, partitions=PARTITIONS)
@@ -43,6 +45,6 @@ def many_groups() -> Iterator[EmbeddedKafka]:
 
 
 def our_groups_command(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``streamgroups groups``, in a process of its own."""
+    """``streamgroups groups`` in a separate process."""
     command = [*_OURS, *arguments, "--bootstrap-server", kafka.bootstrap_servers]
     return subprocess.run(command, capture_output=True, text=True, check=True)

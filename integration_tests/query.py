@@ -20,7 +20,7 @@ from integration_tests.spark_sessions import session_builder
 
 
 def start_query(spark: SparkSession, config: Mapping[str, Any]) -> StreamingQuery:
-    """Starts the query that is described so (``harness.Query.config``)."""
+    """Starts the query of this configuration (``harness.Query.config``)."""
     output = Path(config["output"])
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -50,7 +50,7 @@ def main(config: dict[str, Any]) -> int:
         return start_query(spark, config)
 
     for _ in range(config["supervised"]):
-        # On one line each, for the test to find.
+        # One line for each error, so that the test can find it.
         print("jvm", spark._jvm.ProcessHandle.current().pid(), flush=True)  # type: ignore[union-attr]  # noqa: T201
         print(sg.supervise(start), flush=True)  # noqa: T201
     if config["supervised"]:
@@ -59,7 +59,7 @@ def main(config: dict[str, Any]) -> int:
 
     query = start()
     stop_requested = threading.Event()
-    # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
+    # The handler sets a flag only: an exception during a call to the JVM would break the connection.
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop_requested.set())
     while not stop_requested.is_set() and not query.awaitTermination(1):
         pass

@@ -1,4 +1,4 @@
-"""Streaming queries in the test's own Spark session, and what they have read."""
+"""Streaming queries in the Spark session of the test, and the records that they have read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamgroups_spark.internals.checkpoint_log import CommitLog
 
 
 class Sink:
-    """A running query and the (topic, partition, offset) of what it has read."""
+    """A running query, and the (topic, partition, offset) of the records that it has read."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, int, int]] = []
@@ -30,7 +30,7 @@ class Sink:
 
 @contextmanager
 def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
-    """Runs a query on the source ``streamgroups`` for as long as the ``with`` block."""
+    """Runs a query on the source ``streamgroups`` during the ``with`` block."""
     sink = Sink()
     reader = spark.readStream.format("streamgroups").options(**options)
     sink.query = reader.load().writeStream.foreachBatch(sink.write).start()
@@ -42,32 +42,34 @@ def running(spark: SparkSession, options: dict[str, str]) -> Iterator[Sink]:
 
 @dataclass
 class QueryHere(Query):
-    """A query like ``QueryProcess``, at a tenth of its price: for what nobody kills."""
+    """A query like ``QueryProcess`` at a tenth of its cost, for tests that kill no query."""
 
     query: StreamingQuery | None = None
 
     def start(self, spark: SparkSession) -> QueryHere:
-        """Starts it; does not wait."""
+        """Starts it without waiting."""
         self.query = start_query(spark, self.config())
         return self
 
     def stop(self) -> None:
-        """Stops it, wherever it is."""
+        """Stops it at any point of a batch."""
         if self.query is not None:
             self.query.stop()
 
     def log(self) -> str:
-        """Why it failed, if it did."""
+        """The error of a failed query; empty otherwise."""
         return str(self.query and self.query.exception())
 
     def check(self) -> None:
-        """Fails if the query has."""
+        """Fails if the query has failed."""
         assert self.query is not None
         assert self.query.isActive, f"{self.name} died:\n{self.log()}"
 
 
 def stop_between_batches(query: StreamingQuery, checkpoint: Path) -> None:
-    """Stops a query, and not between its output and Spark's note that the batch is done: it would be run again."""
+    """Stops a query outside of the interval between its output and Spark's entry in the commit log, which would run the
+    batch again.
+    """
     log = CommitLog(str(checkpoint))
 
     def is_resting() -> bool:

@@ -1,6 +1,8 @@
-"""A query whose first task fails after it has written, on executors of its own. ``python -m integration_tests.retried_tasks '{...}'``.
+"""A query on separate executors, whose first task fails after its write. Run as ``python -m
+integration_tests.retried_tasks '{...}'``.
 
-Spark's ``local`` master never tries a task again, so this runs on a small cluster. Started by ``test_a_task_is_tried_again``.
+Spark's ``local`` master does not retry tasks, so this query runs on a small cluster. Started by
+``test_a_task_is_tried_again``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ MASTER = "local-cluster[1,2,1024]"
 
 
 def run(spark: SparkSession, config: dict[str, Any], name: str, sink: Any, columns: list[str]) -> str:
-    """Runs a query to the end; returns why it failed, if it did."""
+    """Runs a query to its end; returns the error if it failed."""
     failed = Path(config["directory"]) / f"{name}-has-failed"
 
     def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,7 +79,7 @@ def main(config: dict[str, Any]) -> int:
         "postgres": run(spark, config, "postgres", postgres, ["number"]),
         "delta": run(spark, config, "delta", delta, ["number"]),
     }
-    # On a line of its own, for the test to find.
+    # On a separate line, so that the test can find it.
     print("said", json.dumps(said), flush=True)  # noqa: T201
     spark.stop()
     return 0

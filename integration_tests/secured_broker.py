@@ -1,4 +1,6 @@
-"""A broker with one listener for each way to be let in: anybody, a login, TLS; and one that misleads its clients."""
+"""A broker with one listener for each authentication: without login, with a login, and TLS; and one with a wrong
+advertised address.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ FAR_AWAY = "kafka.invalid:9092"
 
 
 class Listeners(NamedTuple):
-    """One broker, by the addresses of its listeners."""
+    """The addresses of the listeners of one broker."""
 
     kafka: EmbeddedKafka
-    #: Anybody may do anything.
+    #: All operations are permitted.
     plain: str
-    #: Tells clients to use FAR_AWAY.
+    #: Its advertised listener is FAR_AWAY.
     misled: str
-    #: Wants a login; ann may do nothing but connect.
+    #: Requires a login; the user ann may only connect.
     login: str
     tls: str
     certificate: Path
@@ -34,10 +36,10 @@ class Listeners(NamedTuple):
 
 @contextmanager
 def secured_broker(directory: Path) -> Iterator[Listeners]:
-    """A broker whose super user is whoever needs no login; its data and certificates go into an empty directory."""
+    """A broker whose super user needs no login. Its data and certificates are in an empty directory."""
     store, certificate = _certificate(directory)
     ports = free_ports(5)
-    # The controller's port has to be known, for a list of listeners is given as a whole.
+    # The controller's port must be fixed, because the property lists all listeners together.
     data = DataDir(directory / "kafka")
     data.save(Cluster(new_id(), 1, ports[:1], ports[4:]))
     data.close()
@@ -60,7 +62,7 @@ def secured_broker(directory: Path) -> Iterator[Listeners]:
 
 
 def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A key store for the broker, and its certificate for clients; made by the Java that runs the broker."""
+    """A key store for the broker and its certificate for clients, created by the Java that runs the broker."""
     keytool = Path(find_java().executable).resolve().with_name("keytool")
     store, certificate = directory / "broker.p12", directory / "broker.pem"
     access = ["-keystore", str(store), "-storepass", "store-password", "-alias", "broker"]

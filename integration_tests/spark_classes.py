@@ -1,7 +1,7 @@
-"""Makes an archive of the classes that Spark loads: ``python -m integration_tests.spark_classes FILE``.
+"""Creates an archive of the classes that Spark loads: ``python -m integration_tests.spark_classes FILE``.
 
-Called by ``spark_sessions``, once in a virtual environment. With it a session of the tests starts in a third of the time. Source:
-JEP 350 (dynamic archives).
+Called by ``spark_sessions``, once per virtual environment. The archive reduces the start of a test session to a third.
+Source: JEP 350 (dynamic archives).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from integration_tests.spark_sessions import JVM, builder
 
 
 class _Numbers(DataSource):
-    """A stream from Python, as ours is one."""
+    """A streaming source in Python, as ours is one."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +43,7 @@ class _NumbersReader(SimpleDataSourceStreamReader):
 
 
 def _load_classes(spark: SparkSession) -> None:
-    """Does a little of everything that the tests do."""
+    """Runs a small example of every operation that the tests use."""
     rows = spark.createDataFrame([(b"1", 1), (b"2", 2)], "value binary, offset long")
     rows.filter("offset > 0").groupBy("value").count().orderBy("value").toArrow()
     spark.dataSource.register(_Numbers)
@@ -66,7 +66,7 @@ def main(archive: str) -> int:
     spark = builder("streamgroups-classes", f"{JVM} -XX:ArchiveClassesAtExit={archive}").getOrCreate()
     _load_classes(spark)
     spark.stop()
-    # The JVM writes the archive when it ends, which takes longer than this process would wait for it.
+    # The JVM writes the archive at its end, which exceeds the time that this process would wait.
     gateway = SparkContext._gateway
     assert gateway is not None
     jvm = gateway.proc

@@ -1,8 +1,8 @@
-"""Spark's own ``kafka`` source, for what compares ours with it: parity tests and benchmarks.
+"""Spark's own ``kafka`` source, for parity tests and benchmarks.
 
-Called by ``conftest`` and ``benchmarks`` before they make a Spark session. The library itself never needs it. Its jars are not
-in PySpark's wheel; they come from a Maven repository, as Kafka's do for the embedded broker, into the same cache. Source:
-Spark's "Structured Streaming + Kafka Integration Guide", Deploying.
+Called by ``conftest`` and ``benchmarks`` before they create a Spark session. The library itself does not use it. Its
+jars are not part of PySpark's wheel. They come from a Maven repository into the cache of the embedded broker's jars.
+Source: Spark's "Structured Streaming + Kafka Integration Guide", Deploying.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamgroups_broker._cache import cached_jars
 from streamgroups_broker._ivy import fetch_exactly
 from streamgroups_broker._java import find_java
 
-#: The connector that is published for the newest Spark, and what it needs beside Spark's own jars. The token provider was not
-#: published with it; an older one serves, since nothing here uses delegation tokens.
+#: The connector of the newest Spark, and its dependencies beside Spark's own jars. The token provider has no such
+#: release; an older one is sufficient, because no test uses delegation tokens.
 VERSION = "4.2.0"
 COORDINATES = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
@@ -29,11 +29,11 @@ COORDINATES = (
 
 @dataclass(frozen=True, slots=True)
 class SparkKafkaJars:
-    """The connector, or why there is none.
+    """The connector, or the reason why it is unavailable.
 
     Args:
-        paths: of the jars; empty if they could not be had.
-        why_not: the reason then.
+        paths: the paths of the jars; empty if they are unavailable.
+        why_not: the reason if they are unavailable.
     """
 
     paths: tuple[Path, ...]
@@ -41,13 +41,13 @@ class SparkKafkaJars:
 
     @property
     def option(self) -> str:
-        """The value of Spark's setting ``spark.jars``; empty if there is no connector."""
+        """The value of Spark's setting ``spark.jars``; empty without the connector."""
         return ",".join(map(str, self.paths))
 
 
 @cache
 def spark_kafka_jars() -> SparkKafkaJars:
-    """The jars, from the cache or (once) from the network."""
+    """The jars, from the cache or, once, from the network."""
     try:
         java = find_java()
         jars = cached_jars(

@@ -1,10 +1,12 @@
-"""Lets a campaign strike a query at a named point; put on the path of the queries of ``integration_tests.campaign``, and nowhere else.
+"""Injects the faults of a campaign at named points of a query. Only ``integration_tests.campaign`` puts it on the path
+of its queries.
 
-Python runs this file in every process that it starts. A point is armed by a file of its name in the directory that ``STREAMGROUPS_DEATHS``
-names, in which it says of which members. Whoever comes by first says so, by giving the file another name, and waits until the campaign has done what it
-wants to do: it may not live to see it. The code that is tested knows nothing of it.
+Python runs this file in every process at its start. A file in the directory ``STREAMGROUPS_DEATHS`` arms the point of
+its name, and lists the members to stop. The first process that reaches the point renames the file and waits until the
+campaign has injected the fault, which can kill it. The tested code has no dependency on this file.
 
-``STREAMGROUPS_SABOTAGE`` takes out of that code what keeps it right, to see that a campaign notices (see ``campaign.SABOTAGES``).
+``STREAMGROUPS_SABOTAGE`` disables a safeguard of the tested code, to verify that a campaign detects it (see
+``campaign.SABOTAGES``).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _MEMBER = os.environ.get("STREAMGROUPS_MEMBER", "")
 
 
 def passing(point: str) -> None:
-    """A point is passed: if it is armed, what comes now is the campaign's to say."""
+    """Called when a process reaches a point; waits there for the campaign if the point is armed."""
     armed = os.path.join(_DIRECTORY, point)
     reached, lost = (os.path.join(_DIRECTORY, f"{what}.{_MEMBER}.{os.getpid()}") for what in ("reached", "lost"))
     try:
@@ -71,7 +73,7 @@ def _in_the_middle(point: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
-#: What is wrapped, by module: attributes, and what is done to them.
+#: The wrapped functions by module: attribute and wrapper.
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
     "streamgroups_spark.source.data_source": [("read_ranges", _in_the_middle("mid-read"))],
@@ -90,19 +92,19 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
 
 
 def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
-    """Every batch may be written, whatever the ledger says."""
+    """Accepts every batch, independently of the ledger."""
 
     def commit_all(ranges: Any, positions: Any, foreign: Any) -> Any:
         from streamgroups.ledgers.ledger import NothingRead
 
-        # The verdict of a ledger whose positions are at the start of each batch.
+        # The result for a ledger with positions at the start of each batch.
         return judge(ranges, {r.topic_partition: r.next_offset for r in ranges}) if ranges else NothingRead()
 
     return commit_all
 
 
 def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
-    """A batch is known that is written already; one that others have overtaken is not."""
+    """Detects a batch that is already written, but not a batch of a fenced member."""
 
     def not_fenced(ranges: Any, positions: Any, foreign: Any) -> Any:
         from streamgroups.ledgers.ledger import Fenced
@@ -114,19 +116,19 @@ def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
-    """Reading goes on where the group stands, whatever the ledger says."""
+    """Reading resumes at the position of the group, independently of the ledger."""
     return lambda *_: dict
 
 
 def _anybody(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
-    """The broker is not told of which generation a member is."""
+    """The commit of offsets contains no generation and no member id."""
     return lambda self, transaction, offsets, group_metadata: commit_offsets(
         self, transaction, offsets, replace(group_metadata, generation=None, member_id="")
     )
 
 
 def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
-    """A batch is written if its number is one that this member has not written."""
+    """Writes a batch if this member has not written a batch with its number or a later one."""
 
     def commit_once(self: Any, messages: Any, batch_id: int) -> None:
         known = os.path.join(_DIRECTORY, f"{_MEMBER}.last")
@@ -159,12 +161,12 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
     },
 }
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():
-    # What is sabotaged is what is inside of the point: first.
+    # The wrapper of a point encloses a disabled safeguard, so the safeguard is first in the list.
     _WRAPPED[_module] = _instead + _WRAPPED.get(_module, [])
 
 
 class _Wrapping(importlib.abc.MetaPathFinder):
-    """Wraps the functions of a module as soon as it is loaded."""
+    """Wraps the functions of a module when the module is loaded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
