@@ -50,7 +50,7 @@ def main(config: dict[str, Any]) -> int:
         return start_query(spark, config)
 
     for _ in range(config["supervised"]):
-        # One line for each error, so that the test can find it.
+        # Each value is on a separate line, so that the test can find it.
         print("jvm", spark._jvm.ProcessHandle.current().pid(), flush=True)  # type: ignore[union-attr]  # noqa: T201
         print(sg.supervise(start), flush=True)  # noqa: T201
     if config["supervised"]:

@@ -1,4 +1,4 @@
-"""S8: a query whose batch hangs gives up its partitions; its late output and its late commit are rejected."""
+"""S8: a query whose batch hangs loses its partitions; the broker rejects its late output and its late commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ N = 40
 
 @pytest.fixture
 def members(bootstrap: str, group: str) -> Iterator[Callable[..., KafkaMember]]:
-    """Makes members of one group: ``members("alice", topic, protocol, lease_timeout_ms=500)``."""
+    """Creates members of one group: ``members("alice", topic, protocol, lease_timeout_ms=500)``."""
     with ExitStack() as open_:
 
         def make(name: str, topic: str, protocol: str, lease_timeout_ms: int | None = None) -> KafkaMember:
@@ -72,7 +72,7 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     client = ClientConfig.from_options({"bootstrap.servers": bootstrap})
     with closing(Transactions(client, f"late-{group}", timeout_ms=60_000)) as transactions:
         late = transactions.begin()
-        # What a sink does that was told of the batch just before the member left.
+        # The behaviour of a sink that received the batch just before the member left.
         assert group_metadata is not None
         with pytest.raises(FencedMember):
             transactions.commit_offsets(late, {tps[0]: Committed(5)}, group_metadata)
@@ -84,7 +84,7 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
 
 
 def _behind(gate: Path, value: bytes) -> bytes:
-    """The value, once the gate is open."""
+    """Returns the value after the gate is open."""
     while gate.exists():
         time.sleep(0.05)
     return value
@@ -115,7 +115,7 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     def did(member: str, kind: Kind) -> bool:
         return any(e.member == member and e.kind is kind for e in history(tmp_path))
 
-    # Without type hints, which Spark would take for a request.
+    # Without type hints, which Spark would read as the type of the function.
     hang = F.udf(lambda value: _behind(gate, value), "binary")
     alice = start("alice", lambda rows: rows.withColumn("value", hang("value")))
     bob = None

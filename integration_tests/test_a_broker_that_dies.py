@@ -1,4 +1,4 @@
-"""A broker that is killed and comes back: queries go on by themselves, and nothing is lost, repeated or taken for lost."""
+"""A broker is killed and restarts: queries resume by themselves, and no record is lost or repeated."""
 
 from __future__ import annotations
 

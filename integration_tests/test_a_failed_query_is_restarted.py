@@ -1,4 +1,6 @@
-"""X2: a supervised query that fails goes on from its checkpoint, is given up by the rule, and stops when it is asked to."""
+"""X2: a supervised query resumes from its checkpoint after a failure, ends after too many failures, and stops on
+request.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ RECORDS = 40
 
 
 class Unreliable:
-    """A query until there is nothing more to read, in batches of 10 records, whose sink fails when it is told to."""
+    """A query in batches of 10 records, which runs until it has read all records. Its sink fails on request."""
 
     def __init__(self, spark: SparkSession, options: dict[str, str], checkpoint: Path, fails_at: list[int]) -> None:
         self._spark, self._options, self._checkpoint = spark, options, checkpoint
@@ -78,7 +80,7 @@ def test_it_goes_on_where_it_failed(
     topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Two failures in a row would be one too many if the batches between them did not count."""
+    """The batches between two failures reset the count of failures; otherwise two failures would exceed the limit."""
     query = unreliable(fails_at=[0, 10, 10])
     before = signal.getsignal(signal.SIGTERM)
     policy = sg.RestartPolicy(first_wait_ms=1, max_failures=2)
@@ -87,7 +89,7 @@ def test_it_goes_on_where_it_failed(
     assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
     assert query.records == dict.fromkeys(expected(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
     assert signal.getsignal(signal.SIGTERM) is before
-    # Py4J logs what foreachBatch raises, too.
+    # Py4J also logs exceptions of foreachBatch.
     told = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
     again = "Query departures failed and restarts in _ s"
     first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
@@ -96,7 +98,7 @@ def test_it_goes_on_where_it_failed(
 
 
 def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:
-    """One of which is that it cannot even be started."""
+    """A failed start also counts as a failure."""
     query = unreliable(fails_at=[0] * 9)
     cannot = [OSError("no such disk")]
 
@@ -113,7 +115,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
 
 
 def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[..., Unreliable]) -> None:
-    """The errors of the source are known through Spark."""
+    """Supervision recognizes errors of the source through Spark."""
     query = unreliable(fails_at=[], subscribe="nonesuch")
     with pytest.raises(QueryGivenUp, match=r"is not transient.*UnknownTopic: Topic 'nonesuch' does not exist"):
         sg.supervise(query.start)
@@ -123,7 +125,7 @@ def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[...,
 def test_it_stops_when_asked_and_knows_when_spark_is_gone(
     bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """SIGTERM ends it cleanly; then the program starts it again from its checkpoint, and its JVM is killed."""
+    """SIGTERM stops it cleanly. The program then restarts it from its checkpoint, and its JVM is killed."""
     query = QueryProcess(tmp_path, "alice", sharing(bootstrap, group, topic, "classic"), supervised=2).start()
     try:
         query.wait_for_batches(1)

@@ -1,4 +1,6 @@
-"""X2, X4: ``sg.ledger`` makes a sink in ``foreachBatch`` exactly once; here one in SQLite, whatever happens to the checkpoint."""
+"""X2, X4: ``sg.ledger`` makes a sink in ``foreachBatch`` exactly once, here with SQLite, also after loss of the
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ N = 200
 
 @dataclass(frozen=True)
 class SqlitePositions:
-    """The table of positions in a SQLite file: all that the library needs of it."""
+    """The table of positions in a SQLite file: the complete interface that the library requires."""
 
     path: str
 
@@ -49,7 +51,7 @@ class Board:
     def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, directory: Path) -> None:
         self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
         self.path, self.checkpoint = str(directory / "board.db"), directory / "checkpoint"
-        #: Breaks the batch off after its transaction has committed.
+        #: Fails the batch after the commit of its transaction.
         self.dies_after_commit = False
         with closing(sqlite3.connect(self.path)) as db:
             db.execute(
@@ -109,7 +111,7 @@ def test_X2_a_batch_that_is_run_again_is_written_once(board: Board) -> None:
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
     board.run()
     assert board.values == list(range(N + 10))
-    # Spark's own note is lost.
+    # Spark's entry in the commit log is lost.
     forget_last_commit_of(board.checkpoint)
     board.run()
     assert board.values == list(range(N + 10))
@@ -124,7 +126,7 @@ def test_X4_a_new_checkpoint_goes_on_where_the_ledger_stands(board: Board) -> No
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
     board.run()
     assert board.values == list(range(N + 10))
-    # The group follows, for the tools.
+    # The group follows the ledger, for administration tools.
     there = {0: N // 2 + 5, 1: N // 2 + 5}
     wait_until(lambda: committed(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
 
@@ -135,5 +137,5 @@ def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -
     with closing(sqlite3.connect(board.path)) as db, db:
         db.execute("DELETE FROM board")
     board.run()
-    # Its output had been set back with it: what was read of that partition from there on is there again.
+    # The test has reset the output to the same position, so the records of this partition from there arrive again.
     assert board.values == list(range(14, N, 2))

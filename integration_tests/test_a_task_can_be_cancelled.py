@@ -1,4 +1,4 @@
-"""A task that waits for Kafka ends when Spark cancels it, and leaves the workers as they were."""
+"""A task that waits for Kafka ends when Spark cancels it, and leaves the workers usable."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_a_cancelled_job_ends_although_its_reader_waits(
         producer.produce(topic, b"%d" % i, partition=0)
     producer.commit_transaction(30)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-    # The last offset is a transaction marker: only an answer to the next fetch tells that no record follows, and the broker
-    # is asked to take its time for that.
+    # The last offset is a transaction marker: only the response to the next fetch shows that no record follows. The
+    # options delay this response.
     slow = {"kafka.fetch.max.wait.ms": "50000", "kafka.fetch.min.bytes": "1000000"}
     waiting = spark.read.format("streamgroups").options(**options, **slow).load()
     failures: list[Exception] = []

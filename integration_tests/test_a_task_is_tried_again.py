@@ -1,4 +1,6 @@
-"""X2: a task fails after it has written, and Spark tries it again: the Kafka sink rejects that, PostgreSQL and Delta tables take it."""
+"""X2: a task fails after its write and Spark retries it: the Kafka sink rejects the retry, PostgreSQL and Delta tables
+accept it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""X2: while a transaction is open its coordinator, the group's and the leaders it writes to are killed one by one, and it commits all the same."""
+"""X2: an open transaction commits although its coordinator, the group's coordinator and the partition leaders are
+killed in succession.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedKafka]:
-    """Three nodes that keep everything three times."""
+    """Three nodes with three replicas of every partition."""
     with EmbeddedKafka(nodes=3) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         topics = [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
@@ -56,7 +58,7 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
             sequences.update({b.partition: b.next_sequence or 0 for b in batches})
 
         for node in (1, 2, 3):
-            # One of them coordinates the transactional id, one the group, and each leads a partition.
+            # One node coordinates the transactional id and one the group, and each leads a partition.
             write_all()
             cluster.kill_node(node)
             write_all()

@@ -1,4 +1,4 @@
-"""A Python process of Spark's that lacks the library says which interpreter it is, and names PYSPARK_PYTHON."""
+"""A Python process of Spark without the library fails with an error that names its interpreter and PYSPARK_PYTHON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import streamgroups as sg
 from integration_tests.harness import produce
 from unit_tests.bare_python import packages_without_us
 
-#: Every process of Spark's runs this. Those of one kind have another Python. Spark sets PYTHONPATH, and starts them here.
+#: Every Python process of Spark runs this script. It starts processes of one kind with another Python. Spark sets
+#: PYTHONPATH and the working directory.
 CHOOSING = """#!/bin/sh
 case "$*" in
 *{kind}*) cd "{bare}" && PYTHONPATH="{packages}" exec "{bare}/python" -S "$@" ;;
@@ -24,7 +25,7 @@ exec "{python}" "$@"
 
 @pytest.fixture
 def without_us(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
-    """``without_us("pyspark.worker")``: from now on these processes have a Python without the library. Returns which."""
+    """``without_us("pyspark.worker")``: these processes then have a Python without the library. Returns its path."""
     bare = tmp_path / "bare"
     bare.mkdir()
     python = bare / "python"

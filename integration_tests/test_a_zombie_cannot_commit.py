@@ -1,4 +1,4 @@
-"""S3: a member that was stopped past its session timeout wakes up and can neither commit nor read on."""
+"""S3: a member that was paused past its session timeout resumes and can neither commit nor read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_stopped_replaced_woken(
             lost_ms = did("alice", Kind.LOST)[0].time_ms
             planned = [e for e in did("alice", Kind.PLANNED) if e.time_ms < lost_ms]
             assert len(planned) == before, "what is no longer hers is not even read"
-            # She joins again as a new member and goes on with what she is given.
+            # She joins again as a new member and resumes with her new assignment.
             alice.wait_for_batches(alice.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")

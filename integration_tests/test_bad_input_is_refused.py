@@ -1,4 +1,4 @@
-"""Bad input is refused by name, with what to do, within 30 s, and nothing has changed."""
+"""Bad input is rejected within 30 s without side effects; the error names the input and a remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def good(bootstrap: str, new_topic: Callable[..., str], group: str) -> dict[str,
 
 
 def rejection(spark: SparkSession, options: dict[str, str]) -> str:
-    """The text with which a streaming query on these options fails."""
+    """The error of a streaming query with these options."""
     started_s = time.monotonic()
     with pytest.raises(PySparkException) as rejected:
         _run(spark, options)
@@ -78,7 +78,7 @@ def test_refused(
 
 @contextmanager
 def consumer(bootstrap: str, group: str, topic: str, **config: str) -> Iterator[Consumer]:
-    """A foreign member of a group that owns partitions."""
+    """A member of another client that owns partitions of the group."""
     other = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "other-app", **config})
     other.subscribe([topic])
     try:

@@ -1,4 +1,4 @@
-"""The native reader and the plain one give the same records, and what was written: every column, every null, every gap."""
+"""The native and the plain reader return the records that were written: every column, every null, every gap."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SCHEMA = pa.schema(list(COLUMNS.items()))
 
 @pytest.fixture(scope="module", autouse=True)
 def _native_is_built() -> None:
-    """Where there is a compiler, as wherever this suite runs, a native reader that is missing is a fault."""
+    """This suite requires a compiler, so a missing native reader is an error."""
     assert native.status().available, native.status().reason
 
 
 @pytest.fixture(autouse=True, params=["native", "plain"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which one reads."""
+    """The reader that the test uses."""
     monkeypatch.setenv("STREAMGROUPS_READER", request.param)
     return str(request.param)
 
@@ -78,7 +78,7 @@ def test_whatever_was_written_is_read(
     columns: list[str],
     cuts: random.Random,
 ) -> None:
-    """Nulls, empty values and headers, in any part of a partition, in any choice of columns."""
+    """Nulls, empty values and headers, in any range of a partition and any selection of columns."""
     topic = new_topic(3)
     producer = Producer({"bootstrap.servers": bootstrap})
     expected: list[list[dict[str, object]]] = [[], [], []]
@@ -127,7 +127,7 @@ def test_compression_and_large_records(
             "bootstrap.servers": bootstrap,
             "compression.type": compression,
             "message.max.bytes": 10_000_000,
-            # So that a batch that is sent again does not come after the next one.
+            # So that a retried batch does not follow the next one.
             "enable.idempotence": True,
         }
     )
@@ -144,7 +144,7 @@ def test_compression_and_large_records(
 def test_transactions_leave_gaps_but_no_records_behind(
     bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]
 ) -> None:
-    """G13: markers and aborted records stall nothing, at the end of a range neither."""
+    """G13: transaction markers and aborted records do not block a reader, also at the end of a range."""
     topic = new_topic(1)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{topic}"})
     producer.init_transactions(30)
@@ -152,7 +152,7 @@ def test_transactions_leave_gaps_but_no_records_behind(
         producer.begin_transaction()
         for i in range(5):
             producer.produce(topic, b"%d-%d" % (n, i), partition=0)
-        # What is not sent yet an abort drops without a trace.
+        # An abort drops unsent records without a gap.
         assert producer.flush(30) == 0
         if commit:
             producer.commit_transaction(30)
@@ -165,7 +165,7 @@ def test_transactions_leave_gaps_but_no_records_behind(
         read([of(topic, 0, 0, end)], to_read(**{"isolation.level": "read_committed"}))["value"].to_pylist() == committed
     )
     assert read([of(topic, 0, 0, end)], to_read())["value"].to_pylist() == every
-    # A range of markers only, and one that ends with them.
+    # A range that consists of markers, and one that ends with them.
     assert read([of(topic, 0, 5, 6)], to_read()).num_rows == 0
     assert read([of(topic, 0, 6, 12)], to_read(**{"isolation.level": "read_committed"})).num_rows == 0
 
@@ -182,7 +182,9 @@ def test_one_partition_in_several_ranges(
 
 
 def test_batch_after_batch(bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]) -> None:
-    """What is kept warm between readings serves the next one, one further on, one further back, and one of other partitions."""
+    """The cached state of a reader serves the next range, a later one, an earlier one, and those of other
+    partitions.
+    """
     topic = new_topic(4)
     produce(bootstrap, topic, 40_000, partitions=4)
     how = to_read()
@@ -204,7 +206,7 @@ def test_batch_after_batch(bootstrap: str, new_topic: Callable[..., str], to_rea
 def test_records_that_come_while_it_waits(
     bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]
 ) -> None:
-    """A warm reader follows a topic that grows, batch by batch, to its very end."""
+    """A reader with cached state follows a topic that grows, batch by batch, to its end."""
     topic = new_topic(2)
     how = to_read()
     for turn in range(20):
@@ -218,7 +220,7 @@ def test_records_that_come_while_it_waits(
 def test_gone_is_an_error_or_passed_over(
     bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]
 ) -> None:
-    """S7, also when a warm reader had begun before the records went."""
+    """S7, also if the records are deleted after the reader has started."""
     topic = new_topic(1)
     produce(bootstrap, topic, 100, partitions=1)
     assert read([of(topic, 0, 0, 10)], to_read()).num_rows == 10
@@ -254,7 +256,7 @@ def test_an_unknown_topic_or_partition_is_an_error(
 def test_a_reading_that_is_given_up_leaves_nothing_behind(
     bootstrap: str, new_topic: Callable[..., str], to_read: Callable[..., ReadSettings]
 ) -> None:
-    """Spark closes the iterator of a task whose rows nobody wants any more (``limit``)."""
+    """Spark closes the iterator of a task if no operator needs further rows (``limit``)."""
     topic = new_topic(1)
     produce(bootstrap, topic, 20_000, partitions=1, size_bytes=1_000)
     kept = len(native_fetcher.WARM)

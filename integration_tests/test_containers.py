@@ -1,7 +1,6 @@
-"""The broker in a container does what the embedded one does, and leaves nothing behind.
+"""The broker in a container behaves as the embedded broker does, and no container remains.
 
-Run with the integration tests; skipped, with the reason, where Docker or the image is not to be had. Source:
-``containers.py``.
+Part of the integration tests; skipped with a reason if Docker or the image is unavailable. Source: ``containers.py``.
 """
 
 from __future__ import annotations

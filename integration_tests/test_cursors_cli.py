@@ -1,4 +1,6 @@
-"""G1, G3-G7, G11, G16, O2: on a real broker the commands about cursors do what the calls of those names do, and refuse what those refuse."""
+"""G1, G3-G7, G11, G16, O2: on a real broker the cursor commands do the same as the API calls, and reject the same
+input.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from integration_tests.harness import Broker, committed, described, produce
 from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
 
-#: A port nobody listens on.
+#: A port without a listener.
 NOWHERE = "127.0.0.1:1"
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()", "cursors"]
 PROTOCOLS = {
@@ -33,7 +35,7 @@ PROTOCOLS = {
 
 
 class Shell:
-    """Runs commands as a script would."""
+    """Runs commands as a script does."""
 
     def __init__(self, bootstrap: str, state: Path) -> None:
         self.bootstrap, self.state = bootstrap, state
@@ -54,7 +56,7 @@ class Shell:
         return done.stdout.strip()
 
     def get(self, cursor: str, *arguments: str) -> tuple[list[str], str]:
-        """Values without their padding, and the next cursor."""
+        """The values without padding, and the next cursor."""
         done = self("get", cursor, "-o", "json", *arguments)
         assert (done.returncode, done.stderr) == (ExitCode.DONE, "")
         read = json.loads(done.stdout)
@@ -71,7 +73,7 @@ class Shell:
         return list(directory.iterdir()) if directory.exists() else []
 
     def processes(self) -> list[int]:
-        """The processes of this shell's instances: whoever listens at their sockets."""
+        """The processes of this shell's instances, which listen at their sockets."""
         found = []
         for link in self.instances:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -125,7 +127,7 @@ def test_G1_G4_an_instance_lives_from_command_to_command(
     assert shell("leave", cursor).returncode == ExitCode.DONE
     wait_until(lambda: not shell.instances, "the process has ended")
     assert committed(shell.bootstrap, billing, stream) == {0: 8}
-    # The group goes on where it was, whatever the type.
+    # The group resumes at its position, independently of the cursor type.
     again = shell.create(stream, *instance(billing), "--type", "LATEST", *PROTOCOLS[protocol])
     rest, _ = shell.get(again)
     assert rest[:8] == second
@@ -147,7 +149,7 @@ def test_G7_commit_and_heartbeat(shell: Shell, stream: str, billing: str) -> Non
 
 @pytest.mark.long
 def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing: str) -> None:
-    """Two on one partition: the second is given nothing until the first leaves."""
+    """Two instances share one partition: the second receives no messages before the first leaves."""
     first = shell.create(stream, *instance(billing, "worker-1"))
     taken = shell("create", stream, *instance(billing, "worker-1"))
     assert (taken.returncode, taken.stdout) == (ExitCode.REJECTED, "")
@@ -173,7 +175,7 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
 def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     kafka: Broker, shell: Shell, stream: str, billing: str
 ) -> None:
-    # Longer than a command ever takes to start, also on a busy machine.
+    # Longer than any command takes to start, also on a busy machine.
     cursor = shell.create(stream, *instance(billing), "--lease", "6s")
     began_s = time.monotonic()
     while time.monotonic() - began_s < 8:
@@ -195,7 +197,7 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
 def test_an_instance_whose_process_is_ended(
     kafka: Broker, shell: Shell, stream: str, billing: str, how: signal.Signals
 ) -> None:
-    # In good order: long before the broker misses it, after the 45 seconds that are the default.
+    # The instance leaves the group in an orderly way, long before the session timeout of 45 seconds.
     session = PROTOCOLS["classic"] if how is signal.SIGKILL else []
     cursor = shell.create(stream, *instance(billing), *session)
     _, cursor = shell.get(cursor)
@@ -276,7 +278,7 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
 
 @pytest.mark.long
 def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:
-    # Longer than two dozen commands ever take, also on a busy machine.
+    # Longer than two dozen commands take, also on a busy machine.
     cursor = shell.create(stream, *instance(billing), "--lease", "5m")
     version, claims, signature = cursor.split(".")
     key = (tmp_path / "streamgroups" / "cursors" / "cursor.key").read_bytes()
@@ -312,7 +314,7 @@ def test_messages_that_are_gone_are_told(shell: Shell, stream: str, admin: Admin
 
 
 def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:
-    """The one in the documents."""
+    """The script of the documentation."""
     document = (Path(__file__).parent.parent / "docs" / "cursors-cli.rst").read_text(encoding="utf-8")
     (script,) = [block for block in document.split(".. code-block:: bash\n")[1:] if "while true" in block]
     lines = [line[4:] for line in script.split("\n\nWhat", 1)[0].splitlines() if line.strip()]

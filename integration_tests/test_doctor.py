@@ -1,4 +1,6 @@
-"""``streamgroups doctor`` says what is wrong with a cluster: nobody there, an address nobody can reach, a login, a permission."""
+"""``streamgroups doctor`` reports the problems of a cluster: no broker, an unreachable address, a failed login, a
+missing permission.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def doctor(server: str, file: Path | None = None, *, output: str = "json") -> Re
 
 
 def findings(result: Result, *about: str) -> dict[str, list[Mapping[str, str]]]:
-    """By what they are about, and of the cluster's only those: what this machine lacks is not the matter here."""
+    """The check results of the cluster by subject; those of this machine are not the subject of this test."""
     found: dict[str, list[Mapping[str, str]]] = {subject: [] for subject in about}
     for finding in json.loads(result.stdout)["findings"]:
         if finding["about"] in about:

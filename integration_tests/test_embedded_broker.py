@@ -1,4 +1,4 @@
-"""The embedded broker is a real Kafka: it starts, keeps its data, survives faults, and is never left behind."""
+"""The embedded broker is a real Kafka: it starts, keeps its data, survives faults, and no process remains."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not yet taken note of does not."""
+    """Whether a process runs. A process that has ended and has not been reaped does not run."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
     return bool(state) and not state.startswith("Z")
 
 
 def java_processes(data_dir: Path) -> list[int]:
-    """Ids of the JVMs that run on a data directory."""
+    """The ids of the JVMs with a data directory."""
     listed = subprocess.run(["ps", "-Awwo", "pid=,args="], capture_output=True, text=True, check=True).stdout
     return [int(line.split()[0]) for line in listed.splitlines() if "kafka.Kafka" in line and str(data_dir) in line]
 
@@ -54,7 +54,7 @@ def test_the_fixture_of_a_project_that_names_the_plugin(tmp_path: Path) -> None:
         "    assert embedded_kafka.run_tool('topics', '--create', '--topic', 'flights').returncode == 0"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    # Only what the project names is loaded.
+    # The fixture loads only the plugin of this project.
     environment = ENVIRONMENT | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert "1 passed" in done.stdout, done.stdout + done.stderr

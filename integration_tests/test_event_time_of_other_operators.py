@@ -1,4 +1,6 @@
-"""W14: Spark's ``dropDuplicatesWithinWatermark`` and the timers of a user's own ``transformWithState`` follow the watermark of this library."""
+"""W14: Spark's ``dropDuplicatesWithinWatermark`` and the timers of ``transformWithState`` follow the watermark of this
+library.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ from integration_tests.harness import sharing
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
 
-#: How long after a record its timer fires.
+#: The delay of a record's timer, in minutes of event time.
 TIMER_MIN = 5
 
 
 def alarm_clock() -> StatefulProcessor:
-    """Passes records on, and rings some minutes of event time after each. Made here: it travels to the workers as a value."""
+    """Emits each record, and a timer some minutes of event time later. A local class, so that Spark pickles it by value
+    for the workers.
+    """
 
     class AlarmClock(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -62,13 +66,13 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         found.update((r.what, r.key, (r.at_ms - START_MS) // MINUTE_MS) for r in batch.collect())
 
     def send(*records: tuple[str, int, int]) -> None:
-        """Key, minute and partition of each."""
+        """Writes records with these keys, minutes and partitions."""
         for key, minute, partition in records:
             producer.produce(topic, key=key, partition=partition, timestamp=START_MS + minute * MINUTE_MS)
         assert producer.flush(30) == 0
 
     def wait_for_time(minute: int) -> None:
-        """Waits for a batch at this watermark: it has forgotten what is over by then."""
+        """Waits for a batch with this watermark, which removes expired state."""
 
         def is_there() -> bool:
             assert query.exception() is None, query.exception()
@@ -83,18 +87,18 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
     query = clock.writeStream.foreachBatch(keep).outputMode("append").start()
     try:
         send(("x", 0, 0), ("y", 1, 1))
-        # By Spark's own watermark, the maximum, it is minute 50 now; by ours it is no later than the slow partition.
+        # Spark's own watermark, the maximum, would be at minute 50; ours is at the minute of the slow partition.
         send(("fast", 60, 0))
         wait_until_read(bootstrap, topic, 2, group)
         send(("y", 3, 1), ("slow", 13, 1))
         wait_for_time(3)
-        # Within ten minutes of the first ones, and not late: duplicates.
+        # Within ten minutes of the first records and not late: duplicates.
         send(("x", 8, 0), ("y", 9, 1))
         wait_until_read(bootstrap, topic, 2, group)
         assert found == {("seen", "x", 0), ("seen", "y", 1), ("seen", "fast", 60), ("seen", "slow", 13)}
         send(("later", 30, 1))
         wait_for_time(20)
-        # The first one's ten minutes are over.
+        # The ten minutes of the first record have ended.
         send(("x", 25, 1))
         wait_until(lambda: ("seen", "x", 25) in found, f"it is no duplicate any more; {found}", 60)
         assert {key for what, key, _ in found if what == "rings"} == {"x", "y", "slow"}

@@ -1,4 +1,6 @@
-"""W2, W3, W14: the watermark is the minimum over the partitions, so a slow one loses nothing, and a silent one holds nothing back."""
+"""W2, W3, W14: the watermark is the minimum over the partitions: a slow partition loses no records, an idle one does
+not hold it back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from integration_tests.event_times import closing, depart, departures, wait_unti
 from integration_tests.harness import alone
 
 HOUR = range(60)
-#: Far enough behind the hour that all its windows are over.
+#: A minute after which the watermark closes all windows of the hour.
 MUCH_LATER = [120]
 
 
@@ -29,7 +31,9 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def check_plan(query: StreamingQuery) -> None:
-    """W14: punctuations are left out after Spark has seen them, not before: its optimizer would put that first if it could."""
+    """W14: punctuations are filtered after Spark has processed them. Spark's optimizer would otherwise move the filter
+    before that.
+    """
     plan = query._jsq.streamingQuery().lastExecution().optimizedPlan()
     watermarks = [node for node in nodes(plan) if node.nodeName() == "EventTimeWatermark"]
     assert len(watermarks) == 2
@@ -40,7 +44,7 @@ def check_plan(query: StreamingQuery) -> None:
 
 
 def watched(bootstrap: str, group: str) -> list[str]:
-    """O3: what ``groups watch`` says that each partition does to the watermark."""
+    """O3: the effect of each partition on the watermark, as ``groups watch`` shows it."""
     program = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
     command = [*program, "groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap]
     poll = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
@@ -58,12 +62,12 @@ def test_W2_W3_a_slow_and_a_silent_partition(
 
     fast, slow, silent = 0, 1, 2
     depart(bootstrap, topic, {fast: HOUR, slow: [0], silent: []})
-    # A filter of the user's that no punctuation would pass.
+    # A filter of the user that drops all punctuations.
     with closing(windows(by_partition.where("value IS NOT NULL"))) as kept, closing(windows(by_maximum)) as lost:
         assert kept.query is not None
         recorded = sg.record_time(kept.query)
         wait_until_read(bootstrap, topic, 3, ours, sparks)
-        # By Spark's watermark the hour is nearly over; by ours it is the first minute.
+        # By Spark's watermark the hour has nearly ended; by ours it is the first minute.
         wait_until_closed(lost, 50)
         wait_until(lambda: watched(bootstrap, ours) == ["ahead", "holds back", "idle"], "it is seen from outside")
         depart(bootstrap, topic, {slow: HOUR[1:]})
@@ -75,7 +79,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         each_window = dict.fromkeys(range(0, 60, 5), 10)
         assert kept.flights == each_window, "nothing is lost"
         check_plan(kept.query)
-        # Spark tells of a batch when it has ended, which is after its rows were seen here.
+        # Spark reports a batch after its end, when its rows have already arrived here.
         wait_until(lambda: sum(moment.closed for moment in recorded.moments) >= 12, "all closings are recorded")
         recorded.close()
         recorded.write_html(tmp_path / "time.html")
@@ -85,7 +89,8 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         assert 120 - sum(lost.flights.values()) == 54, (
             "Spark's own: the slow partition's but for the last window, and the first"
         )
-        # The silent partition held nothing back: one idle timeout, and two triggers of what two busy cores take for one.
+        # The idle partition did not hold the watermark back: one idle timeout, and two triggers with a margin for two
+        # busy cores.
         assert seconds < 2 + 2 * 10
 
 

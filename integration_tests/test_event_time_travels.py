@@ -1,4 +1,6 @@
-"""W3, W10, W11: a partition's event time survives a restart; a slow stream follows the time of a fast one."""
+"""W3, W10, W11: the event time of a partition survives a restart, and a slow stream follows the watermark of a fast
+one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
     spark: SparkSession, admin: AdminClient, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
-    # Settings of the source, of which the call takes one back.
+    # Settings of the source; the call overrides one of them.
     options = {
         **alone(bootstrap, group, topic, "consumer"),
         "watermarkDelay": "0s",
@@ -49,7 +51,7 @@ def test_W11_a_restarted_query_knows_the_time_of_a_silent_partition(
 
     depart(bootstrap, topic, {busy: range(10, 29)})
     with closing(query(), tmp_path / "checkpoint") as after:
-        # Only the note on the board knows that the silent partition has come to minute 30.
+        # Only the metadata entry of the member contains minute 30 of the idle partition.
         wait_until_closed(after, 20)
         assert after.flights == {5: 10, 10: 10, 15: 10, 20: 10}
         assert after.query is not None
@@ -80,7 +82,8 @@ def test_W10_a_join_is_as_quick_as_the_fast_stream(
     with closing(joined) as closed:
         wait_until_read(bootstrap, flown, 1, f"{group}-flown")
         depart(bootstrap, flown, {0: [60]})
-        # What has no partner is told when time has passed it, though the slow stream has been silent since its first minute.
+        # A record without a match is emitted when the watermark passes it, although the slow stream has been idle since
+        # its first minute.
         wait_until(lambda: len(closed.rows) >= 3, f"three flights, of {closed.rows}", timeout_s=60)
         minutes = sorted((minute_of(r.flown_at), r.planned_at is not None) for r in closed.rows)
         assert minutes == [(0, True), (1, True), (10, False)]

@@ -1,4 +1,6 @@
-"""S4, DESIGN: ``membership=exclusive`` owns all partitions, alone, and stays a real, fenced member."""
+"""S4: a query with ``membership=exclusive`` is the only member of its group, owns all partitions, and is fenced as
+other members are.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def test_alone_or_not_at_all(spark: SparkSession, bootstrap: str, new_topic: Cal
             with pytest.raises(StreamingQueryException, match=f"Group '{group}'.*exclusive"):
                 rejected.awaitTermination(30)
         assert holder.isActive, "refusals do not disturb the holder"
-        # A foreign client cannot be refused; the holder then fails rather than lose its state's partitions.
+        # A member of another client cannot be rejected. The exclusive query fails instead of losing the partitions of
+        # its state.
         foreign = Consumer(
             {
                 "bootstrap.servers": bootstrap,

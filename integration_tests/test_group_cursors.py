@@ -1,4 +1,4 @@
-"""Group cursors keep to the document they come from: G1-G7, G10-G13, on a real broker."""
+"""G1-G7, G10-G13: group cursors follow the documentation of OCI Streaming on a real broker."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_G4_a_cursor_that_is_used_again_gives_the_same_messages_again(
     again, third = cursors.get_messages(second, limit=10)
     assert places(again) == [(0, o) for o in range(10, 20)]
     cursors.get_messages(third, limit=5)
-    # What has been committed meanwhile does not come again (G12).
+    # Messages that were committed in the meantime are not returned again (G12).
     assert places(cursors.get_messages(first, limit=10)[0]) == [(0, o) for o in range(20, 30)]
 
 
@@ -303,7 +303,7 @@ def test_G6_a_process_that_ends_without_closing_leaves_at_once(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(1)
-    # A session of 45 seconds: were it not for the orderly end, the wait below would fail.
+    # The session timeout is 45 seconds. Without an orderly end, the wait below would fail.
     process = InstanceProcess(bootstrap, {}, stream=topic, group_name=group, instance_name="a", type="LATEST")
     try:
         assert process.get(5) == []
@@ -331,7 +331,7 @@ def test_G7_consumer_commit_commits_what_the_cursor_covers_and_reads_nothing(
     clock.advance(20_000)
     cursors.consumer_commit(second)
     assert committed(bootstrap, group, topic) == {0: 20}
-    # It has extended the lease, and an older cursor takes nothing back.
+    # The newer cursor has extended the lease, and a commit with an older cursor does not lower the committed offset.
     clock.advance(20_000)
     after = cursors.consumer_commit(third)
     cursors.consumer_commit(first)
@@ -391,7 +391,7 @@ def test_G10_every_instance_has_its_share(protocol: str, open_cursors: Open, new
             joined.result(60)
     for topic, sizes in examples.items():
         held = wait_for_sizes(cursors, topic, f"{group}-{topic}", sizes)
-        # G11: all are owned, and by one each.
+        # G11: each partition has exactly one owner.
         assert sorted(p for own in held.values() for p in own) == list(range(sum(sizes)))
 
 
@@ -410,7 +410,7 @@ def test_G10_more_instances_than_partitions_idle_and_take_over(
         assert nothing == []
     cursors.leave_group(cursors.consumer_commit(first))
     wait_until(lambda: holders(cursors, topic, group) == {"spare": [0]}, "the spare instance took over")
-    # The broker has given it the partition; the instance hears of it with its next heartbeat.
+    # The broker has assigned the partition; the instance receives it with its next heartbeat.
     received = []
 
     def read() -> bool:
@@ -467,27 +467,27 @@ def test_G11_instances_that_come_and_go_under_load_lose_nothing_and_repeat_nothi
 
 
 def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: str, open_cursors: Open) -> None:
-    """In real time, with the timeout that instances have by default."""
+    """In real time, with the default timeout of instances."""
     topic = new_topic(1)
-    # Message n is at offset n, as in the story, which counts from 1.
+    # Message n is at offset n, as in the documentation, which counts from 1.
     produce(bootstrap, topic, 301, partitions=1)
     home, elsewhere = open_cursors(), open_cursors()
     processed: Counter[int] = Counter()
 
-    # A gets 1-100 and processes them all.
+    # A receives messages 1-100 and processes all of them.
     a = home.create_group_cursor(topic, group, "A", sg.TRIM_HORIZON)
     _, a = home.get_messages(a, limit=1)
     messages, a = home.get_messages(a, limit=100)
     assert [m.offset for m in messages] == list(range(1, 101))
     processed.update(m.offset for m in messages)
-    # A asks again: 100 is committed, 101-200 come. A handles 15 of them and is not heard of any more.
+    # A requests messages again: 100 is committed, and 101-200 are returned. A processes 15 of them and fails.
     messages, a = home.get_messages(a, limit=100)
     went_silent_s = time.monotonic()
     assert committed(bootstrap, group, topic) == {0: 101}
     assert [m.offset for m in messages] == list(range(101, 201))
     processed.update(m.offset for m in messages[:15])
 
-    # B gets nothing while A may come back, then 101-200, and goes on with its loop.
+    # B receives no messages while A can return, then receives 101-200 and continues its loop.
     b = elsewhere.create_group_cursor(topic, group, "B", sg.TRIM_HORIZON)
     messages = []
 
@@ -503,7 +503,7 @@ def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: st
     messages, b = read_all(elsewhere, b)
     processed.update(m.offset for m in messages)
 
-    # Fifteen messages were processed twice, none was lost.
+    # Fifteen messages were processed twice, and none was lost.
     assert [n for n, times in sorted(processed.items()) if times == 2] == list(range(101, 116))
     assert set(processed) == set(range(1, 301))
     with pytest.raises(FencedMember, match="'A' left group"):

@@ -1,4 +1,4 @@
-"""Groups of cursors as a whole, cursors of partitions, and iterating: G8, G9, G14-G16, on a real broker."""
+"""G8, G9, G14-G16: resets of whole groups, cursors of partitions, and iteration, on a real broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
 
     described = open_cursors(protocol).update_group(topic, group, sg.TRIM_HORIZON)
     assert [(p.partition, p.moving_to) for p in described.partitions] == [(0, 0), (1, 0)]
-    # Each goes on from the new place at its next request; nobody had to stop.
+    # Each instance continues at the new position with its next request; no instance had to stop.
     got_a, a = one.get_messages(a, limit=5)
     got_b, b = other.get_messages(b, limit=5)
     assert places(got_a) == [(held["a"][0], o) for o in range(5)]
@@ -62,7 +62,7 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
     assert committed(bootstrap, group, topic) == {0: 0, 1: 0}
     assert [p.moving_to for p in one.get_group(topic, group).partitions] == [None, None]
 
-    # Forward, too; and they go on from there, once.
+    # The same with a reset forward; the instances continue from there, and apply it once.
     one.update_group(topic, group, sg.LATEST)
     produce(bootstrap, topic, 4, partitions=2, first=200)
     got_a, a = one.get_messages(a)
@@ -99,7 +99,7 @@ def test_G8_a_group_without_members_is_moved_too_and_a_time_is_a_place(
         cursors.update_group(topic, group, sg.LATEST)
     cursor = cursors.create_group_cursor(topic, group, "a", sg.LATEST)
     cursors.update_group(topic, group, sg.TRIM_HORIZON)
-    # The order was not obeyed before the instance left: the next move replaces it.
+    # The instance left before it applied the reset request; the next request replaces it.
     cursors.leave_group(cursor)
     described = cursors.update_group(topic, group, sg.AT_TIME, time=1_500_000)
     assert [(p.next_offset, p.instance, p.moving_to) for p in described.partitions] == [(1, None, None)]
@@ -161,7 +161,7 @@ def test_G14_one_group_too_many_is_refused_with_the_candidates_to_delete(
     ):
         cursors.create_group_cursor(topic, f"{group}-c", "x", sg.TRIM_HORIZON)
     assert committed(bootstrap, f"{group}-c", topic) == {}
-    # Those that read it already may be joined, and other streams are counted for themselves.
+    # Instances can join a group that already reads the stream, and other streams have separate limits.
     cursors.create_group_cursor(topic, f"{group}-a", "y", sg.TRIM_HORIZON)
     cursors.create_group_cursor(another, f"{group}-c", "x", sg.TRIM_HORIZON)
 
@@ -182,7 +182,7 @@ def test_G15_a_group_unused_for_the_retention_time_vanishes(
     cursors.leave_group(cursor)
     assert cursors.sweep_groups(topic) == []
     clock.advance(120_000)
-    # a is as if it had never been, b was used.
+    # Group a is deleted completely, because only group b was used in the meantime.
     assert cursors.sweep_groups(topic) == [f"{group}-a"]
     assert committed(bootstrap, f"{group}-a", topic) == {}
     assert committed(bootstrap, f"{group}-a.streamgroups", topic) == {}
@@ -273,7 +273,7 @@ def test_an_iteration_commits_what_is_done_and_leaves(
             break
     assert isinstance(messages, Iterator)
     messages.close()  # type: ignore[attr-defined]
-    # The one the loop was left at is not done.
+    # The message at which the loop ended is not processed.
     assert committed(bootstrap, group, topic) == {0: 14}
     assert holders(cursors, topic, group) == {}
     rest = cursors.messages(topic, group, "worker-1", sg.TRIM_HORIZON, idle_timeout_ms=300)

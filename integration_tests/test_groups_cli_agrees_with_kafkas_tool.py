@@ -1,4 +1,6 @@
-"""O1: every scenario of ``kafka-consumer-groups.sh`` leaves the same positions as ours, on the same topic; and both show the same."""
+"""O1: each reset scenario of ``kafka-consumer-groups.sh`` results in the same positions as ours, and both tools show
+the same groups.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ MINUTE_MS = 60_000
 
 @pytest.fixture(scope="module")
 def start_ms() -> int:
-    """The time of the first record: an hour ago, to the minute, so that durations can reach it."""
+    """The timestamp of the first record: an hour ago, at a full minute, so that durations can reach it."""
     return (time.time_ns() // 1_000_000 // MINUTE_MS - 60) * MINUTE_MS
 
 
 @pytest.fixture
 def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], start_ms: int) -> str:
-    """Three partitions: ten records a minute apart, the same with the oldest three gone, and none."""
+    """Three partitions: ten records a minute apart, the same without the earliest three records, and an empty one."""
     name = new_topic(PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap})
     for minute in range(10):
@@ -66,12 +68,12 @@ SCENARIOS: dict[str, Callable[[int], list[str]]] = {
     "to-datetime in another zone": lambda start_ms: ["--to-datetime", iso(start_ms + 64 * MINUTE_MS, "+01:00")],
     "to-datetime after all": lambda start_ms: ["--to-datetime", iso(start_ms + 600 * MINUTE_MS)],
     "to-datetime before all": lambda start_ms: ["--to-datetime", "1990-01-01T00:00:00.000"],
-    # Half a minute aside from every record, so that both tools fall between the same two.
+    # Half a minute after a record, so that both tools select the same record.
     "by-duration": lambda start_ms: ["--by-duration", _ago(start_ms + 6 * MINUTE_MS - 30_000)],
     "by-duration before all": lambda start_ms: ["--by-duration", "P7DT1H"],
     "by-duration of nothing": lambda start_ms: ["--by-duration", "PT0S"],
 }
-#: These need a committed offset in every partition.
+#: These scenarios need a committed offset in every partition.
 SHIFTS = {"forward": "2", "back": "-2", "far forward": "1000", "far back": "-1000"}
 
 
@@ -87,7 +89,7 @@ def test_every_scenario_leaves_the_same_positions(
     positions = {}
     for name in ("theirs", "ours"):
         group = f"{name}-{uuid.uuid4().hex[:8]}"
-        # One partition of the three has a position before.
+        # One partition of the three has a committed offset.
         ours(bootstrap, "reset", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute")
         if name == "ours":
             result = ours(bootstrap, "reset", group, "--topic", topic, *arguments, "--execute")

@@ -1,4 +1,4 @@
-"""O1: on a real broker the auxiliary groups of a group of cursors stay out of sight, and go when it goes."""
+"""O1: on a real broker the metadata groups of a group are hidden, and are deleted together with it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def test_O1_a_group_of_cursors_is_one_group(
     result = cli(bootstrap, "groups", "delete", group, "--execute")
     assert result.returncode == 0, result.stderr
     assert not {group, *notes} & listed(bootstrap, "--internal")
-    # A group that is made anew under this name obeys no order that was given to the old one.
+    # A recreated group of this name applies no reset request of the deleted group.
     cursor = cursors.create_group_cursor(stream, group, "worker-1", sg.LATEST)
     assert cursors.get_messages(cursor)[0] == []

@@ -1,7 +1,7 @@
-"""O1: 200 groups of 100 partitions are listed and described sooner than by Kafka's own tool, in less processor time, and in a
-bounded number of requests.
+"""O1: 200 groups of 100 partitions are listed and described faster than by Kafka's own tool, with less processor time
+and a bounded number of requests.
 
-How long that takes is measured by the benchmark ``groups-command``.
+The benchmark ``groups-command`` measures the durations.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def crowded() -> Iterator[EmbeddedKafka]:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """How long a command took, by the clock and by the processor, in seconds."""
+    """The duration of a command in seconds: elapsed time and processor time."""
 
     wall_s: float
     cpu_s: float
 
 
 def took(run: Callable[[], object], *, runs: int = 1) -> Took:
-    """The best of some runs: other work on the machine only ever adds."""
+    """The minimum of several runs, because other processes on the machine only add time."""
     walls_s: list[float] = []
     cpus_s: list[float] = []
     for _ in range(runs):

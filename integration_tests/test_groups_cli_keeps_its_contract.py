@@ -1,4 +1,4 @@
-"""O1, O3: on a real broker the administration of groups and topics does what it does in memory."""
+"""O1, O3: on a real broker the administration of groups and topics does the same as in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unit_tests.admin_contract import AdminContract
 
 
 class RealCluster:
-    """An :class:`~unit_tests.admin_contract.Outside` of a real broker."""
+    """An :class:`~unit_tests.admin_contract.Outside` with a real broker."""
 
     def __init__(
         self, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], session: AdminSession
@@ -48,7 +48,7 @@ class RealCluster:
         return KafkaCluster(command_config(self._bootstrap))
 
     def create_topic(self, partitions: int) -> str:
-        # Records of the tests are from 1970: no retention.
+        # The records of the tests are from 1970, so the topic has no retention limit.
         return self._new_topic(partitions, retention_ms="-1")
 
     def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None:
@@ -115,12 +115,12 @@ def test_O1_members_of_the_new_protocol_are_seen_too(outside: RealCluster) -> No
         assert (member.client_id, len(member.partitions)) == ("alice", 2)
     described = outside.groups.describe_groups([group])[group]
     assert (described.type, described.state) == ("consumer", "Empty")
-    # Kafka lets a tool move an empty group of either protocol.
+    # Kafka permits tools to reset an empty group with either protocol.
     assert outside.groups.alter_offsets(group, {TopicPartition(topic, 0): Committed(0)}) == {}
 
 
 def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str, session: AdminSession) -> None:
-    """confluent-kafka commits one NUL more than it was given; a change that is undone would write that down for good."""
+    """confluent-kafka adds a NUL to the metadata that it commits. An undone change would store it permanently."""
     topic, group = outside.create_topic(1), outside.new_group()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[KafkaTopicPartition(topic, 0, 3, "streamgroups:shared")], asynchronous=False)
@@ -182,14 +182,15 @@ def test_O3_lag_counts_what_a_reader_of_committed_records_gets(outside: RealClus
     outside.produce(tp, 2, timestamp_ms=1_000)
     outside.groups.alter_offsets(group, {tp: Committed(1)})
     (found,) = survey(outside.groups, outside.topics, [group])
-    # 2 of the first 3, none of the aborted 4, both of the committed 2, and 1; then 5 that are open, and 2 behind them.
+    # 2 of the first 3, none of the aborted 4, both of the committed 2, and 1; then 5 of an open transaction, and 2
+    # after them.
     assert (found.records, found.open_records, found.is_exact) == (5, 7, True)
     (bound,) = survey(outside.groups, outside.topics, [group], count_bytes=0, reads=0)
     assert (bound.records, bound.open_records, bound.is_exact) == (18, None, False)
     open_.commit_transaction(30)
     (found,) = survey(outside.groups, outside.topics, [group])
     assert (found.records, found.open_records, found.is_exact) == (12, 0, True)
-    # Kafka's own reader of committed records gets as many.
+    # Kafka's own reader of committed records returns the same number.
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
     reader.assign([KafkaTopicPartition(topic, 0, 1)])
     got: list[Message] = []
@@ -218,7 +219,7 @@ def test_G13_gaps_of_compaction_in_the_middle_are_no_lag(
     outside.groups.alter_offsets(group, {tp: Committed(0)})
 
     def lag() -> tuple[int | None, bool]:
-        # The active segment is never compacted: each of these closes the one before.
+        # The active segment is never compacted; each of these records closes the previous segment.
         producer.produce(topic, b"x", key=b"other", partition=0)
         assert producer.flush(30) == 0
         (found,) = survey(outside.groups, outside.topics, [group])

@@ -1,4 +1,4 @@
-"""O2: wrong input ends with the exit code that says what it was and a message with a remedy, and changes nothing on a real broker."""
+"""O2: wrong input results in a specific exit code and a message with a remedy, and changes nothing on a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integration_tests.command_line import streamgroups
 from integration_tests.harness import committed, produce
 from streamgroups_cli.exits import ExitCode
 
-#: A port nobody listens on.
+#: A port without a listener.
 NOWHERE = "127.0.0.1:1"
 
 
@@ -31,7 +31,7 @@ def topic(bootstrap: str, new_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def idle(bootstrap: str, topic: str) -> str:
-    """A group that nobody is in, at offset 5 of both partitions."""
+    """A group without members, at offset 5 of both partitions."""
     group = f"idle-{uuid.uuid4().hex[:8]}"
     done = cli(bootstrap, "groups", "reset", group, "--topic", topic, "--to-offset", "5", "--execute")
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def idle(bootstrap: str, topic: str) -> str:
 
 @pytest.fixture(params=["classic", "consumer"])
 def active(bootstrap: str, topic: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A group of another client, with a live member, at offset 3 of both partitions."""
+    """A group with a live member of another client, at offset 3 of both partitions."""
     group = f"active-{uuid.uuid4().hex[:8]}"
     cli(bootstrap, "groups", "reset", group, "--topic", topic, "--to-offset", "3", "--execute")
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "bob", "enable.auto.commit": "false"}

@@ -1,4 +1,4 @@
-"""O3: of the lag of a group, ``groups describe`` tells what its members are reading now."""
+"""O3: ``groups describe`` shows which part of the lag of a group is in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from integration_tests.harness import produce, sharing
 
 
 def in_flight(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
-    """Lag and what of it is in flight, by partition."""
+    """The lag and its part in flight, by partition."""
     command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
     said = subprocess.run(
         [*command, "-o", "json", "-b", bootstrap], capture_output=True, text=True, timeout=120, check=False
@@ -58,7 +58,7 @@ def test_O3_what_an_instance_was_given_and_has_not_committed(
         _, cursor = cursors.get_messages(cursor, limit=12)
 
         def told() -> bool:
-            # A lease, and what was given out with it, is noted once a second.
+            # A member stores its lease and its messages in flight once a second.
             nonlocal cursor
             cursor = cursors.consumer_heartbeat(cursor)
             return in_flight(bootstrap, group) == {0: (30, 12)}

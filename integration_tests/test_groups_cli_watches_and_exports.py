@@ -1,4 +1,6 @@
-"""O1, O3: ``groups watch`` and ``metrics`` on a real cluster: a screen that a key leaves, figures that Prometheus reads."""
+"""O1, O3: ``groups watch`` and ``metrics`` on a real cluster: a screen that ends on a key press, and metrics for
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def cli(bootstrap: str, *arguments: str) -> None:
 
 
 def behind(bootstrap: str, new_topic: Callable[..., str], group: str) -> str:
-    """A topic of two partitions of ten records each, of which the group has read five each."""
+    """A topic with two partitions of ten records each. The group has read five records of each."""
     topic = new_topic(2)
     produce(bootstrap, topic, 20, partitions=2)
     cli(bootstrap, "groups", "reset", group, "--topic", topic, "--to-offset", "5", "--execute")
@@ -33,10 +35,10 @@ def behind(bootstrap: str, new_topic: Callable[..., str], group: str) -> str:
 
 
 def read(terminal: int) -> str:
-    """What was written to a terminal; nothing once the last writer has left it.
+    """The text that was written to a terminal; empty after its last writer has closed it.
 
     Raises:
-        TimeoutError: if nothing is written for a long time.
+        TimeoutError: if no text is written for a long time.
     """
     if not select.select([terminal], [], [], 60)[0]:
         raise TimeoutError

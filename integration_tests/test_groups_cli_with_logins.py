@@ -1,4 +1,6 @@
-"""O2: the commands about groups log in as other clients do; what a user may not do is said, and nothing is shown or changed."""
+"""O2: the commands about groups log in as other clients do. A missing permission is reported, without output and
+without changes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def cli(server: str, file: Path | None, *arguments: str) -> subprocess.Completed
 
 
 def command_lines() -> Iterator[bytes]:
-    """The command lines of all processes; those of other tests may end meanwhile."""
+    """The command lines of all processes. Processes of other tests can end during the call."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             yield file.read_bytes()
@@ -59,7 +61,7 @@ def login(
 
 @pytest.fixture
 def group(listeners: Listeners) -> str:
-    """A group at offset 5 of both partitions, which only the super user may see."""
+    """A group at offset 5 of both partitions, visible only to the super user."""
     name = f"board-{uuid.uuid4().hex[:8]}"
     done = cli(listeners.plain, None, "groups", "reset", name, "--topic", "flights", "--to-offset", "5", "--execute")
     assert done.returncode == 0, done.stderr
@@ -97,7 +99,7 @@ def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, gr
     result = cli(listeners.login, file, *reset)
     assert result.returncode == ExitCode.DONE, result.stderr
     assert committed(listeners.plain, group, "flights") == {0: 10, 1: 10}
-    # To delete is another permission.
+    # Deletion needs another permission.
     assert cli(listeners.login, file, "groups", "delete", group, "--execute").returncode == ExitCode.ERROR
 
 
@@ -117,7 +119,7 @@ def test_over_tls(listeners: Listeners, group: str, tmp_path: Path) -> None:
     result = cli(listeners.tls, file, "groups", "describe", group, "-o", "json")
     assert result.returncode == ExitCode.DONE, result.stderr
     (described,) = json.loads(result.stdout)["groups"]
-    # The time lag is read by another client: it speaks TLS too.
+    # Another client reads the time lag; it uses TLS too.
     assert described["time_lag_ms"] is not None
     pem = "".join(listeners.certificate.read_text().split("\n")[1:-2])
     file.write_text(
@@ -170,7 +172,7 @@ def test_an_instance_needs_its_group_and_the_notes_of_it(
     cursor = made.stdout.strip()
     for command in ("get", "commit"):
         assert on(cursor, command).returncode == ExitCode.DONE
-    # Its process knows the password, and no list of processes shows it.
+    # Its process has the password, and no list of processes shows it.
     running = [line for line in command_lines() if b"instance_process" in line]
     assert running
     assert not any(b"horse" in line for line in running)

@@ -1,4 +1,6 @@
-"""X1, X2, X4: what a query writes to Kafka and what it has read are committed together: nothing is lost, nothing is there twice."""
+"""X1, X2, X4: one transaction commits the Kafka output of a query and its positions: no record is lost or
+duplicated.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ N = 400
 
 @pytest.fixture
 def flights(bootstrap: str, new_topic: Callable[..., str]) -> str:
-    """A topic of keyed records."""
+    """A topic of records with keys."""
     topic = new_topic(4)
     produce(bootstrap, topic, N, partitions=4)
     return topic
 
 
 class Query:
-    """A query from one topic to another, run until it has read all there is."""
+    """A query from one topic to another, which runs until it has read all records."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
         self.spark, self.bootstrap, self.topic, self.group = spark, bootstrap, topic, group
@@ -52,7 +54,7 @@ class Query:
             "group.id": self.group,
             "startingPosition": "TRIM_HORIZON",
             "maxOffsetsPerTrigger": "150",
-            # Under the other protocol the broker decides it.
+            # With KIP-848 the broker configures the timeout.
             **({} if "kafka.group.protocol" in options else {"kafka.session.timeout.ms": "6000"}),
         }
         return {**usual, **options}
@@ -70,7 +72,7 @@ class Query:
 
 
 def run(writer: DataStreamWriter) -> int:
-    """Runs a query until it has read all there is; how many batches read something."""
+    """Runs a query until it has read all records; returns the number of batches with records."""
     query = writer.trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(120)
@@ -90,7 +92,9 @@ def values(bootstrap: str, topic: str) -> Counter[str]:
 
 
 def forget_last_commit_of(checkpoint: Path) -> None:
-    """What a driver leaves that dies between the sink's commit and Spark's note of it."""
+    """Leaves the checkpoint of a driver that failed between the commit of the sink and Spark's entry in the
+    commit log.
+    """
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink()
@@ -161,7 +165,7 @@ def test_X4_a_new_checkpoint_and_a_lost_one_repeat_nothing(query: Query, new_top
 
 @pytest.fixture
 def named_sources(spark: SparkSession) -> Iterator[None]:
-    """Sources have names, which Spark keeps in version 2 of its offset log."""
+    """Named sources; Spark stores the names in version 2 of its offset log."""
     settings = {
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.offsetLog.formatVersion": "2",
@@ -174,7 +178,9 @@ def named_sources(spark: SparkSession) -> Iterator[None]:
 
 
 def test_a_source_with_a_name(named_sources: None, query: Query, new_topic: Callable[..., str]) -> None:
-    """A batch is known again by the offsets of its source, whose line begins with the name; so is the last one of a query that stops."""
+    """A batch is identified by the offsets of its source, whose line begins with the name; also the last batch of a
+    stopped query.
+    """
     board = new_topic(2)
     reader = query.spark.readStream.name("flights_of_today").format("streamgroups")
     options = query.options()
@@ -189,7 +195,7 @@ def test_a_source_with_a_name(named_sources: None, query: Query, new_topic: Call
 
 
 def leave_unstarted(checkpoint: Path) -> None:
-    """What kill -9 leaves while Spark writes the offsets of the first batch."""
+    """Leaves the checkpoint of a query that was killed while Spark wrote the offsets of the first batch."""
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "metadata").write_text(f'{{"id":"{uuid.uuid4()}"}}')
     for name in (f".0.{uuid.uuid4()}.tmp", f"..0.{uuid.uuid4()}.tmp.crc"):
@@ -216,7 +222,9 @@ def test_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> No
 def test_X3_a_query_that_has_its_group_to_itself_shuts_out_its_older_runs(
     query: Query, new_topic: Callable[..., str]
 ) -> None:
-    """Whatever checkpoint each had. But a query that is going to be rejected does not disturb the one that has the group."""
+    """The older run is fenced independently of its checkpoint. But a query that is rejected later does not fence the
+    running one.
+    """
     board, client = new_topic(1), config_of(query.bootstrap)
     alone = query.source(membership="exclusive").select("key", "value")
     holder = Consumer({"bootstrap.servers": query.bootstrap, "group.id": query.group})
@@ -236,7 +244,7 @@ def test_X3_a_query_that_has_its_group_to_itself_shuts_out_its_older_runs(
 def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
     query: Query, new_topic: Callable[..., str]
 ) -> None:
-    """Spark has lost its note that the last batch is done; the output and the group's offsets are there."""
+    """Spark has lost its entry in the commit log; the output and the group's offsets are committed."""
     board = new_topic(3)
     stateless = query.source().select("key", "value")
     run(query.exactly_once(stateless, board))
@@ -247,21 +255,23 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
 
 
 def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str]) -> None:
-    """A batch that is run again is read again, for the state's sake, and its output is not written again."""
+    """A batch that is run again is read again for its state, and its output is not written again."""
     board = new_topic(2)
     seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
     run(query.exactly_once(seen_first, board))
     forget_last_commit_of(Path(query.checkpoint))
     run(query.exactly_once(seen_first, board))
     assert values(query.bootstrap, board) == ALL
-    # The state knows all records, those of the batch that was read twice included.
+    # The state contains all records, also those of the batch that was read twice.
     produce(query.bootstrap, query.topic, N + 10, partitions=4)
     run(query.exactly_once(seen_first, board))
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
 
 
 def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query, new_topic: Callable[..., str]) -> None:
-    """Both read the same ranges in batches of the same numbers; whichever is asked, its own source answers."""
+    """Both read the same ranges in batches with the same numbers. Requests for a batch are served by the source of its
+    own group.
+    """
     boards = [new_topic(2) for _ in range(3)]
     groups = [f"{query.group}-{i}" for i in range(3)]
     queries = []
@@ -283,7 +293,7 @@ def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query,
 
 
 def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, new_topic: Callable[..., str]) -> None:
-    """The last batch had no output; what the group knows of the sink has not been lost by that."""
+    """The last batch had no output; the metadata of the group still contains the earlier write of the sink."""
     board = new_topic(2)
     first = query.source(membership="exclusive").where(F.col("key").cast("string").cast("int") < 100).select("value")
     assert run(query.exactly_once(first, board)) >= 3
@@ -297,7 +307,7 @@ def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, ne
 
 
 class TestRefusals:
-    """What cannot be exactly once is refused before anything is written, with the way out."""
+    """A query that cannot be exactly once is rejected before its first write, with a remedy."""
 
     def test_sources_of_others(self, query: Query, spark: SparkSession) -> None:
         rate = spark.readStream.format("rate").load().select(F.col("value").cast("string"))

@@ -1,4 +1,6 @@
-"""X2: what a sink cannot write fails the query with the remedy, nothing half-written is visible, and the query goes on when the cause is gone."""
+"""X2: a failed write fails the query with a remedy and shows no partial output. The query resumes after the cause is
+removed.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_to
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if "77" in batch.column("key").cast("string").to_pylist():
-                # What the other task writes begins the transaction. Readers see its end when the broker has aborted it.
+                # The write of the other task begins the transaction. Readers see its end after the broker has aborted
+                # it.
                 wait_until(
                     lambda: any(end_offsets(bootstrap, board, 2).values()), "the broker has aborted the transaction", 60
                 )

@@ -1,4 +1,4 @@
-"""S1, S2: Kafka's own ``kafka-consumer-groups.sh`` sees the members, what they own, and their lag."""
+"""S1, S2: Kafka's own ``kafka-consumer-groups.sh`` shows the members, their partitions, and their lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X2: a key's output partition is the one where librdkafka, partitioning as Java does, has put it."""
+"""X2: the output partition of a key is the one that librdkafka selects with Java's partitioner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_keys_go_where_librdkafka_puts_them(
 
 
 def partitions_by_key(bootstrap: str, topic: str, count: int) -> dict[bytes, int]:
-    """Where the records of a topic are."""
+    """The partition of each key in a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reading"})
     consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     found: dict[bytes, int] = {}

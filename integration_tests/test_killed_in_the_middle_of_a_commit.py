@@ -1,4 +1,6 @@
-"""X2, X3: two members of a group write exactly once, while they are killed; all points and sinks: ``integration_tests.campaign``."""
+"""X2, X3: two members of a group write exactly once while they are killed. ``integration_tests.campaign`` runs all
+points and sinks.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
 
 
 def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp_path: Path) -> None:
-    """S3: after a silence a member asks whether it is still in its group, by a commit: not of what the sink has just committed."""
+    """S3: after a time without polls a member checks its membership with a commit, which does not repeat the sink's
+    latest positions.
+    """
     turns = [("after-commit", "silence"), ("mid-read", "query")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):
         verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, alone=True, timeout_s=300)

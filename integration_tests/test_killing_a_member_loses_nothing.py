@@ -1,4 +1,4 @@
-"""S1, G11, G12: kill -9 of a member under load: nothing is lost, and only what it had in flight is read twice."""
+"""S1, G11, G12: ``kill -9`` of a member under load: no record is lost, and only its batch in flight is read twice."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_kill_under_load(
 def test_restart_at_once_with_default_timeouts(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    """The group waits for the dead member until its session times out, 45 s; the new one must wait, not fail."""
+    """The group waits for the session timeout of the killed member, 45 s. The new member must wait without an error."""
     topic = new_topic(PARTITIONS)
     options = {
         "kafka.bootstrap.servers": bootstrap,

@@ -1,4 +1,6 @@
-"""X2, X4, S6: queries that write to PostgreSQL and to Delta tables: output and positions change together; the group follows."""
+"""X2, X4, S6: queries that write to PostgreSQL and to Delta tables change output and positions together; the group
+follows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ ReadBack = Callable[[], list[int]]
 
 @pytest.fixture(params=["postgres", "delta"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StagingSink[Any, Any, Any, Any], ReadBack]:
-    """A sink, and what it holds as another reader sees it."""
+    """A sink, and its output as another reader sees it."""
     if request.param == "postgres":
         conninfo = request.getfixturevalue("postgres")
 
@@ -89,14 +91,14 @@ def board(
 
 @pytest.fixture
 def read_back(target: tuple[StagingSink[Any, Any, Any, Any], ReadBack]) -> ReadBack:
-    """What the sink holds."""
+    """The output of the sink."""
     return target[1]
 
 
 def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: ReadBack) -> None:
     board.run()
     assert read_back() == list(range(N))
-    # Spark's note of the last batch is lost.
+    # Spark's entry for the last batch is lost.
     forget_last_commit_of(board.checkpoint)
     board.run()
     # The whole checkpoint is lost.
@@ -109,7 +111,7 @@ def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: 
 
 
 def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack) -> None:
-    """Under the broker's own protocol; the others are under the classic one."""
+    """With the broker's own protocol; the other tests use the classic one."""
     board.protocol = "consumer"
     board.run()
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
@@ -129,7 +131,9 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
 def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
     board: Board, read_back: ReadBack, admin: AdminClient, new_topic: Callable[..., str]
 ) -> None:
-    """Kafka deletes the committed offsets with the topic, and the checkpoint is lost. The new topic is longer than the position."""
+    """Kafka deletes the committed offsets with the topic, and the checkpoint is lost. The new topic is longer than the
+    old position.
+    """
     board.run()
     admin.delete_topics([board.topic])[board.topic].result(30)
     wait_until(lambda: board.topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
@@ -165,7 +169,7 @@ def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
     produce(board.bootstrap, fares, N, partitions=1)
     board.run(joined())
     assert read_back() == list(range(N))
-    # The driver dies between the commit of the sink and Spark's entry in its commit log.
+    # The driver fails between the commit of the sink and Spark's entry in its commit log.
     forget_last_commit_of(board.checkpoint)
     board.run(joined())
     for topic, partitions in ((board.topic, 2), (fares, 1)):
@@ -178,7 +182,9 @@ def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
 
 
 class TestTheTable:
-    """What keeps a query from writing is told with its remedy, nothing of the batch is there, and it goes on once it is mended."""
+    """A write error is reported with its remedy and leaves no output of the batch. The query resumes after the
+    repair.
+    """
 
     def test_of_postgres(
         self,
@@ -283,7 +289,7 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
 
 
 def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_back: ReadBack, tmp_path: Path) -> None:
-    """Nothing of an earlier query of the group matters: neither its sink, nor that it had one."""
+    """An earlier query of the group has no effect on a later one: neither its sink nor its existence."""
     board.run()
     produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
     plain = board.numbers().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "plain"))

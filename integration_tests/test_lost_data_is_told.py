@@ -1,4 +1,4 @@
-"""S7: records that are gone before they were read are never passed over in silence."""
+"""S7: records that were deleted before they were read are always reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamgroups.groups.gaps import Gaps
 
 
 def run(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> list[int]:
-    """The offsets read by a query that ends by itself."""
+    """The offsets that a query reads until it ends by itself."""
     offsets: list[int] = []
 
     def write(batch: DataFrame, _batch_id: int) -> None:
@@ -45,7 +45,7 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
 
 
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
-    """The recorded gaps of the topic's only partition: from, to and why."""
+    """The recorded gaps of the topic's only partition: begin, end and reason."""
     metadata = committed_metadata(bootstrap, gaps_group_of(group), topic)
     return [(g.from_offset, g.to_offset, g.cause.value) for g in Gaps.parse(metadata.get(0, "")).newest]
 
@@ -109,7 +109,8 @@ def test_S11_a_topic_recreated_while_the_query_runs(
     query = reader.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path)).start()
     try:
         wait_until(lambda: offsets == list(range(10)), "the first topic is read")
-        # A query learns of a new topic at its next metadata refresh. Records that are there before may be read from the old position (docs/gaps.rst).
+        # A query detects a new topic at its next metadata refresh. Earlier records may be read from the old position
+        # (docs/gaps.rst).
         recreate(admin, bootstrap, topic, new_topic, 0)
         noticed = [(10, 0, "recreated")]
         wait_until(
@@ -126,7 +127,7 @@ def test_S11_a_topic_recreated_while_the_query_runs(
 def test_S11_another_cluster_at_the_same_address(
     spark: SparkSession, bootstrap: str, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """The checkpoint says another cluster, as if this one had taken its place."""
+    """The checkpoint contains another cluster id, as if this cluster had replaced that one."""
     assert run(spark, options, tmp_path) == list(range(10))
     for logged in (tmp_path / "offsets").glob("[0-9]*"):
         logged.write_text(re.sub(r'(cluster\\*": ?\\*")[^"\\]+', r"\1another-cluster", logged.read_text()))

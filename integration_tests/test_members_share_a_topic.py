@@ -1,4 +1,6 @@
-"""S1, G10, G11: queries in one group share a topic's partitions live; joining and leaving loses and repeats nothing."""
+"""S1, G10, G11: queries of one group share the partitions of a topic; when members join or leave, no record is lost or
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def test_join_and_leave_under_load(
 ) -> None:
     topic = new_topic(PARTITIONS)
     options = {**sharing(bootstrap, group, topic, protocol), "maxOffsetsPerTrigger": "2000"}
-    # A batch is in flight nearly all the time, so also when bob joins: the handover has something to wait for.
+    # A batch is in flight most of the time, also when bob joins, so the handover has a batch to wait for.
     alice, bob = QueryHere(tmp_path, "alice", options, batch_delay_s=1), QueryHere(tmp_path, "bob", options)
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS):
@@ -53,7 +55,7 @@ def test_join_and_leave_under_load(
     events = history(tmp_path)
     assert set(found) == expected(topic, ends)
     assert not overlaps(ownership_epochs(events))
-    # A query that is stopped in the middle of a batch leaves that batch to others; whatever else arrived, arrived once.
+    # A query that is stopped during a batch leaves this batch to other members; all other records arrived once.
     assert {record for record, times in found.items() if times > 1} <= never_committed(events, "alice")
     assert all("alice" in r.by for r in read_again(events))
     (first,) = (e for e in events if e.member == "bob" and e.kind is Kind.JOINING)

@@ -1,4 +1,6 @@
-"""O3: what ``sg.MetricsListener`` tells Prometheus of a running query is what Kafka's tool and ``groups describe`` say of its group."""
+"""O3: ``sg.MetricsListener`` exports the same figures of a running query as Kafka's tool and ``groups describe`` show
+for its group.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from component_tests.waits import wait_until
 from integration_tests.harness import Broker, Load, committed, described, produce
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
-#: How often Spark says that a query has nothing to do.
+#: The interval of Spark's idle events.
 IDLE_MS = "500"
 
 
 @pytest.fixture
 def listen(spark: SparkSession) -> Iterator[Callable[..., sg.MetricsListener]]:
-    """Makes listeners and adds them; takes them away in the end."""
+    """Creates and adds listeners; removes them after the test."""
     made: list[sg.MetricsListener] = []
     before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", IDLE_MS)
@@ -45,7 +47,7 @@ def listen(spark: SparkSession) -> Iterator[Callable[..., sg.MetricsListener]]:
 
 
 def scrape(metrics: sg.MetricsListener) -> Samples:
-    """Everything it answers: values by name and labels, ids left out."""
+    """The whole response: values by name and labels, without ids."""
     with urllib.request.urlopen(f"http://{metrics.address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return {
@@ -56,7 +58,7 @@ def scrape(metrics: sg.MetricsListener) -> Samples:
 
 
 def of_partitions(samples: Samples, name: str, query: str) -> dict[int, int]:
-    """The figures of a query's partitions, by partition."""
+    """The figures of a query by partition."""
     found = {}
     for (sample, labels), value in samples.items():
         if sample == f"streamgroups_partition_{name}" and labels[2] == query:
@@ -121,7 +123,7 @@ def test_O3_figures_agree_once_the_batch_is_committed(
             for r in described(kafka, group)
         }
         assert rows == everything
-        # What only the cluster knows.
+        # Only the cluster has these values.
         wait_until(lambda: told(scrape(with_cluster), "board") == everything, "the cluster has told the same")
         samples = scrape(with_cluster)
         assert samples["streamgroups_group_members", (group, "board")] == 1
@@ -170,11 +172,11 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     slow = reading(spark, bootstrap, group, topic, maxOffsetsPerTrigger="100")
     query = slow.writeStream.foreachBatch(hold).queryName("slow").start()
     try:
-        # The second batch is in flight: the first is committed, and the tool counts all but that as lag.
+        # The second batch is in flight. The first is committed, and the tool counts all other records as lag.
         wait_until(lambda: committed(bootstrap, group, topic) == {0: 100}, "the first batch is committed")
         wait_until(lambda: told(scrape(metrics), "slow") == {0: (100, 1_000, 900)}, "the cluster tells of it")
         assert described_by_us(bootstrap, group) == {0: (100, 1_000, 900)}
-        # Spark alone has told of the first batch only, and not that it is committed.
+        # Spark's own events report the first batch only, and do not report its commit.
         assert told(scrape(alone), "slow") == {0: (0, 1_000, 900)}
         assert of_partitions(scrape(alone), "processed_offset", "slow") == {0: 100}
         assert scrape(metrics)["streamgroups_group_lag_seconds", (group, "slow")] > 0

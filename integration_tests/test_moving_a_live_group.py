@@ -1,4 +1,6 @@
-"""G8, S6: a group of running Spark queries is moved by the command line, in one step; cursors in the same group go along."""
+"""G8, S6: the command line resets a group of running Spark queries in one step, together with the cursors of the same
+group.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def groups(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def between(events: Iterable[Event], *, back: bool) -> set[Record]:
-    """What lies between the old and the new places of moves back, or forward."""
+    """The ranges between the old and the new positions of resets backward, or forward."""
     found: set[Record] = set()
     for event in events:
         for r in event.ranges if event.kind is Kind.MOVED else ():
@@ -71,11 +73,13 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
         )
         for name in names
     ]
-    # More than they read until they are moved to the end.
+    # More records than the queries read before the reset to the end.
     produce(bootstrap, topic, 30 * AT_ONCE, partitions=PARTITIONS)
 
     def move(scenario: str) -> tuple[int, int]:
-        """Moves the group; returns when this was called, and when the command was about to tell the members."""
+        """Resets the group; returns the time of the call, and the time when the command was about to write the reset
+        request.
+        """
         called_ms, asked_ms = time.time_ns() // 1_000_000, None
         said = []
         arguments = ["reset", group, "--topic", topic, scenario, "--execute", "-b", bootstrap]
@@ -116,7 +120,7 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
         for name in names:
             (first, *_) = (e for e in moved if e.member == name)
             planned = [e for e in events if e.member == name and e.kind is Kind.PLANNED]
-            # The one that was running when it was asked, and at most one more.
+            # The batch that ran at the time of the request, and at most one more.
             assert len([e for e in planned if asked_ms < e.time_ms < first.time_ms]) <= 2, (
                 f"{name} moves within two triggers"
             )
@@ -183,7 +187,7 @@ def test_S6_a_group_with_a_stranger_is_refused_and_nothing_changes(
 
 
 def wait_for_partitions_of(cursors: sg.GroupCursors, topic: str, group: str, instance: str) -> list[int]:
-    """Waits until an instance has its share, and returns that."""
+    """Waits until an instance has its share; returns the partitions."""
     found: list[int] = []
 
     def has_some() -> bool:
@@ -195,7 +199,7 @@ def wait_for_partitions_of(cursors: sg.GroupCursors, topic: str, group: str, ins
 
 
 def read_some(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], str]:
-    """Reads until there are messages: the others may still be finishing their batches."""
+    """Reads until messages arrive: the other members may still be finishing their batches."""
     found: list[sg.Message] = []
 
     def some() -> bool:

@@ -1,4 +1,6 @@
-"""X2, X3: output of many processes and the group's offsets are one Kafka transaction: all or nothing, and zombies are refused."""
+"""X2, X3: one Kafka transaction contains the output of many processes and the group's offsets: all or nothing, and
+zombies are fenced.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,19 @@ PARTITIONS = 6
 
 @pytest.fixture
 def transactional_id() -> str:
-    """One that nobody has used."""
+    """An unused transactional id."""
     return f"x-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def driver(bootstrap: str, transactional_id: str) -> Iterator[Transactions]:
-    """The driver's side."""
+    """The coordinator of transactions on the driver."""
     with closing(Transactions(config_of(bootstrap), transactional_id)) as transactions:
         yield transactions
 
 
 def values(bootstrap: str, topic: str, *, committed_only: bool = True) -> dict[int, list[str]]:
-    """The values of each partition, in order, to the end that an independent reader sees."""
+    """The values of each partition, in order, up to the end that an independent reader sees."""
     isolation = "read_committed" if committed_only else "read_uncommitted"
     reader = Consumer(
         {
@@ -77,14 +79,14 @@ def values(bootstrap: str, topic: str, *, committed_only: bool = True) -> dict[i
 
 
 def assert_values(bootstrap: str, topic: str, expected: dict[int, list[str]]) -> None:
-    """That these are the values, as soon as the broker has written its markers behind all partitions."""
+    """Asserts these values after the broker has written its markers to all partitions."""
     n_expected = sum(map(len, expected.values()))
     wait_until(lambda: sum(map(len, values(bootstrap, topic).values())) >= n_expected, "all is visible", 30)
     assert values(bootstrap, topic) == expected
 
 
 class Member:
-    """A real member that owns all of a source topic, and its claim."""
+    """A real member that owns all partitions of a source topic, and its consumer group metadata."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
         session = {"session.timeout.ms": 6_000} if protocol == "classic" else {}
@@ -110,7 +112,7 @@ class Member:
 
 @pytest.fixture(params=["classic", "consumer"])
 def member(request: pytest.FixtureRequest, bootstrap: str, group: str, source: str) -> Iterator[Member]:
-    """A member of either protocol."""
+    """A member with either protocol."""
     member = Member(bootstrap, group, source, request.param)
     yield member
     member.consumer.close()
@@ -118,7 +120,7 @@ def member(request: pytest.FixtureRequest, bootstrap: str, group: str, source: s
 
 @pytest.fixture
 def source(bootstrap: str, new_topic: Callable[..., str]) -> str:
-    """What is read: two partitions of ten records."""
+    """The input: two partitions of ten records."""
     topic = new_topic(2)
     produce(bootstrap, topic, 20, partitions=2)
     return topic
@@ -126,7 +128,7 @@ def source(bootstrap: str, new_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def target(new_topic: Callable[..., str]) -> str:
-    """What is written."""
+    """The output topic."""
     return new_topic(PARTITIONS)
 
 
@@ -142,7 +144,7 @@ def test_everything_appears_at_once(
             topic=target,
             transaction=packed(transaction),
             rows=[row for row in rows if row[0] % 3 == task],
-            # Many batches of each partition, so that sequence numbers matter.
+            # Several batches for each partition, so that sequence numbers matter.
             batch_bytes=4_096,
         )
         for task in range(3)
@@ -155,7 +157,7 @@ def test_everything_appears_at_once(
     driver.commit(transaction)
     expected = {p: [value for partition, value in rows if partition == p] for p in range(PARTITIONS)}
     assert_values(bootstrap, target, expected)
-    # Right after the commit old offsets may still be read, unless stable ones are asked for, as the harness does.
+    # Right after the commit a reader can still see old offsets, unless it requests stable offsets, as the harness does.
     assert committed(bootstrap, group, source) == {0: 10, 1: 7}
 
 
@@ -198,7 +200,7 @@ def test_a_zombie_is_refused_whatever_it_does(
             driver.commit(zombies)
         with pytest.raises(FencedMember, match="a newer run has fenced this transactional id"):
             driver.begin()
-        # What is not its own it cannot abort either.
+        # Nor can it abort the transaction of another producer.
         driver.abort(zombies)
         newer_run.commit_offsets(newer, {TopicPartition(source, 0): Committed(3)}, member.group_metadata)
         newer_run.commit(newer)
@@ -263,7 +265,7 @@ def test_a_stale_generation_is_refused(
             driver.commit_offsets(transaction, offsets, stale)
         with pytest.raises(FencedMember, match="the group has fenced this member"):
             driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata(group, stale.generation, "nobody"))
-        # It is the claim that was stale, not the transaction.
+        # The consumer group metadata was stale, not the transaction.
         (mine,) = member.consumer.assignment()
         driver.commit_offsets(
             transaction, {TopicPartition(source, mine.partition): Committed(4)}, member.group_metadata
@@ -275,7 +277,7 @@ def test_a_stale_generation_is_refused(
 
 
 def test_a_second_writer_of_a_partition_is_refused(bootstrap: str, driver: Transactions, target: str) -> None:
-    """With one producer id the broker would take its batches for those of the first, sent again."""
+    """With one producer id the broker would accept its batches as retries of the first writer."""
     transaction = driver.begin()
     write(bootstrap, transaction, target, [(0, "the first's"), (1, "the first's")])
     write(bootstrap, transaction, target, [(2, "another's")])
@@ -285,7 +287,7 @@ def test_a_second_writer_of_a_partition_is_refused(bootstrap: str, driver: Trans
         write(bootstrap, transaction, target, [(1, "the second's"), (3, "the second's")])
     driver.abort(transaction)
     assert values(bootstrap, target) == {}
-    # In the next transaction, it may.
+    # In the next transaction it may write to the partition.
     transaction = driver.begin()
     write(bootstrap, transaction, target, [(1, "the second's")])
     driver.commit(transaction)
@@ -322,7 +324,7 @@ def test_an_answer_that_is_lost_changes_nothing(
 
     def once_lost(self: AdminSession, what: str, *args: object) -> object:
         answer: object = real(self, what, *args)  # type: ignore[arg-type]
-        # The broker has done it; nobody hears of it, twice.
+        # The broker has committed, and the response is lost twice.
         if what == step.value and len(lost) < 2:
             lost.append(step)
             raise BrokerUnreachable("The connection broke.")
@@ -367,7 +369,8 @@ def test_a_transaction_that_timed_out_is_refused(bootstrap: str, transactional_i
     with closing(Transactions(config_of(bootstrap), transactional_id, timeout_ms=1_000)) as driver:
         transaction = driver.begin()
         write(bootstrap, transaction, target, [(0, "too late")])
-        # Readers wait until the broker has aborted it; see BROKER_PROPERTIES for how often it checks.
+        # Readers wait until the broker has aborted the transaction; BROKER_PROPERTIES configures the interval of its
+        # check.
         wait_until(lambda: end_offsets(bootstrap, target, 1) == {0: 2}, "the broker has aborted it")
         with pytest.raises((FencedMember, TransactionFailed)):
             driver.commit(transaction)

@@ -1,4 +1,4 @@
-"""X2: Spark's rows get the partition of their key before they are written; what has a partition keeps it."""
+"""X2: Spark assigns rows to the partition of their key before the write; rows with a partition keep it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = [b"kafka", b"", None, *(str(i).encode() for i in range(50))]
 
 
 def chosen(key: bytes | None, n_partitions: int) -> int | None:
-    """By the function that is tested against Kafka's clients."""
+    """The partitions of the function that other tests compare with Kafka's clients."""
     found: int | None = partitions_of_keys(pa.array([key], pa.binary()), n_partitions)[0].as_py()
     return found
 
@@ -41,7 +41,7 @@ def test_rows_of_one_topic(spark: SparkSession) -> None:
 def test_rows_of_several_topics_some_with_a_partition(spark: SparkSession) -> None:
     topics = ["departures", "arrivals"]
     rows = [(i, key, topics[i % 2], 7 if i % 5 == 0 else None) for i, key in enumerate(KEYS)]
-    # What has a partition, or no key, may go to a topic that nobody counted.
+    # A row with a partition or without a key may go to a topic with an unknown number of partitions.
     rows += [(100, b"key", "elsewhere", 99), (101, None, "elsewhere", None)]
     frame = spark.createDataFrame(rows, "number int, key binary, topic string, partition long")
     assert sorted(rows_of(with_partitions(frame, COUNTS))) == [

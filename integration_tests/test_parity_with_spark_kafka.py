@@ -1,7 +1,7 @@
-"""S4: what works with Spark's own ``kafka`` source works here: the same rows, columns and order, option by option.
+"""S4: options of Spark's own ``kafka`` source work here too: the same rows, columns and order, option by option.
 
-Both sources read the same topics in the same session. Where this library means something else on purpose, the test that says
-so has ``on_purpose`` in its name.
+Both sources read the same topics in the same session. Tests of intentional differences have ``on_purpose`` in their
+names.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def _their_connector_is_there() -> None:
 
 THEIRS, OURS = "kafka", "streamgroups"
 PARTITIONS = 3
-#: The time of the first record of topic ``a``; each later one is a second later.
+#: The timestamp of the first record of topic ``a``; each later one is one second later.
 T0_MS = 1_750_000_000_000
 RECORDS = 60
-#: Headers as records have them: none, one, the same key twice, no value, an empty value, no text.
+#: All kinds of headers: none, one, the same key twice, no value, an empty value, no text.
 HEADERS: list[list[tuple[str, str | bytes | None]] | None] = [
     None,
     [("trace", b"1")],
@@ -55,11 +55,11 @@ VALUES = [b"value", b"", None, b"x" * 2_000]
 
 @dataclass(frozen=True)
 class World:
-    """Topics with all that records can be, written once.
+    """Topics with all kinds of records, written once.
 
     Args:
-        bootstrap: the broker.
-        name: what the names of the topics begin with.
+        bootstrap: the bootstrap servers.
+        name: the prefix of the topic names.
     """
 
     bootstrap: str
@@ -69,7 +69,7 @@ class World:
         return f"{self.name}-{kind}"
 
     def fill(self, text: str) -> str:
-        """Puts names into an option: ``<a>`` stands for the topic ``a``, ``<>`` for what all names begin with."""
+        """Inserts names into an option: ``<a>`` is the topic ``a``, ``<>`` is the prefix of all names."""
         return re.sub(r"<([a-z]*)>", lambda found: self.topic(found[1]), text)
 
 
@@ -86,7 +86,7 @@ def world(bootstrap: str, admin: AdminClient) -> World:
         "empty": {},
         "compacted": often,
     }
-    # The times of the records are long past: no retention.
+    # The timestamps are in the past, so the topics have no retention limit.
     topics = [
         NewTopic(world.topic(kind), PARTITIONS, 1, config={"retention.ms": "-1", **config})
         for kind, config in configs.items()
@@ -117,7 +117,7 @@ def _write_everything(bootstrap: str, topic: str, first_ms: int) -> None:
 
 
 def _write_transactions(bootstrap: str, topic: str) -> None:
-    """Committed, aborted and no transactions, in turns; the last thing in each partition is an abort marker."""
+    """Writes committed, aborted and empty transactions in turn. An abort marker is last in each partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     for number in range(6):
@@ -137,7 +137,9 @@ def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
 
 
 def checked(rows: pa.Table, *, split: bool = False) -> list[dict[str, Any]]:
-    """The rows, ordered by partition; within each they must come in order already (unless partitions were split)."""
+    """The rows, ordered by partition. Unless partitions were split, the rows of each partition must already be in
+    order.
+    """
     found: list[dict[str, Any]] = rows.to_pylist()
     for _, of_partition in groupby(sorted(found, key=_partition), key=_partition):
         offsets = [row["offset"] for row in of_partition]
@@ -225,7 +227,7 @@ SPLIT: dict[str, dict[str, str]] = {
 
 
 def both(spark: SparkSession, world: World, options: Mapping[str, str], *, split: bool = False) -> list[dict[str, Any]]:
-    """Reads with both sources, compares, and returns the rows."""
+    """Reads with both sources, compares the rows, and returns them."""
     given = {name: world.fill(value) for name, value in options.items()}
     given["kafka.bootstrap.servers"] = world.bootstrap
     theirs, ours = (read(spark, source, given) for source in (THEIRS, OURS))
@@ -273,7 +275,7 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
     producer = Producer({"bootstrap.servers": world.bootstrap})
 
     def gaps() -> bool:
-        # The cleaner leaves the newest segment alone; another record closes it.
+        # The cleaner ignores the active segment; another record closes it.
         for p in range(PARTITIONS):
             for i in range(20):
                 producer.produce(topic, key=str(i % 3), value=str(i), partition=p)
@@ -285,7 +287,7 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
     given = {"kafka.bootstrap.servers": world.bootstrap, "subscribe": topic, "minPartitions": "5"}
 
     def same() -> bool:
-        # The cleaner goes on at its own pace: ours counts when theirs read the same before and after.
+        # The cleaner is asynchronous: our count is valid if Spark's source reads the same before and after.
         before, ours, after = (
             checked(read(spark, source, given).toArrow(), split=True) for source in (THEIRS, OURS, THEIRS)
         )
@@ -336,7 +338,7 @@ def test_both_refuse(spark: SparkSession, world: World, case: str) -> None:
             read(spark, source, {**given, "kafka.bootstrap.servers": world.bootstrap}).collect()
 
 
-#: What Spark's source reads past without a word, and we refuse by name: each is nearly always a slip.
+#: Options that Spark's source ignores and this library rejects, because each is nearly always a mistake.
 REFUSED_ON_PURPOSE: dict[str, tuple[dict[str, str], str]] = {
     "misspelt": ({"subscribe": "<a>", "startingOffset": "latest"}, "Did you mean 'startingOffsets'"),
     "misspelt, kafka": ({"subscribe": "<a>", "kafka.fetch.min.byte": "1"}, "Did you mean 'kafka.fetch.min.bytes'"),
@@ -358,7 +360,7 @@ def test_slips_are_refused_on_purpose(spark: SparkSession, world: World, case: s
 
 
 class Streamed:
-    """What a streaming query with each source gave, batch by batch."""
+    """The output of a streaming query with each source, batch by batch."""
 
     def __init__(self, spark: SparkSession, world: World, directory: Path, options: Mapping[str, str]) -> None:
         self._spark, self._directory = spark, directory
@@ -369,7 +371,7 @@ class Streamed:
         self.schemas: dict[str, Any] = {}
 
     def start(self, source: str, **trigger: Any) -> StreamingQuery:
-        """Starts one query; a second time, on the same checkpoint and group."""
+        """Starts one query; a second call uses the same checkpoint and group."""
 
         def keep(batch: DataFrame, _number: int) -> None:
             table = batch.toArrow()
@@ -388,7 +390,7 @@ class Streamed:
             assert self.start(source, availableNow=True).awaitTermination(60)
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows, the same from both."""
+        """All rows, which are equal for both sources."""
         found = {}
         for source, tables in self.batches.items():
             found[source] = checked(pa.concat_tables(tables)) if tables else []

@@ -1,4 +1,6 @@
-"""On a real broker the ports do what they do in memory: the contracts of ``unit_tests.port_contracts``, without Spark."""
+"""On a real broker the ports do the same as in memory: the contracts of ``unit_tests.port_contracts``, without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
 from unit_tests.port_contracts import LogContract, MemberContract, MetadataStoreContract, RecordsContract, TakeOver
 
-#: Raised inside librdkafka's binding, which has no other way to ask for subscriptions.
+#: Raised inside librdkafka's binding, which has no other interface to read subscriptions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -55,14 +57,14 @@ class OpenTransaction:
 
 
 class Real:
-    """A real broker, as the contracts see it.
+    """A real broker for the contracts.
 
     Args:
-        bootstrap: where it is.
-        admin: for what no port does.
-        new_topic: makes a topic.
-        session: for the board of the command line.
-        protocol: of the groups that members join.
+        bootstrap: the bootstrap servers.
+        admin: the admin client for operations without a port.
+        new_topic: creates a topic.
+        session: the admin session for the metadata store of the command line.
+        protocol: the protocol of the groups that members join.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class Real:
         return self._metadata_stores[1]
 
     def create_topic(self, partitions: int) -> str:
-        # Records of the tests are from 1970: no retention.
+        # The records of the tests are from 1970, so the topic has no retention limit.
         return self._new_topic(partitions, retention_ms="-1")
 
     def produce(
@@ -188,7 +190,7 @@ class Real:
 
     def commit_as_a_sink(self, member: Member) -> None:
         assert isinstance(member, KafkaMember)
-        # A claim comes when no commit of the member's is under way.
+        # The member returns its consumer group metadata when none of its commits is in progress.
         wait_until(lambda: member.snapshot_to_commit().group_metadata, "the sink has a claim", 30)
         snapshot = member.snapshot_to_commit()
         assert snapshot.in_flight is not None
@@ -243,7 +245,7 @@ class TestKafkaMetadataStore(MetadataStoreContract):
 
 
 class TestAdminMetadataStore(MetadataStoreContract):
-    """The command line's; what it writes is read by the members'."""
+    """The metadata store of the command line; the members read its entries with theirs."""
 
     @pytest.fixture
     def outside_metadata_store(self, outside: Real) -> Real:

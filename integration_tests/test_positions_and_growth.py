@@ -1,4 +1,6 @@
-"""G1, G2, S4: where a new group starts, that what is committed wins, and topics that grow while a query runs."""
+"""G1, G2, S4: the starting position of a new group, the precedence of committed offsets, and topics that grow while a
+query runs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def test_G1_latest_starts_after_what_is_there(
     topic = new_topic(2)
     produce(bootstrap, topic, 10, partitions=2)
     with running(spark, {**options, "subscribe": topic, "startingPosition": "LATEST"}) as sink:
-        # Where a new group starts is committed at once, so the next member does not decide anew.
+        # The starting position of a new group is committed immediately, so the next member uses it.
         wait_until(lambda: committed(bootstrap, options["group.id"], topic) == {0: 5, 1: 5}, "the start is committed")
         produce(bootstrap, topic, 4, partitions=2)
         wait_until(lambda: len(sink.records) >= 4, "new records arrive")
@@ -63,7 +65,7 @@ def test_G2_committed_offsets_win_and_added_partitions_start_at_their_oldest(
     produce(bootstrap, topic, 1, partitions=1)
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     produce(bootstrap, topic, 4, partitions=2)
-    # LATEST is ignored: the group has committed, and partition 1 is younger than the group.
+    # LATEST has no effect: the group has committed offsets, and partition 1 is newer than the group.
     with running(spark, {**subscribed, "startingPosition": "LATEST"}) as sink:
         wait_until(lambda: len(sink.records) >= 5, "everything after the commit arrives")
     assert sorted(sink.records) == [(topic, 0, 3), (topic, 0, 4), (topic, 0, 5), (topic, 1, 0), (topic, 1, 1)]
@@ -103,7 +105,7 @@ def test_pattern_that_matches_nothing_yet(
 ) -> None:
     name = f"later-{group}"
     with running(spark, {**options, "subscribePattern": f"{name}.*"}) as sink:
-        # Until it has decided where to start, LATEST means the end of whatever is there.
+        # Before the group has a starting position, LATEST is the end of every existing partition.
         wait_until(lambda: sink.query is not None and sink.query.status["message"].startswith("Waiting"), "it waits")
         topic = new_topic(1, name=f"{name}-1")
         produce(bootstrap, topic, 3, partitions=1)

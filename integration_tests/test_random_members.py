@@ -1,8 +1,8 @@
 """S1, G11, G12: members that join, leave and are killed at random, under continuous load.
 
-Runs for half a minute; ``STREAMGROUPS_CHAOS_S=300`` makes it five. The seed is always the same, or that of ``STREAMGROUPS_SEED``; with
-``STREAMGROUPS_SEED=random`` it comes from the clock, and is printed. More than five minutes need ``-o faulthandler_timeout=...``, which ends
-the run otherwise.
+The random part takes half a minute; ``STREAMGROUPS_CHAOS_S=300`` extends it to five. The seed is constant, or the value
+of ``STREAMGROUPS_SEED``. With ``STREAMGROUPS_SEED=random`` it depends on the clock and is printed. More than five
+minutes need ``-o faulthandler_timeout=...``, which otherwise ends the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streamgroups.partitions import TopicPartition
 PARTITIONS = 8
 DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "30"))
 
-#: Beside the random part: starting, reading to the end, and two minutes for each wait.
+#: The time beside the random part: the start, reading to the end, and two minutes for each wait.
 pytestmark = pytest.mark.timeout(DURATION_S + 600)
 
 
@@ -48,7 +48,7 @@ class Crowd:
         self.live: list[QueryProcess] = []
         self._all: list[QueryProcess] = []
         self.names: list[str] = []
-        #: Those that were killed or stopped while there was more to read.
+        #: The members that were killed or stopped before all records were read.
         self.gone: list[str] = []
         self.told: list[str] = []
 
@@ -60,7 +60,7 @@ class Crowd:
         self.told.append(f"{name} joins")
 
     def act(self) -> None:
-        """One random thing that keeps between two and four alive."""
+        """Starts, stops or kills a random member, so that two to four members run."""
         actions = [self.join] * (len(self.live) < 4) + [self.kill, self.leave] * (len(self.live) > 2)
         self._choose.choice(actions)()
 
@@ -105,7 +105,7 @@ def test_nothing_lost_one_owner(
             until_s = time.monotonic() + DURATION_S
             while time.monotonic() < until_s:
                 crowd.act()
-                # Life goes on: whoever is there reads on before the next thing happens.
+                # The remaining members must read records before the next change.
                 crowd.wait_for_progress()
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all is committed after {crowd.told}", 120)
@@ -128,14 +128,14 @@ def test_nothing_lost_one_owner(
 
 
 def agrees(kafka: Broker, group: str, crowd: Crowd) -> bool:
-    """Whether ``kafka-consumer-groups.sh --describe`` shows each partition with one of the live members, and no lag."""
+    """Whether ``kafka-consumer-groups.sh --describe`` shows a live member as owner of each partition, and no lag."""
     rows = described(kafka, group)
     live = {member.name for member in crowd.live}
     return len(rows) == PARTITIONS and all(row["CLIENT-ID"] in live and row["LAG"] == "0" for row in rows)
 
 
 def commits_that_go_back(commits: list[Event]) -> list[str]:
-    """Commits that name an earlier offset than one before them."""
+    """Commits with a lower offset than an earlier commit of the same partition."""
     furthest: dict[TopicPartition, int] = {}
     found = []
     for event in commits:

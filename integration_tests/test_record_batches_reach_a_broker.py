@@ -1,4 +1,6 @@
-"""X2: record batches made here are taken by a broker and read by librdkafka and by Java: every compression, every identity."""
+"""X2: a broker accepts the record batches of both encoders, and librdkafka and Java read them: every compression, every
+identity.
+"""
 
 from __future__ import annotations
 
@@ -33,27 +35,27 @@ Records = list[tuple[Any, ...]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _native_is_built() -> None:
-    """Where there is a compiler, as wherever this suite runs, a native encoder that is missing is a fault."""
+    """This suite requires a compiler, so a missing native encoder is an error."""
     assert native.encoder_status().available, native.encoder_status().reason
 
 
 @pytest.fixture(autouse=True, params=["native", "plain"])
 def using(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which encoder is at work."""
+    """The encoder of the test."""
     monkeypatch.setenv(ENCODER_VARIABLE, request.param)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def session(bootstrap: str) -> Iterator[AdminSession]:
-    """Connections that send what a test says; the one broker leads all partitions."""
+    """Connections that send requests of a test; the only broker leads all partitions."""
     opened = AdminSession(ClientConfig.from_options({"bootstrap.servers": bootstrap}), timeout_s=20)
     yield opened
     opened.close()
 
 
 def send(session: AdminSession, topic: str, batches: Sequence[EncodedBatch]) -> list[int]:
-    """Sends batches one after the other; returns the error code of each."""
+    """Sends batches in order; returns the error code of each."""
     request_topic = ProduceRequest.TopicProduceData
     codes = []
     for batch in batches:
@@ -70,7 +72,7 @@ def send(session: AdminSession, topic: str, batches: Sequence[EncodedBatch]) -> 
 
 
 def _sent(session: AdminSession, request: ProduceRequest) -> int:
-    """The error code of a request; sent again while the broker does not yet lead a partition of a new topic."""
+    """The error code of a request, which is retried while the broker does not yet lead a partition of a new topic."""
     code: int = NOT_LEADER_OR_FOLLOWER
 
     def is_led() -> bool:
@@ -84,7 +86,7 @@ def _sent(session: AdminSession, request: ProduceRequest) -> int:
 
 
 def identity(session: AdminSession) -> ProducerIdentity:
-    """A producer id of the broker's, once it is ready to give one."""
+    """A producer id of the broker, after the broker can assign one."""
 
     async def ask() -> ProducerIdentity:
         answer = await session.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
@@ -95,7 +97,9 @@ def identity(session: AdminSession) -> ProducerIdentity:
 
 
 def read(bootstrap: str, topic: str, partitions: int, count: int) -> Records:
-    """What librdkafka reads, checksums checked, by partition: (partition, offset, timestamp, key, value, headers)."""
+    """The records that librdkafka reads with checksums checked, by partition: (partition, offset, timestamp, key,
+    value, headers).
+    """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reading", "check.crcs": True})
     consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(partitions)])
     found: Records = []
@@ -112,7 +116,7 @@ def read(bootstrap: str, topic: str, partitions: int, count: int) -> Records:
 
 
 def some_rows(count: int, partitions: int, seed: int) -> tuple[pa.RecordBatch, Records]:
-    """Rows with everything a record can have, and what should be read of them."""
+    """Rows with all kinds of columns, and the expected records."""
     dice = random.Random(seed)
     rows = [
         (
@@ -145,7 +149,7 @@ def some_rows(count: int, partitions: int, seed: int) -> tuple[pa.RecordBatch, R
 def test_what_was_encoded_is_read(
     bootstrap: str, session: AdminSession, new_topic: Callable[..., str], codec: str
 ) -> None:
-    """Batches of several sizes; the broker checks each, decompressing it, and librdkafka reads it back as it was."""
+    """Batches of several sizes: the broker decompresses and checks each, and librdkafka reads the original rows."""
     topic = new_topic(3)
     rows, expected = some_rows(4_000, 3, seed=CODECS[codec])
     batches = encode(rows, BatchSettings(150_000, compression=Compression(codec)), topic=topic, now_ms=0)
@@ -158,7 +162,7 @@ def test_what_was_encoded_is_read(
 def test_the_broker_can_compress_it_anew(
     bootstrap: str, session: AdminSession, new_topic: Callable[..., str], codec: str
 ) -> None:
-    """A topic of another compression makes Java read every record."""
+    """For a topic with another compression, Java reads and compresses every record."""
     topic = new_topic(1, compression_type="gzip" if codec != "gzip" else "zstd")
     rows, expected = some_rows(1_500, 1, seed=5)
     batches = encode(rows, BatchSettings(compression=Compression(codec)), topic=topic, now_ms=0)
@@ -187,7 +191,7 @@ def test_kafkas_own_tool_reads_it(
 def test_sequences_go_on_from_call_to_call(
     bootstrap: str, session: AdminSession, new_topic: Callable[..., str]
 ) -> None:
-    """An idempotent producer: the broker takes each batch once and in order."""
+    """An idempotent producer: the broker accepts each batch once and in order."""
     topic = new_topic(2)
     who = identity(session)
     next_sequences: dict[int, int] = {}
@@ -199,7 +203,7 @@ def test_sequences_go_on_from_call_to_call(
         )
         assert len(batches) > 4
         assert set(send(session, topic, batches)) == {0}
-        # The broker has the last batches of each partition at hand: it takes no notice of them, and says where they are.
+        # The broker caches the last batches of each partition. It ignores duplicates of them and returns their offsets.
         assert send(session, topic, batches[-1:]) == [0]
         next_sequences |= {batch.partition: batch.next_sequence or 0 for batch in batches}
         for partition in range(2):
@@ -211,7 +215,7 @@ def test_sequences_go_on_from_call_to_call(
 def test_a_sequence_that_leaves_a_gap_and_an_old_epoch_are_refused(
     session: AdminSession, new_topic: Callable[..., str]
 ) -> None:
-    """The negative control: the broker does read the identity and the sequence."""
+    """The negative control: the broker checks the identity and the sequence."""
     topic = new_topic(1)
     who = identity(session)
     rows, _ = some_rows(10, 1, seed=1)
@@ -240,7 +244,7 @@ def test_sequences_begin_again_at_zero(bootstrap: str, session: AdminSession, ne
 
 
 def test_a_batch_that_was_altered_is_refused(session: AdminSession, new_topic: Callable[..., str]) -> None:
-    """The negative control: the broker does check the checksum."""
+    """The negative control: the broker checks the checksum."""
     topic = new_topic(1)
     (batch,) = encode(some_rows(5, 1, seed=3)[0], BatchSettings(), topic=topic, now_ms=0)
     altered = bytearray(batch.data)
@@ -263,5 +267,5 @@ def test_the_largest_batch_that_is_let_through_is_the_largest_that_is_taken(
 
 
 def one_value(size: int) -> pa.RecordBatch:
-    """A row with a value of that many bytes."""
+    """A row with a value of this size in bytes."""
     return pa.record_batch({"partition": [0], "value": ["x" * size]})

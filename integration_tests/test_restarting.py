@@ -1,4 +1,4 @@
-"""S5: a restarted query, its checkpoint, and a group that may have gone on without it."""
+"""S5: a restarted query, its checkpoint, and a group that other members may have advanced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS = 2
 
 
 class Runs:
-    """Runs of one query, each until it has read all there is or fails as it was told to."""
+    """Runs of one query. Each ends when it has read all records, or fails on request."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path, options: dict[str, str]) -> None:
         self._spark, self._checkpoint, self._options = spark, checkpoint, options
@@ -83,7 +83,7 @@ def test_from_the_checkpoint_and_from_the_group(runs: Runs, bootstrap: str, topi
     produce(bootstrap, topic, 20, partitions=PARTITIONS)
     assert runs.run() == each(10, 20)
     produce(bootstrap, topic, 20, partitions=PARTITIONS)
-    # A lost checkpoint costs nothing: the positions are in the group.
+    # A lost checkpoint loses no records: the group has the positions.
     assert runs.run(checkpoint="new") == each(20, 30)
 
 
@@ -119,7 +119,7 @@ def test_difference_fails_if_told(runs: Runs, admin: AdminClient, topic: str, gr
 
 def test_unfinished_batch_that_the_group_has_passed(runs: Runs, admin: AdminClient, topic: str, group: str) -> None:
     runs.run(fail=True)
-    # Another member has taken partition 0 over, read all of it and left; of partition 1 it has read half.
+    # Another member took over partition 0, read all of it and left; it read half of partition 1.
     move_group(admin, group, topic, {0: 10, 1: 5})
     assert runs.run() == Counter((1, o) for o in range(5, 10))
 

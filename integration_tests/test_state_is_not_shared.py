@@ -1,4 +1,6 @@
-"""S9: state over a shared stream is rejected before the first batch, whatever keeps it and wherever it goes; nothing else is."""
+"""S9: stateful queries of a shared group are rejected before the first batch, for every operator and sink; other
+queries are not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from integration_tests.harness import alone, committed, end_offsets, produce, sh
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.plan import analyzed, read_streams
 
-#: No broker is there: what is rejected has not come so far.
+#: No broker runs at this address, because the rejection precedes the first connection.
 NOWHERE = "127.0.0.1:9"
 
 
@@ -50,7 +52,7 @@ def _joined(df: DataFrame) -> DataFrame:
     return df.withWatermark("timestamp", "1 second").alias("l").join(df.alias("r"), F.expr("l.key = r.key"))
 
 
-#: What keeps state, by its name in Spark's plan, and the output mode that it takes.
+#: Stateful operators by their names in Spark's plan, and their output mode.
 STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "Aggregate": (lambda df: df.groupBy("key").count(), "complete"),
     "Aggregate in SQL": (_in_sql, "complete"),
@@ -67,7 +69,7 @@ STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         "append",
     ),
 }
-#: The queries that are started, with what writes them. All others are known by the same plan.
+#: The queries that are started, with their writers. The same plan identifies all others.
 STARTED: Mapping[str, Callable[[Any, Path], Any]] = {
     "Aggregate in SQL": lambda writer, _: writer.format("console").trigger(availableNow=True),
     "Join": lambda writer, _: writer.foreachBatch(lambda rows, _id: rows.count()),
@@ -121,7 +123,7 @@ def test_each_stream_and_each_query_counts_for_itself(
     joined = shared.join(airlines, F.expr("cast(value as string) = name")).select("value")
     both = joined.union(own.dropDuplicates(["value"]).select("value"))
     with ExitStack() as running:
-        # One DataFrame, and so the same options, in two queries at once.
+        # One DataFrame, and so one set of options, in two concurrent queries.
         queries = []
         for i, frame in enumerate((both, shared.dropDuplicates(["value"]))):
             writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / str(i)))
@@ -140,7 +142,9 @@ def test_each_stream_and_each_query_counts_for_itself(
 def test_what_cannot_be_known_is_not_taken_for_stateless(
     spark: SparkSession, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Spark keeps the process of a source elsewhere, its group says which queries may be meant; where nothing answers, none may be shared."""
+    """If Spark does not expose the process of a source, its group identifies the candidate queries. If no candidate
+    responds, no query may be shared.
+    """
     flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
     monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries._process_ids", lambda *_: [])
     query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()

@@ -1,4 +1,4 @@
-"""Tasks get about as many bytes each, not as many records, where the broker tells how large records are."""
+"""Tasks receive about the same number of bytes, not of records, if the broker reports the size of records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_partition_of_large_records_has_a_task_to_itself(
 ) -> None:
     topic = new_topic(4)
     produce(bootstrap, topic, 400, partitions=4)
-    # Twenty records more in partition 0, of half a megabyte each.
+    # Twenty more records in partition 0, of half a megabyte each.
     produce(bootstrap, topic, 20, partitions=1, size_bytes=500_000)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
     rows = (

@@ -1,4 +1,6 @@
-"""``make demo`` with a thirtieth of the flights: two queries share a topic, one is killed, a third takes its place, and the check holds."""
+"""``make demo`` with a thirtieth of the flights: two queries share a topic, one is killed, a third replaces it, and all
+checks pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2: a query that stops commits its last batch, if that batch is done and only then."""
+"""S2: a query that stops commits its last batch if and only if that batch is finished."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def count(batch: DataFrame, _batch_id: int) -> None:
 
 
 def left_at(bootstrap: str, admin: AdminClient, options: dict[str, str]) -> dict[int, int]:
-    """What is committed when the query's member has left."""
+    """The committed offsets after the query's member has left."""
     wait_until_empty(admin, options["group.id"])
     return committed(bootstrap, options["group.id"], options["subscribe"])
 
@@ -75,7 +75,7 @@ def test_what_is_available_now_leaves_no_lag(
 def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
-    """Both are queries of one session, on one group; the other one begins when the first has left."""
+    """Both are queries of one session and one group; the second starts after the first has left."""
     query = start(spark, options, checkpoint, count, processingTime="1 hour")
     wait_until((checkpoint / "commits" / "0").exists, "the first batch is done")
     query.stop()
@@ -93,7 +93,7 @@ def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
 def test_a_query_without_a_checkpoint_of_its_own(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]
 ) -> None:
-    """Spark makes one for it, and removes it at once when the query stops."""
+    """Spark creates a temporary checkpoint, and removes it as soon as the query stops."""
     reader = spark.readStream.format("streamgroups").options(**options).load()
     query = reader.writeStream.foreachBatch(count).trigger(processingTime="1 hour").start()
     done = Path(query._jsq.streamingQuery().resolvedCheckpointRoot().removeprefix("file:")) / "commits" / "0"
@@ -105,7 +105,7 @@ def test_a_query_without_a_checkpoint_of_its_own(
 def test_a_batch_that_failed_is_not_committed(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
-    """And the one before it is."""
+    """The previous batch is committed."""
 
     def fail(batch: DataFrame, batch_id: int) -> None:
         batch.count()

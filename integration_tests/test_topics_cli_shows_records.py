@@ -1,4 +1,6 @@
-"""O1: ``topics tail`` shows the last records whatever lies between them, and follows; ``describe`` says who reads."""
+"""O1: ``topics tail`` shows the last records independently of gaps, and follows the topic; ``describe`` shows the
+groups that read it.
+"""
 
 from __future__ import annotations
 

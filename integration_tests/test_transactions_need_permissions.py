@@ -1,4 +1,6 @@
-"""Who may not use a transactional id, or write to a topic, is told which permission is missing, and nothing is half-written."""
+"""A user without permission for a transactional id or a topic gets an error that names the permission, and no partial
+output is visible.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from streamgroups_kafka.transactions.writer import TransactionWriter
 
 @pytest.fixture(scope="module")
 def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    """A broker with a topic, and a user ann who may do nothing."""
+    """A broker with a topic, and a user ann without permissions."""
     with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
         admin = AdminClient({"bootstrap.servers": listeners.plain})
         admin.create_topics([NewTopic("target", 1, 1)])["target"].result(30)

@@ -27,7 +27,7 @@ def options(bootstrap: str, new_topic: Callable[..., str], group: str) -> dict[s
 
 
 def run(spark: SparkSession, options: dict[str, str], checkpoint: Path, **trigger: Any) -> list[int]:
-    """The number of records of each batch of a query that ends by itself."""
+    """The number of records in each batch of a query that ends by itself."""
     sizes: list[int] = []
 
     def write(batch: DataFrame, _batch_id: int) -> None:

@@ -1,4 +1,6 @@
-"""X1, X2, W14: windows by our watermark reach Kafka, PostgreSQL and Delta once, though they close in batches that read nothing."""
+"""X1, X2, W14: windows on our watermark are written once to Kafka, PostgreSQL and Delta, although they close in no-data
+batches.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from streamgroups_spark.sinks.options import parse_sink
 
 HOUR = range(60)
 SINKS = ("kafka", "postgres", "delta")
-#: What is closed when the flights up to minute 31 have left, and when all have.
+#: The windows that are closed after the flights up to minute 31, and after all flights.
 HALF = dict.fromkeys(range(0, 30, 5), 10)
 WHOLE = dict.fromkeys(range(0, 60, 5), 10)
 
@@ -48,7 +50,7 @@ class Board:
         self.sink, self._read = sink, read
 
     def rows(self, windowed: DataFrame) -> DataFrame:
-        """Windows as rows that the sink takes."""
+        """Windows as rows for the sink."""
         begins = F.unix_millis("window.start")
         if isinstance(self.sink, sg.KafkaSink):
             return windowed.select(F.concat_ws(" ", begins, "flights").alias("value"))
@@ -127,7 +129,9 @@ def test_a_batch_that_reads_nothing_is_run_again(
 def test_a_zombie_that_began_when_nothing_was_noted(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    """X3: an old run is frozen before it looks, and wakes up when a newer one is a batch further: it begins, and must not commit."""
+    """X3: an older run is frozen before it reads the positions, and resumes after a newer run has finished a batch. It
+    begins and must not commit.
+    """
     topic, to = new_topic(2, retention_ms="-1"), new_topic(2)
     checkpoint = str(tmp_path / "checkpoint")
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
@@ -141,7 +145,7 @@ def test_a_zombie_that_began_when_nothing_was_noted(
     assert board.flights() == HALF
     quiet = batch_info(checkpoint, SESSION).quiet
     assert quiet is not None
-    # As sg.exactly_once sets it for a query that has its group to itself.
+    # As sg.exactly_once sets it for a query that is the only member of its group.
     own_id = {"kafka.transactional.id": transactional_id_of(group)}
     options = parse_sink({**board.sink.options, **own_id, "checkpointLocation": checkpoint, "group.id": group})
     zombie = KafkaStreamWriter(options, SESSION, 1)
@@ -164,7 +168,9 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     group: str,
     tmp_path: Path,
 ) -> None:
-    """Windows of our own state, which an idle source closes; the program dies between the sink's commit and Spark's note of it."""
+    """An idle source closes the windows of our own state. The program is killed between the sink's commit and Spark's
+    entry in the commit log.
+    """
     topic, to = new_topic(2, retention_ms="-1"), new_topic(2)
     asked: dict[str, Any] = {
         "options": sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
@@ -199,7 +205,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
             reached = next(deaths.glob("reached.*"), None)
             if reached is None or read_committed(bootstrap, to):
                 return reached is not None
-            # The batch that read the flights; no window was closed. It may go on to the next one.
+            # The batch that read the flights and closed no window. The next batch may have started.
             (deaths / "after-commit").write_text("windows")
             reached.unlink()
             return False
@@ -211,7 +217,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     seen = batch_info(asked["checkpoint"], SESSION)
     assert seen.quiet is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
-    # A query that owns the group alone is refused as long as the dead one counts as a member.
+    # An exclusive query is rejected as long as the killed one is a member.
     wait_until_empty(admin, group)
     again = windows_query.start(spark, asked)
     try:

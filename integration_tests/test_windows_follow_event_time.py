@@ -1,4 +1,6 @@
-"""W3, W5, W7, G12: windows on our watermark give what an undisturbed run gives, through kill -9; idle, they close."""
+"""W3, W5, W7, G12: windows on our watermark give the result of an undisturbed run after ``kill -9``; windows of an idle
+source close.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def test_W5_W7_all_idle(
     try:
         output = tmp_path / "output"
         wait_until(lambda: len(windows_query.rows(output)) >= 2, "both windows close")
-        # By the watermark, at minute 2, neither would have.
+        # By the watermark, at minute 2, neither window would be closed.
         assert sorted(windows_query.rows(output)) == [[0, "idle", 3], [5, "idle", 1]]
         depart(bootstrap, topic, {0: [3]})
         wait_until(lambda: len(windows_query.rows(output)) >= 3, "the late record is told of")
@@ -78,11 +80,11 @@ def test_kill_in_the_middle_of_a_window(
     try:
         wait_for_window(25, process.poll)
     finally:
-        # The window of minute 30 holds five flights, and is open.
+        # The window of minute 30 contains five flights and is open.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
-    # A query that owns the group alone is refused as long as the dead one counts as a member.
+    # An exclusive query is rejected as long as the killed one is a member.
     wait_until_empty(admin, group)
     again = windows_query.start(spark, asked)
     try:

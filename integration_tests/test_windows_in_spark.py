@@ -1,4 +1,6 @@
-"""W4-W7: windows of a running query: late records refine or come out as dead letters, sessions survive a restart, idle ones close."""
+"""W4-W7: windows of a running query: late records update panes or become dead letters, sessions survive a restart, idle
+windows close.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ from integration_tests.spark_sessions import STATE_STORE
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import read_progress
 
-#: Event times are seconds after this: long ago, so that the clock has passed every window's end.
+#: Event times are seconds after this time in the past, so the clock has passed the end of every window.
 EPOCH_MS = 1_577_836_800_000
 COUNT = {"records": "count(*)", "total": "sum(offset)"}
 
 
 class Stream:
-    """A topic of one partition, whose records have a key and an event time; and a query on it."""
+    """A topic of one partition whose records have a key and an event time, and a query on it."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoint: Path) -> None:
         self._spark, self.checkpoint = spark, checkpoint
@@ -62,7 +64,7 @@ class Stream:
         self.query = (writer.trigger(**trigger) if trigger else writer).start()
 
     def send_and_take(self, *records: tuple[str, int], rows: int) -> list[tuple[object, ...]]:
-        """The so many rows that come out when these records, and no others, have come in."""
+        """Writes records, waits until exactly these records are processed, and returns this number of output rows."""
         self.send(*records)
         options = self._options
         done = {0: self._sent}
@@ -79,7 +81,7 @@ class Stream:
 
     @property
     def late(self) -> int:
-        """How many records were late, by the query's progress."""
+        """The number of late records in the query's progress."""
         assert self.query is not None
         return sum(read_progress(progress.json).late_records for progress in self.query.recentProgress)
 
@@ -89,7 +91,7 @@ class Stream:
 
 
 def shown(row: Row) -> tuple[object, ...]:
-    """A row, in seconds: of a window, its key, its records and the pane; of a dead letter, what it missed."""
+    """A row in seconds: key, records and pane of a window, or the missed window of a dead letter."""
     seconds = [_seconds(row.window_start), _seconds(row.window_end)]
     if row.pane == "dead letter":
         letter = row.dead_letter
@@ -148,7 +150,7 @@ def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Str
     stream.start(windowed)
     took = stream.send_and_take
     assert took(("a", 12), rows=0) == []
-    # Valid until 0:13 and 0:11; only the first one's window, when it is lifted to 0:12, has a place for it.
+    # Records b and c are valid until 0:13 and 0:11. The watermark raises them to 0:12, where only b is still valid.
     assert took(("b", 11), rows=0) == []
     (letter,) = took(("c", 9), rows=1)
     assert letter[3:6] == ("violation", 12, 3_000)
@@ -199,7 +201,9 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
 
 
 def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -> None:
-    """Both helpers in one ``foreachBatch``, as the document on windows shows it; the functions travel to the workers as values."""
+    """Both helpers in one ``foreachBatch``, as in docs/windows.rst. Spark pickles the functions by value for the
+    workers.
+    """
     separator = "+"
     windowed = sg.windows(
         stream.frame(),
@@ -222,7 +226,7 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
 
     stream.query = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(stream.checkpoint)).start()
     stream.send_and_take(("b", 3), ("a", 1), ("c", 9), rows=0)
-    # What a Python aggregate keeps is kept between batches.
+    # The state of a Python aggregate is kept between batches.
     stream.send_and_take(("a", 5), rows=0)
     stream.send(("z", 25))
     wait_until(lambda: stream.rows, "the window closes", 30)
@@ -241,7 +245,7 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
 
 
 def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) -> None:
-    """Event times of long ago, in no order: nothing is late."""
+    """Event times of the past, in no order: no record is late."""
     windowed = sg.windows(
         stream.frame(),
         by=["key"],

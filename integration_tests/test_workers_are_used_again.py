@@ -1,4 +1,4 @@
-"""A Python worker that has read before has nothing to look through when Spark collects garbage in it."""
+"""A Python worker that has read before has few objects to traverse when Spark collects garbage in it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def test_modules_are_set_aside(spark: SparkSession, bootstrap: str, new_topic: C
     def set_aside(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([[gc.get_freeze_count()]], names=["n"])
 
-    # Spark gives the next task to the worker that was the last to end one, and that one has read many ranges.
+    # Spark assigns the next task to the worker that ended one last, and that worker has read many ranges.
     found = spark.range(0, 10, numPartitions=1).mapInArrow(set_aside, "n bigint").collect()
     assert found[0].n > 10_000

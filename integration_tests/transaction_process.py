@@ -1,6 +1,7 @@
-"""What tests of transactions run in processes of their own: a task that writes, and a driver that is killed.
+"""Separate processes for tests of transactions: a task that writes, and a driver that is killed.
 
-``python -m integration_tests.transaction_process '{"do": "write", ...}'``. A transaction travels pickled, as it does to Spark's workers.
+Run as ``python -m integration_tests.transaction_process '{"do": "write", ...}'``. The transaction is pickled, as for
+Spark's workers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
 
 def config_of(bootstrap: str) -> ClientConfig:
-    """How to reach the broker."""
+    """The connection settings."""
     return ClientConfig.from_options({"bootstrap.servers": bootstrap})
 
 
@@ -65,7 +66,7 @@ def write(
     next_sequences: Mapping[int, int] | None = None,
     more: Iterable[tuple[int, str]] = (),
 ) -> dict[int, int]:
-    """Writes values to partitions as one task does, and then some more; the sequence numbers to go on with."""
+    """Writes values to partitions as one task does, then additional ones; returns the next sequence numbers."""
     batches = encoded(transaction, topic, values, batch_bytes=batch_bytes, next_sequences=next_sequences)
     sequences = {b.partition: b.next_sequence or 0 for b in batches}
     with closing(TransactionWriter(config_of(bootstrap), transaction)) as writer:
@@ -75,7 +76,7 @@ def write(
 
 
 def start(**asked: Any) -> subprocess.Popen[bytes]:
-    """Runs this module in a new process."""
+    """Starts this module in a new process."""
     command = [sys.executable, "-m", "integration_tests.transaction_process", json.dumps(asked)]
     return subprocess.Popen(command)
 

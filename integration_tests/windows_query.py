@@ -1,6 +1,7 @@
-"""Windows by event time as a program: ``python -m integration_tests.windows_query '{...}'``. Started, and killed, by ``test_windows_follow_event_time``.
+"""Windows by event time as a program: ``python -m integration_tests.windows_query '{...}'``.
+``test_windows_follow_event_time`` starts and kills it.
 
-Each batch leaves one file with the rows that it told, by the batch's number: a batch that is run again replaces its own.
+Each batch writes its output rows to one file with its number, so a batch that is run again replaces its file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_build
 
 
 def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
-    """Windows of five minutes by the event time of the payload, with whatever else is asked for."""
+    """Windows of five minutes by the event time of the payload, with additional options."""
     timed = sg.with_event_time(by_departure(departures(spark, config["options"])), "departure", **config["event_time"])
     return sg.windows(
         timed,
@@ -34,7 +35,7 @@ def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFra
 
 
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
-    """Starts it: into files, or exactly once into the topic that is named with ``to``."""
+    """Starts it with output to files, or exactly once to the topic of the option ``to``."""
     if "to" in config:
         return _start_to_kafka(spark, config)
     output = Path(config["output"])
@@ -57,7 +58,9 @@ def _start_to_kafka(spark: SparkSession, config: dict[str, Any]) -> StreamingQue
 
 
 def told(row: Row) -> list[object]:
-    """A row: the minute at which its window begins, why it is there, and the flights in it or by how much the record was late."""
+    """A row: the minute at which its window begins, the reason of the pane, and the number of flights or how late the
+    record was.
+    """
     return [
         minute_of(row.window_start),
         row.pane,
@@ -66,7 +69,7 @@ def told(row: Row) -> list[object]:
 
 
 def rows(output: Path) -> list[list[Any]]:
-    """All that it has told so far."""
+    """All rows that were written so far."""
     return [row for path in output.glob("*.json") for row in json.loads(path.read_text())]
 
 
