@@ -134,7 +134,5 @@ def test_S11_another_cluster_at_the_same_address(
     for checksum in (tmp_path / "offsets").glob(".*.crc"):
         checksum.unlink()
     produce(bootstrap, options["subscribe"], 5, partitions=1)
-    with pytest.raises(
-        StreamingQueryException, match="position 10 of cluster id another-cluster, current cluster id "
-    ):
+    with pytest.raises(StreamingQueryException, match="position 10 of cluster id another-cluster, current cluster id "):
         run(spark, {**options, "onRestart": "checkpoint"}, tmp_path)
