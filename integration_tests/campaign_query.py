@@ -23,8 +23,8 @@ def sink_of(config: dict[str, Any]) -> Any:
         servers, topic = config["bootstrap"], config["to"]
         if config["sabotaged"] == "ledger":
             return sg.KafkaSink(bootstrap_servers=servers, topic=topic, delivery="at-least-once")
-        # An abandoned transaction blocks the group for a short time only. With a disabled safeguard, this timeout must not
-        # abort the transaction of a zombie.
+        # An abandoned transaction blocks the group for a short time only. With a disabled safeguard, this timeout
+        # must not abort the transaction of a zombie.
         timeout = "1 minute" if config["sabotaged"] else "20s"
         return sg.KafkaSink(bootstrap_servers=servers, topic=topic, transaction_timeout=timeout)
     if config["sink"] == "postgres":

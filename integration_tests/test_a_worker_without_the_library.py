@@ -14,7 +14,7 @@ from integration_tests.harness import produce
 from unit_tests.bare_python import packages_without_us
 
 #: Every Python process of Spark runs this script. It starts processes of one kind with another Python. Spark sets
-#: PYTHONPATH and the working directory.
+#: PYTHONPATH and the working directory; the script replaces both.
 CHOOSING = """#!/bin/sh
 case "$*" in
 *{kind}*) cd "{bare}" && PYTHONPATH="{packages}" exec "{bare}/python" -S "$@" ;;
