@@ -1,7 +1,8 @@
-"""The board of a group for the command line: through the connection that it has anyway.
+"""The metadata store of the command line: it accesses metadata groups through the existing admin connection.
 
-Implements :class:`streamgroups.ports.MetadataStore` over :class:`streamgroups.ports.GroupAdmin`; made by ``streamgroups_cli``. A consumer, as
-``metadata_store`` uses them, would take longer to connect than a command may take.
+Implements :class:`streamgroups.ports.MetadataStore` over :class:`streamgroups.ports.GroupAdmin`. ``streamgroups_cli``
+creates it. The consumers of ``metadata_store`` take longer to connect than a command may take. Source: Kafka's
+OffsetFetch and OffsetCommit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class AdminMetadataStore:
     """See :class:`streamgroups.ports.MetadataStore`.
 
     Args:
-        groups: the groups of the cluster; closed by whoever made them.
+        groups: the groups of the cluster. The caller closes it.
 
     >>> from streamgroups.fakes import FakeAdmin, FakeCluster
     >>> metadata_store, tp = AdminMetadataStore(FakeAdmin(FakeCluster(lambda: 0))), TopicPartition("flights", 0)
@@ -34,10 +35,10 @@ class AdminMetadataStore:
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
-        # Members read through confluent-kafka, for which a text ends with a NUL.
+        # Members read through confluent-kafka, which requires a NUL at the end of a text.
         ended = {tp: Committed(note.next_offset, f"{note.metadata}\0") for tp, note in notes.items()}
         for failure in self._groups.alter_offsets(group_id, ended).values():
             raise failure
 
     def close(self) -> None:
-        """Nothing: the connection is somebody else's."""
+        """Does nothing: the caller owns the connection."""

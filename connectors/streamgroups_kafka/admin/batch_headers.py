@@ -1,8 +1,8 @@
-"""Counts the records in fetched record batches by their headers alone: nothing is decompressed, and no record is looked at.
+"""Counts the records in fetched record batches by the batch headers, without decompressing or parsing records.
 
-Called by ``lag_counting``. A header says how many records its batch holds, whether they are a transaction marker, and whose they are; so transaction markers, compacted
-gaps and aborted records are left out at the price of the bytes that the broker sends. Source: Kafka's record format (KIP-98); the
-rule for aborted transactions is that of Kafka's own consumer.
+Called by ``lag_counting``. A batch header contains the number of records, the producer, and whether the batch is a
+transaction marker. So the count excludes transaction markers, compacted gaps and aborted records, and costs only the
+transfer. Source: Kafka's record format (KIP-98); the rule for aborted transactions is that of Kafka's consumer.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Base offset, length of the rest, leader epoch, magic, CRC, attributes, last offset delta, base and maximum timestamp, producer id and epoch,
-#: base sequence, count of records.
+#: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and maximum timestamp, producer id
+#: and epoch, base sequence, count of records.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-#: Base offset and length, which the length does not count.
+#: The size of base offset and length, which the length field excludes.
 _LOG_OVERHEAD = 12
 _MAGIC = 2
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
@@ -22,7 +22,9 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """A transaction whose records no reader of committed records gets; the broker lists those that overlap what it sends."""
+    """An aborted transaction. The broker lists those that overlap the fetched records; ``read_committed`` consumers
+    skip them.
+    """
 
     producer_id: int
     first_offset: int
@@ -30,12 +32,12 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CountedBatches:
-    """What some batches hold.
+    """The result of a count.
 
     Args:
-        next_offset: the offset after the last whole batch; where the count began without a batch.
-        records: how many records.
-        is_exact: whether it is exactly that many; at most that many otherwise.
+        next_offset: the offset after the last complete batch; the first offset of the count if there is no batch.
+        records: the number of records.
+        is_exact: whether the number is exact. Otherwise it is an upper bound.
     """
 
     next_offset: int
@@ -49,10 +51,10 @@ def count_records(
     """Counts the records at or after an offset.
 
     Args:
-        batches: as a broker sends them; the last one may be cut short.
-        next_offset: the first offset that counts. The first batch may begin before it.
-        end_offset: batches that begin here or later do not count.
-        aborted: transactions whose records do not count.
+        batches: record batches in the format of the broker. The last one may be truncated.
+        next_offset: the first offset to count. The first batch may begin before it.
+        end_offset: batches that begin here or later are not counted.
+        aborted: transactions whose records are not counted.
 
     >>> count_records(b"", 5, 9)
     CountedBatches(next_offset=5, records=0, is_exact=True)
@@ -68,7 +70,7 @@ def count_records(
         if length < _HEADER.size - _LOG_OVERHEAD or position > len(batches) or base >= end_offset:
             break
         if magic < _MAGIC:
-            # Before Kafka 0.11, one message or a compressed set of them, whose last offset this is.
+            # Before Kafka 0.11: one message, or a compressed set of messages, with the offset of its last message.
             last, inside, exact = base, max(base - at + 1, 0), False
         else:
             last = base + max(delta, 0)
@@ -87,10 +89,10 @@ def count_records(
 
 
 def _inside(base: int, last: int, count: int, next_offset: int) -> tuple[int, bool]:
-    """How many records of a batch are at or after an offset, at most; and whether it is exactly so many."""
+    """The maximum number of records in a batch at or after an offset, and whether it is exact."""
     held = min(max(count, 0), last - base + 1)
     if base >= next_offset:
         return held, True
     after = max(last - next_offset + 1, 0)
-    # If compaction has left gaps in a batch, its header does not say where.
+    # If compaction has left gaps in a batch, its header does not contain their positions.
     return min(held, after), held == last - base + 1

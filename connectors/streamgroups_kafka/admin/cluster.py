@@ -1,8 +1,8 @@
-"""The topics and groups of a cluster, asked through librdkafka's admin API.
+"""The topics and groups of a cluster, through librdkafka's admin API.
 
 Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`; created on the driver by
-``streamgroups_spark``. All partitions go into one request per broker, whatever their number. Source: KIP-396 (ListOffsets,
-OffsetFetch), KIP-222 (DescribeGroups), KIP-1043 (a group that does not exist is an error of its own).
+``streamgroups_spark``. One request per broker contains all partitions. Source: KIP-396 (ListOffsets, OffsetFetch),
+KIP-222 (DescribeGroups), KIP-1043 (the error code for a group that does not exist).
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 
-#: How long one request may take, connecting included. A user waits this long to hear that the broker is not there.
+#: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
 
-#: Requests of a running query are repeated for at least this long: a broker that restarts is no reason to fail.
+#: Requests of a running query are retried for at least this time, so that the restart of a broker does not fail the
+#: query.
 _OUTAGE_S = 60.0
 
-#: How many looks in a row may miss a partition before it counts as one that does not exist: brokers hear of new ones one after the other.
+#: The number of consecutive metadata responses without a partition before it counts as missing. Brokers learn of new
+#: partitions one after the other.
 _LOOKS_WITHOUT_PARTITION = 3
 
-#: What stands for the id of a topic where the broker has none (before 2.8): the UUID of zeros.
+#: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
 _NO_ID = "A" * 22
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -55,18 +57,19 @@ _T = TypeVar("_T")
 
 
 class KafkaCluster:
-    """A cluster's topics and groups.
+    """The topics and groups of a cluster.
 
     Args:
-        config: how to reach it.
-        read_committed: whether end offsets stop at the last stable offset.
-        attempts: how often a request is tried, at least, when the failure may pass; it is tried for a minute in any case.
-        retry_interval_ms: how long to wait in between.
-        request_subscriptions: whether to ask what members of a classic group subscribe to beyond what they own. It is one more
-            request, through an API that confluent-kafka deprecates without having another for it.
+        config: the configuration of the client.
+        read_committed: whether end offsets are last stable offsets.
+        attempts: the minimum number of attempts after transient errors. Requests are retried for at least a minute in
+            any case.
+        retry_interval_ms: the time between two attempts, in milliseconds.
+        request_subscriptions: whether to request all subscriptions of the members of a classic group. It is one more
+            request, through an API that confluent-kafka deprecates without a replacement.
 
     Raises:
-        InvalidOption: if librdkafka does not take the configuration.
+        InvalidOption: if librdkafka rejects the configuration.
     """
 
     def __init__(
@@ -90,10 +93,10 @@ class KafkaCluster:
         )
 
     def check_reachable(self) -> None:
-        """One round trip, tried once: at the start of a query an unreachable broker is a wrong address, not a hiccup.
+        """Makes one round trip without retries: at the start of a query, an unreachable broker means a wrong address.
 
         Raises:
-            BrokerUnreachable: if no broker answers in time.
+            BrokerUnreachable: if no broker responds before the timeout.
         """
         where = self._config.get("bootstrap.servers")
         self._once(f"The cluster at {where}", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
@@ -108,12 +111,12 @@ class KafkaCluster:
         }
 
     def cluster_id(self) -> str:
-        """The cluster's own name for itself."""
+        """The cluster id."""
         metadata = self._try("The cluster's id", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         return metadata.cluster_id or ""
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """See :meth:`streamgroups.ports.Log.identities`. Both requests are under way at the same time."""
+        """See :meth:`streamgroups.ports.Log.identities`. Both requests run concurrently."""
         names = sorted(set(topics))
         return self._try(f"The ids of {', '.join(names[:5])}", lambda: self._identities(names)) if names else {}
 
@@ -170,7 +173,8 @@ class KafkaCluster:
                 }
             except KafkaException as e:
                 if e.args[0].code() == KafkaError._NOENT:
-                    # A partition that is newer than what this client has heard; asking for leaders does not make it listen.
+                    # The partition is newer than the metadata of this client, and a request for leaders does not
+                    # refresh them.
                     topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
                     missing = [
                         tp for tp in specs if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions
@@ -182,7 +186,7 @@ class KafkaCluster:
                             remedy="Check the names. If the topic was deleted, restart without it.",
                         ) from None
                 raise
-            # What librdkafka leaves in the answer, without an error, when the connection breaks while it is under way.
+            # librdkafka returns this offset, without an error, if the connection closes during a request.
             unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
             if unanswered:
                 raise BrokerUnreachable(
@@ -196,8 +200,8 @@ class KafkaCluster:
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Groups.committed`.
 
-        Asked through a consumer that does not join: the admin API's ListConsumerGroupOffsets ends the process with a
-        segmentation fault while a group has no coordinator yet, as on a new cluster (librdkafka#5040).
+        Uses a consumer that does not join. ListConsumerGroupOffsets of the admin API ends the process with a
+        segmentation fault while a group has no coordinator, as on a new cluster (librdkafka#5040).
         """
         if not partitions:
             return {}
@@ -252,7 +256,7 @@ class KafkaCluster:
         )
 
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
-        """What the members of a classic group subscribe to; nothing for others (KIP-848 does not tell it here)."""
+        """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
         groups = self._try(f"Group '{group_id}'", lambda: self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S))
         members: list[Any] = [m for g in groups for m in g.members]
         try:
@@ -280,15 +284,16 @@ class KafkaCluster:
             return answer
         if isinstance(error, BrokerUnreachable):
             self._log.failed(error.what)
-        # Not from the client's own: that is not redacted.
+        # Not raised from the client's error, which is not redacted.
         raise error
 
 
 def parse_subscription(metadata: bytes) -> frozenset[str]:
-    """The topics in a classic member's metadata (``ConsumerProtocolSubscription``: version, topics, user data).
+    """Parses the topics in the metadata of a classic member (``ConsumerProtocolSubscription``: version, topics, user
+    data).
 
     Raises:
-        ValueError: these are not the bytes of a consumer.
+        ValueError: if these are not the bytes of a consumer.
         struct.error: likewise.
 
     >>> sorted(parse_subscription(bytes.fromhex("0000 00000002 0001 61 0002 6263 ffffffff")))
@@ -296,7 +301,7 @@ def parse_subscription(metadata: bytes) -> frozenset[str]:
     """
     (count,) = struct.unpack_from(">i", metadata, 2)
     at, topics = 6, set()
-    # Each topic takes two bytes at least, whatever the count says.
+    # Each topic takes at least two bytes, which limits the count.
     if not 0 <= count <= (len(metadata) - at) // 2:
         raise ValueError(f"{count} topics in {len(metadata)} bytes")
     for _ in range(count):
@@ -309,7 +314,7 @@ def parse_subscription(metadata: bytes) -> frozenset[str]:
 
 
 def _printed(topic_id: object) -> str:
-    """An id as Kafka's tools print it. librdkafka prints another alphabet of base64.
+    """Formats an id as Kafka's tools do. librdkafka uses another alphabet of base64.
 
     >>> _printed("//7+w")
     '__7-w'

@@ -1,8 +1,8 @@
-"""Reads the first record at or after an offset, of many partitions at once: for its timestamp, and to see whether there is one.
+"""Reads the first record at or after an offset, for many partitions at once: its timestamp, and whether it exists.
 
-Called by :mod:`streamgroups_kafka.admin.topics`. Nothing is joined or committed. A record batch is the smallest thing a broker
-sends, so as little as possible beyond it is asked for. Source: SEMANTICS G13: an end without a record before it means that what
-lies between are transaction markers or compacted gaps.
+Called by :mod:`streamgroups_kafka.admin.topics`. The consumer joins no group and commits nothing. The smallest response
+of a broker is one record batch, so the requests limit the data beyond it. Source: SEMANTICS G13: if no record precedes
+the end, the range contains only transaction markers or compacted gaps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LITTLE = {
 }
 _AT_ONCE = 1_000
 _POLL_S = 0.05
-#: A lag that is looked at is worth this long a wait, no longer.
+#: How long a display of lag may wait for records.
 TIME_LIMIT_S = 3.0
 
 
@@ -36,12 +36,12 @@ def first_records(
     """See :meth:`streamgroups.ports.TopicAdmin.first_records`.
 
     Args:
-        config: how to reach the cluster; under ``read_committed`` aborted records are none.
-        offsets: where to start reading; must lie within the partition.
-        time_limit_s: what was not read by then is left out.
+        config: the configuration of the client. With ``read_committed``, aborted records are skipped.
+        offsets: the start offsets, within the bounds of their partitions.
+        time_limit_s: the time limit, in seconds. Partitions without a result until then are omitted.
 
     Raises:
-        StreamGroupsError: if the broker refuses.
+        StreamGroupsError: if the broker rejects a request.
     """
     consumer = Consumer({**config.for_reader("streamgroups-admin"), **_LITTLE})
     found: dict[TopicPartition, FirstUnread] = {}
@@ -74,7 +74,7 @@ def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstUnre
     if error.code() == KafkaError._PARTITION_EOF:
         return NothingUnread()
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        # It was deleted since its bounds were asked for.
+        # The records at this offset were deleted after the bounds were read.
         return None
     if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
         return None

@@ -1,7 +1,8 @@
-"""Records gaps where every host finds them: in the metadata group of a group's gaps.
+"""Records gaps where every host can read them: in the metadata group for the gaps of a group.
 
-Made by ``streamgroups_spark.source.running_query`` for a query and by ``range_reader`` for a task, each of which records the gaps that it finds. Gaps are
-rare: a connection is made for each record and closed. Source: :mod:`streamgroups.groups.gaps`; SEMANTICS S7, O4.
+``streamgroups_spark.source.running_query`` creates one for a query, and ``range_reader`` one for a task; each records
+the gaps that it finds. Gaps are rare, so each call opens and closes a connection. Source:
+:mod:`streamgroups.groups.gaps`; SEMANTICS S7, O4.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from streamgroups.ports import Clock, Committed, MetadataStore
 
 logger = logging.getLogger(__name__)
 
-#: Two tasks can read parts of one partition and record gaps of it at the same time. Each looks after this time whether its own is still there.
+#: Two tasks can read parts of one partition and record gaps of it at the same time. Each checks after this time that
+#: its own gaps are still stored.
 _CHECK_AFTER_S = 0.5
 _MAX_ATTEMPTS = 5
 
@@ -31,8 +33,8 @@ class GapRecords:
     Args:
         new_metadata_store: connects to the metadata groups.
         group_id: the group.
-        clock: the time now, in milliseconds since the epoch.
-        sleep: waits for so many seconds.
+        clock: returns milliseconds since the epoch.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -49,10 +51,10 @@ class GapRecords:
         return self._clock()
 
     def record(self, gaps: Collection[PartitionGap], *, alone: bool = True) -> None:
-        """Records gaps. Where that fails, a warning names them: the query continues.
+        """Records gaps. If that fails, a warning lists them, and the query continues.
 
         Args:
-            gaps: what was found.
+            gaps: the gaps to record.
             alone: whether no other process can record gaps of these partitions at the same time.
         """
         if not gaps:
@@ -75,7 +77,7 @@ class GapRecords:
             )
 
     def _add(self, metadata_store: MetadataStore, gaps: Collection[PartitionGap]) -> bool:
-        """Adds what is not there yet. Returns whether anything was missing."""
+        """Adds missing gaps. Returns whether any was missing."""
         by_partition: defaultdict[TopicPartition, list[PartitionGap]] = defaultdict(list)
         for found in gaps:
             by_partition[found.topic_partition].append(found)

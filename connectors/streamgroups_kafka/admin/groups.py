@@ -1,8 +1,9 @@
-"""The groups of a cluster, many at a time, in as few requests as Kafka allows.
+"""The groups of a cluster, many at a time, with the minimum number of requests.
 
-Implements :class:`streamgroups.ports.GroupAdmin`; created by ``streamgroups_cli``. However many partitions a group has, it is
-one entry of one request to its coordinator. Source: KIP-709 (OffsetFetch of many groups), KIP-396 (OffsetCommit from outside),
-KIP-496 (OffsetDelete), KIP-848 (ConsumerGroupDescribe), KIP-1043 (a group that does not exist is an error of its own).
+Implements :class:`streamgroups.ports.GroupAdmin`; created by ``streamgroups_cli``. A group with any number of
+partitions is one entry in one request to its coordinator. Source: KIP-709 (OffsetFetch of many groups), KIP-396
+(OffsetCommit without a member), KIP-496 (OffsetDelete), KIP-848 (ConsumerGroupDescribe), KIP-1043 (the error code for a
+group that does not exist).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
 
 _GROUP_ID_NOT_FOUND = 69
-#: What a commit from outside is refused with while the group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
+#: The errors of a commit without a member while the group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
 #: FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH.
 _HAS_MEMBERS = frozenset({22, 25, 110, 113})
-#: What a broker answers ConsumerGroupDescribe with if the new protocol is switched off.
+#: The error of ConsumerGroupDescribe on a broker that has disabled the new protocol.
 _UNSUPPORTED_VERSION = 35
 _NOBODY = -1
-#: The coordinator is loading, not chosen yet, or another one: on a new cluster, and whenever a broker goes.
+#: The coordinator is loading, not elected yet, or has changed: on a new cluster, and after the shutdown of a broker.
 _COORDINATOR_MOVES = frozenset({14, 15, 16})
-#: Versions 10 of OffsetFetch and OffsetCommit name topics by id, which an outsider would first have to look up.
+#: Version 10 of OffsetFetch and OffsetCommit contain topic ids, which an admin client would first have to look up.
 _TOPICS_BY_NAME = 9
 
 
@@ -50,7 +51,7 @@ class KafkaGroupAdmin:
     """See :class:`streamgroups.ports.GroupAdmin`.
 
     Args:
-        session: the connection to the cluster; closed by whoever made it.
+        session: the connection to the cluster. The caller closes it.
     """
 
     def __init__(self, session: AdminSession) -> None:
@@ -79,7 +80,7 @@ class KafkaGroupAdmin:
         described = self._session.run(f"{_names(group_ids)} could not be described", self._describe, group_ids)
         unknown = [g for g in group_ids if g not in described]
         if unknown:
-            # Share and streams groups are not described here, but they are no Dead ones either.
+            # Share and streams groups are not described here, but their state is not Dead either.
             listed = {g.group_id: g for g in self.list_groups()}
             for group_id in unknown:
                 g = listed.get(group_id)
@@ -135,7 +136,7 @@ class KafkaGroupAdmin:
 
     def _classic_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
         for g in answer.groups:
-            # Before KIP-1043 a group that does not exist was described as a dead one.
+            # Before KIP-1043, brokers described a group that does not exist as Dead.
             if g.error_code == _GROUP_ID_NOT_FOUND or (g.error_code == 0 and g.group_state == "Dead"):
                 continue
             self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
@@ -248,7 +249,7 @@ class KafkaGroupAdmin:
         return failures
 
     async def _delete(self, waiting: set[str], failures: dict[str, StreamGroupsError]) -> None:
-        """Deletes those that are waiting; called again, it goes on with those that still are."""
+        """Deletes the waiting groups. A repeated call continues with the remaining ones."""
         participation = None
         for by_node in _rounds(await self._session.coordinators(waiting)):
             requests = {node: DeleteGroupsRequest(groups_names=ids) for node, ids in by_node.items()}
@@ -268,7 +269,7 @@ class KafkaGroupAdmin:
     async def _ask_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
         (node_id,) = await self._session.coordinators([group_id])
         answer = await self._session.send(request(), node_id)
-        # An OffsetCommit has no error of its own: it says so of each partition.
+        # An OffsetCommit response has no top-level error: each partition contains one.
         codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}
         for code in codes & _COORDINATOR_MOVES:
             self._session.check(code, what, group=group_id)
@@ -292,7 +293,8 @@ class KafkaGroupAdmin:
 
 
 def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:
-    """The partitions in a classic member's assignment (``ConsumerProtocolAssignment``); none if it is no consumer's.
+    """Parses the partitions in the assignment of a classic member (``ConsumerProtocolAssignment``); empty if it is not
+    a consumer.
 
     >>> sorted(map(str, parse_assignment(bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000001 ffffffff"))))
     ['a-0', 'a-1']
@@ -313,12 +315,14 @@ def parse_assignment(assignment: bytes) -> frozenset[TopicPartition]:
 
 
 def _metadata(text: str | None) -> str:
-    """The metadata of a commit. confluent-kafka commits the NUL that ends a text in C along with it, and only itself takes it away."""
+    """Returns the metadata of a commit. confluent-kafka commits the NUL at the end of a C string too, and removes it
+    only in its own reads.
+    """
     return (text or "").rstrip("\0")
 
 
 def _rounds(coordinators: Mapping[int, list[str]]) -> Iterable[dict[int, list[str]]]:
-    """Rounds of at most so many groups a broker: what one request holds."""
+    """Splits the groups into rounds. A round has at most one request for each broker."""
     waiting = {node: list(portions(ids, GROUPS_PER_REQUEST)) for node, ids in coordinators.items()}
     while waiting:
         yield {node: ids.pop(0) for node, ids in waiting.items()}

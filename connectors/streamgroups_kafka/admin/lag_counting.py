@@ -1,12 +1,14 @@
-"""Counts the records between a committed offset and the end of its partition, of many partitions at once, within limits.
+"""Counts the records between committed offsets and the ends of many partitions at once, within limits of bytes and
+time.
 
-Called by :mod:`streamgroups_kafka.admin.topics`. Nothing is joined or committed, and no record is looked at: batches are counted by their headers
-(``batch_headers``). One Fetch request for each broker and round carries all its partitions, so thousands of partitions that are behind by a
-transaction marker cost little; what is limited is the number of bytes that brokers send. Source: SEMANTICS G13, O3; KIP-98 (the last
-stable offset and aborted transactions in Fetch responses).
+Called by :mod:`streamgroups_kafka.admin.topics`. It joins no group, commits nothing and parses no records:
+``batch_headers`` counts the batches by their headers. One Fetch request for each broker and round contains all
+partitions. So thousands of partitions with a lag of one transaction marker cost little; the limit applies to the bytes
+of the responses. Source: SEMANTICS G13, O3; KIP-98 (the last stable offset and aborted transactions in Fetch
+responses).
 
-Up to the last stable offset records are fetched as a reader of committed records gets them, and behind it as they are in the log: those belong to
-transactions that are still open, or follow one that is.
+Up to the last stable offset, the isolation level of the requests is ``read_committed``. Behind it, it is
+``read_uncommitted``: those records belong to open transactions, or follow them.
 """
 
 from __future__ import annotations
@@ -24,24 +26,24 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
 from streamgroups_kafka.admin.session import AdminSession
 
-#: A lag that is looked at is worth this long a wait, no longer.
+#: How long a display of lag may wait for the count.
 TIME_LIMIT_S = 3.0
-#: How much of a partition one request asks for: most batches fit.
+#: The bytes of one partition in the first request. Most batches fit.
 _FIRST_BYTES = 64 << 10
-#: If a batch did not fit, this many times more is asked for next, up to the largest that brokers take by default and a bit.
+#: If a batch did not fit, the next request has this factor more bytes, up to more than the default maximum of brokers.
 _GROWTH, _MAX_BYTES = 4, 2 << 20
-#: The last version that names topics; later ones need their ids.
+#: The last version with topic names; later versions contain topic ids.
 _MIN_VERSION, _MAX_VERSION = 4, 12
 _COMMITTED_ONLY, _ALL = 1, 0
 
 
 @dataclass(slots=True)
 class _Count:
-    """One partition, on its way from the committed offset to the end."""
+    """The progress of one partition from the committed offset to the end."""
 
     range: OffsetRange
     next_offset: int
-    #: The last stable offset, or the end if that is lower; ``None`` before the broker has said.
+    #: The last stable offset, or the end offset if that is lower; ``None`` before the first response.
     stable_offset: int | None = None
     records: int = 0
     open: int = 0
@@ -55,7 +57,7 @@ class _Count:
 
     @property
     def limit(self) -> int:
-        """The offset up to which it is counted in this way."""
+        """The end of the range that has the current isolation level."""
         return self.range.end_offset if self.isolation == _ALL or self.stable_offset is None else self.stable_offset
 
     @property
@@ -72,7 +74,8 @@ class _Count:
         if counted.next_offset > self.next_offset:
             self.next_offset = min(counted.next_offset, limit)
         elif was_first and self.fetch_bytes >= _MAX_BYTES:
-            # A broker sends the first batch of a request whatever its size, so no batch is left: compaction has removed the last ones.
+            # A broker returns the first batch of a request at any size. So no batch remains: compaction has removed the
+            # last ones.
             self.next_offset = limit
         else:
             self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MAX_BYTES)
@@ -108,10 +111,10 @@ async def count_unread(
 
     Args:
         session: the connection to the cluster.
-        leaders: of the partitions.
-        ranges: what is to be counted.
-        limit_bytes: how much brokers may send.
-        time_limit_s: how long it may take.
+        leaders: the leaders of the partitions.
+        ranges: the ranges to count.
+        limit_bytes: the maximum size of all responses, in bytes.
+        time_limit_s: the time limit, in seconds.
     """
     counts = {r.topic_partition: _Count(r, r.next_offset) for r in ranges if leaders.get(r.topic_partition) is not None}
     budget = _Budget(limit_bytes, time.monotonic() + time_limit_s)
@@ -134,7 +137,8 @@ async def _round(
     budget: _Budget,
 ) -> None:
     by_leader: defaultdict[int, list[_Count]] = defaultdict(list)
-    # What did not fit comes first, for a broker sends the first batch in any case; then what needs least, so that most become exact.
+    # Partitions whose batch did not fit come first, because a broker always returns the first batch. Then the shortest
+    # ranges, so that most counts become exact.
     for c in sorted(counts, key=lambda c: (-c.fetch_bytes, c.range.end_offset - c.next_offset, c.range)):
         leader = leaders[c.range.topic_partition]
         assert leader is not None, "those without one are left out"
@@ -173,9 +177,9 @@ def _request(counts: Iterable[_Count], isolation: int, max_bytes: int) -> FetchR
 
 
 def _take(c: _Count, answer: Any, *, was_first: bool) -> int:
-    """Counts what a broker has sent of a partition. Returns its size in bytes."""
+    """Counts the batches of one partition in a response. Returns their size in bytes."""
     if answer.error_code != 0:
-        # It was deleted, moved or must not be read: its lag stays an upper bound.
+        # The partition was deleted, has a new leader, or is not authorized. Its lag stays an upper bound.
         c.failed = True
         return 0
     if c.stable_offset is None:

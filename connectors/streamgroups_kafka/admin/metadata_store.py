@@ -1,10 +1,9 @@
-"""The board of a group, on Kafka: notes are committed offsets of auxiliary groups.
+"""The metadata store of a group on Kafka: metadata entries are committed offsets of auxiliary groups.
 
-Implements :class:`streamgroups.ports.MetadataStore`; made by ``group_cursors``, one for all instances of a process, and by
-``streamgroups_spark.source.data_source``, one for a query. Every consumer here is
-owned by the board's own thread. Source: Kafka's OffsetCommit, which takes commits without a member from anybody while a group
-has no members; that is how Kafka's own tools move groups. Offsets are read through consumers because the admin API's way ends
-the process while a group has no coordinator (librdkafka#5040).
+Implements :class:`streamgroups.ports.MetadataStore`. ``group_cursors`` creates one for all instances of a process,
+``streamgroups_spark.source.data_source`` one for a query. Its own thread owns all consumers. Source: Kafka's
+OffsetCommit: without members, a group accepts commits of any client, as Kafka's tools use for offset resets. Consumers
+read the offsets, because the admin API ends the process while a group has no coordinator (librdkafka#5040).
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
 
 _TIMEOUT_S = 10.0
-#: How many groups' consumers stay connected.
+#: The maximum number of open consumers, one for each group.
 _MAX_OPEN = 16
-#: A new cluster is still making the topic of committed offsets; a coordinator that moves is ready within seconds.
+#: A new cluster first creates the topic of committed offsets. A new coordinator is ready within seconds.
 RETRY_TIMEOUT_S = 20.0
 
 _T = TypeVar("_T")
@@ -40,8 +39,8 @@ class KafkaMetadataStore:
     """See :class:`streamgroups.ports.MetadataStore`.
 
     Args:
-        config: how to reach the cluster.
-        retry_timeout_s: for how long a request is made again whose failure may pass.
+        config: the configuration of the client.
+        retry_timeout_s: how long a request is retried after transient errors, in seconds.
     """
 
     def __init__(self, config: ClientConfig, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
@@ -94,7 +93,7 @@ class KafkaMetadataStore:
             ) from e
 
     def close(self) -> None:
-        """Closes its consumers."""
+        """Closes all consumers."""
         self._owner.finish(lambda: self._close_but(0)).result()
 
     def _run(self, what: str, group_id: str, ask: Callable[[], _T]) -> _T:
@@ -115,7 +114,7 @@ class KafkaMetadataStore:
         return result
 
     def _told_better(self, error: KafkaError, group_id: str) -> KafkaError:
-        """Why there was no answer: a consumer that may not find its group's coordinator just asks until the time is up."""
+        """Returns the cause of a timeout: a consumer that is not authorized for its group retries until the timeout."""
         if error.code() != KafkaError._TIMED_OUT:
             return error
         admin = AdminClient(dict(self._config.for_admin()))
@@ -130,7 +129,8 @@ class KafkaMetadataStore:
     def _consumer(self, group_id: str) -> Consumer:
         if group_id not in self._consumers:
             self._close_but(_MAX_OPEN - 1)
-            # Only then librdkafka asks for stable offsets (KIP-447): a sink writes notes in transactions.
+            # librdkafka requests stable offsets (KIP-447) only with this setting: a sink stores metadata entries in
+            # transactions.
             stable = {"isolation.level": "read_committed"}
             self._consumers[group_id] = Consumer({**self._config.for_reader(group_id), **stable})
         self._consumers.move_to_end(group_id)

@@ -1,7 +1,7 @@
-"""What partitions take on disk, by which tasks of equal size are packed.
+"""The sizes of partitions on disk, which the planner uses for tasks of equal size.
 
-Called by ``log`` on the driver, once in a while. librdkafka has no such request. It needs Describe on the cluster, which many users
-have not got: then sizes are not known, and nothing else changes. Source: KIP-113 (DescribeLogDirs).
+``cluster`` calls it on the driver, at intervals. librdkafka does not have this request. It requires Describe on the
+cluster. Without it the sizes are unknown, and nothing else changes. Source: KIP-113 (DescribeLogDirs).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from streamgroups_kafka.client.config import ClientConfig
 
 logger = logging.getLogger(__name__)
 
-#: Nobody should wait long for what is only good to know.
+#: Short, because the sizes are optional.
 _TIMEOUT_S = 3.0
 
 
 def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """What each partition takes on a broker's disk: of its replicas, the largest. Raises nothing.
+    """The bytes of each partition on the disks of brokers: the size of its largest replica. Raises no errors.
 
     Args:
-        config: how to reach the cluster.
-        partitions: of which.
+        config: the configuration of the client.
+        partitions: the partitions.
 
     Returns:
-        The bytes of those that brokers tell of.
+        The sizes in bytes, of those partitions that brokers report.
     """
     try:
         session = AdminSession(config, timeout_s=_TIMEOUT_S)
@@ -42,7 +42,7 @@ def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -
     except StreamGroupsError as e:
         logger.info("Tasks are sized by numbers of records. %s", e)
     except Exception as e:
-        # A nicety never ends a query.
+        # The sizes are optional, so an error must not end a query.
         logger.warning(
             "Tasks are sized by numbers of records: the request for partition sizes failed (%s)",
             config.redact(f"{type(e).__name__}: {e}"),

@@ -1,8 +1,8 @@
-"""A connection for administration: sends requests of Kafka's protocol to the brokers that are responsible, and counts them.
+"""An admin connection: sends Kafka requests to the responsible brokers, and counts them.
 
-Used by :mod:`streamgroups_kafka.admin.groups` and :mod:`streamgroups_kafka.admin.topics`. ``kafka-python`` brings the protocol
-(``kafka.protocol``) and the connections (``kafka.net``); which request goes where, in how few pieces, and what an error means
-is decided here and there. Source: KIP-699 (many coordinators in one request).
+Used by :mod:`streamgroups_kafka.admin.groups` and :mod:`streamgroups_kafka.admin.topics`. ``kafka-python`` provides the
+protocol (``kafka.protocol``) and the connections (``kafka.net``). The modules here select the broker, the grouping of
+requests and the meaning of errors. Source: KIP-699 (many coordinators in one request).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from streamgroups_kafka.client.logs import client_log, take_over_logs_of
 
 _RETRY_INTERVAL_S = 0.2
 _POLL_S = 0.001
-#: A connection that takes longer than this has a reason, which is then looked for.
+#: After this time without a connection, the session determines the reason.
 _RETRY_TIMEOUT_S = 0.5
-#: Groups in one request: large enough that their number hardly matters, small enough for a broker's request size.
+#: The number of groups in one request: large enough for few requests, small enough for the maximum request size of a
+#: broker.
 GROUPS_PER_REQUEST = 1_000
 
 _T = TypeVar("_T")
@@ -40,19 +41,19 @@ class AdminSession:
     """Connections to the brokers of one cluster. Safe to call from any thread.
 
     Args:
-        config: how to reach it.
-        timeout_s: how long an operation may take, retries included, in seconds.
+        config: the configuration of the client.
+        timeout_s: the timeout of an operation, including retries, in seconds.
 
     Raises:
-        InvalidOption: if the configuration cannot be used.
-        BrokerUnreachable: if no broker answers in time.
-        NotAuthorized: if the login is refused.
+        InvalidOption: if the configuration is invalid.
+        BrokerUnreachable: if no broker responds before the timeout.
+        NotAuthorized: if authentication fails.
     """
 
     def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0) -> None:
         self._config = config
         self._timeout_s = timeout_s
-        #: How many requests were sent, by their names; those that connect (ApiVersions, SASL) are not counted.
+        #: The number of requests by name, without those of the connection (ApiVersions, SASL).
         self.requests: Counter[str] = Counter()
         settings = admin_settings(config, timeout_s=timeout_s)
         self._log = client_log(config.get("bootstrap.servers"))
@@ -67,7 +68,9 @@ class AdminSession:
             raise
 
     def _connect(self) -> None:
-        """Waits for the first connection. If it does not come soon librdkafka is asked why not: it knows better."""
+        """Waits for the first connection. After a delay it gets the reason from librdkafka, which reports errors in
+        more detail.
+        """
         started_s = time.monotonic()
         connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
         reason = None
@@ -86,20 +89,20 @@ class AdminSession:
         raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._manager.close()
         self._net.close()
 
     def run(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        """Run one operation, and again for as long as its failure may pass and time is left.
+        """Runs one operation, and retries it after transient errors until the timeout.
 
         Args:
-            what: what is being done; starts an error's text.
-            ask: a coroutine function that awaits :meth:`send` and the like.
-            args: its arguments.
+            what: the operation; starts the text of an error.
+            ask: a coroutine function that awaits :meth:`send` and similar methods.
+            args: the arguments of ``ask``.
 
         Raises:
-            StreamGroupsError: what :mod:`streamgroups_kafka.client.errors` makes of the failure.
+            StreamGroupsError: the translation of the failure by :mod:`streamgroups_kafka.client.errors`.
         """
         retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
@@ -112,7 +115,7 @@ class AdminSession:
         return answer
 
     def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        """Run one operation once; see :meth:`run`."""
+        """Runs one operation once; see :meth:`run`."""
         try:
             result: _T = self._manager.run(ask, *args)
             self._log.succeeded()
@@ -121,21 +124,21 @@ class AdminSession:
             raise self._translated(e, what) from None
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
-        """Send one request, to a node or to any."""
+        """Sends one request, to any node if ``node_id`` is ``None``."""
         return await self._manager.send(request, node_id=node_id)
 
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
-        """Send one request to each of several nodes, at the same time."""
+        """Sends one request to each of several nodes, concurrently."""
         sent = {node_id: self._manager.send(request, node_id=node_id) for node_id, request in requests.items()}
         return {node_id: await future for node_id, future in sent.items()}
 
     @property
     def broker_ids(self) -> list[int]:
-        """The brokers of the cluster."""
+        """The ids of the brokers of the cluster."""
         return [broker.node_id for broker in self._manager.cluster.brokers()]
 
     async def coordinators(self, group_ids: Collection[str]) -> dict[int, list[str]]:
-        """The groups each broker looks after, asked for in one request (KIP-699)."""
+        """The groups by their coordinators, with one request for many groups (KIP-699)."""
         by_node: defaultdict[int, list[str]] = defaultdict(list)
         for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=portion, min_version=4)
@@ -147,10 +150,10 @@ class AdminSession:
         return by_node
 
     def check(self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None) -> None:
-        """Raises if a broker answered with an error.
+        """Raises if a response contains an error.
 
         Raises:
-            StreamGroupsError: what :mod:`streamgroups_kafka.client.errors` makes of the code.
+            StreamGroupsError: the translation of the code by :mod:`streamgroups_kafka.client.errors`.
         """
         if error_code != 0:
             raise self.error(error_code, what, group=group, topic=topic)
@@ -158,7 +161,7 @@ class AdminSession:
     def error(
         self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
     ) -> StreamGroupsError:
-        """Our error for a broker's code."""
+        """Returns the error for an error code of a broker."""
         return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic, redact=self._config.redact)
 
     def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
@@ -177,8 +180,8 @@ class AdminSession:
 
 
 def _why_not(config: ClientConfig) -> StreamGroupsError:
-    """Why there is no connection; without words if there could be one by now."""
-    # Most commands are connected at once.
+    """Returns why there is no connection; with an empty text if a connection is possible by now."""
+    # Imported late: most commands connect at once.
     from streamgroups.doctor.cluster import ClusterUnreachable
     from streamgroups_kafka.probes.cluster import probe_cluster
 
@@ -189,7 +192,7 @@ def _why_not(config: ClientConfig) -> StreamGroupsError:
 
 
 def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
-    """Lists of at most ``size`` items.
+    """Splits a list into lists of at most ``size`` items.
 
     >>> list(portions([1, 2, 3, 4, 5], 2))
     [[1, 2], [3, 4], [5]]

@@ -1,8 +1,9 @@
-"""A checked client configuration, as ``kafka-python`` takes it.
+"""Translates a checked client configuration for ``kafka-python``.
 
-Called by :mod:`streamgroups_kafka.admin.session`. Everything else here runs librdkafka; the administration of groups needs what
-it has not: many groups in one OffsetFetch (KIP-709) and OffsetDelete (KIP-496). So :class:`ClientConfig`, which holds librdkafka's
-names, is translated once more. What Python's ``ssl`` cannot read (PKCS12) is refused with what to do.
+Called by :mod:`streamgroups_kafka.admin.session`. All other modules use librdkafka. Group administration needs requests
+that librdkafka does not have: OffsetFetch of many groups (KIP-709) and OffsetDelete (KIP-496). So
+:class:`ClientConfig`, which has librdkafka's names, is translated again. PKCS12, which Python's ``ssl`` cannot read, is
+rejected with a remedy.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from streamgroups_kafka.client.tls import tls_context
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _TOKEN_TIMEOUT_S = 10.0
-#: A token is renewed this long before it expires.
+#: How long before its expiry a token is renewed.
 _TOKEN_MARGIN_S = 30.0
 
 
 def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
-    """Keyword arguments for ``kafka-python``'s clients.
+    """Returns keyword arguments for the clients of ``kafka-python``.
 
     Args:
-        config: how to reach the cluster.
-        timeout_s: how long one request may take, in seconds.
+        config: the configuration of the client.
+        timeout_s: the timeout of one request, in seconds.
 
     Returns:
-        The arguments; unsafe to print.
+        The arguments. They contain secrets: do not print them.
 
     Raises:
-        InvalidOption: if the configuration needs something that only librdkafka can do.
+        InvalidOption: if the configuration needs a feature that only librdkafka has.
 
     >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
     >>> settings = admin_settings(config, timeout_s=2)
@@ -56,9 +57,9 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
         "security_protocol": protocol,
         "request_timeout_ms": timeout_ms,
         "socket_connection_setup_timeout_ms": timeout_ms,
-        # By default it waits for up to half a minute before it looks whether a broker is back: longer than anybody here waits.
+        # The default backoff is up to 30 s, longer than the timeouts of admin requests.
         "reconnect_backoff_max_ms": int(properties.get("reconnect.backoff.max.ms", RECONNECT_MAX_MS)),
-        # An admin's answers are as large as the cluster; requests to one broker are pipelined.
+        # Admin responses grow with the cluster. Requests to one broker are pipelined.
         "receive_message_max_bytes": 1_000_000_000,
         "max_in_flight_requests_per_connection": 64,
     }
@@ -82,7 +83,7 @@ def _tls(config: ClientConfig) -> ssl.SSLContext | None:
         return context
     except (OSError, ValueError) as e:
         said = getattr(e, "strerror", None) or "not valid PEM"
-    # Not the cause itself, nor raised from it: it could hold a line of a key.
+    # Neither contains nor chains the cause, which could contain a line of a key.
     raise InvalidOption(
         f"The 'kafka.ssl.' options are invalid: {said}.",
         remedy="Check that the files exist and are PEM, and that the password is correct.",
@@ -124,7 +125,7 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             )
         missing = [name for name in ("client.id", "client.secret") if not properties.get(f"sasl.oauthbearer.{name}")]
         if missing:
-            # A metadata service (KIP-1139) vouches for the machine instead; only librdkafka speaks to it.
+            # A metadata service (KIP-1139) authenticates the machine instead. Only librdkafka supports it.
             raise InvalidOption(
                 f"Option 'kafka.sasl.oauthbearer.{missing[0]}' is missing: admin requests support only "
                 "client credentials.",
@@ -146,8 +147,8 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         self._token, self._valid_until_s = "", 0.0
 
     def token(self) -> str:
-        """A token that is still valid."""
-        # Slow to import, and hardly ever wanted.
+        """Returns a valid token."""
+        # Imported late: the import is slow, and few configurations need it.
         import urllib.request
 
         if time.monotonic() > self._valid_until_s:
@@ -164,5 +165,5 @@ class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         return self._token
 
     def extensions(self) -> dict[str, str]:
-        """What is sent beside the token (KIP-342)."""
+        """The SASL extensions that are sent with the token (KIP-342)."""
         return self._extensions

@@ -1,8 +1,9 @@
 """Sockets that are closed when they cannot connect.
 
-Used by :mod:`streamgroups_kafka.admin.session`. ``kafka-python`` leaves a socket whose connection was refused, or whose TLS
-handshake failed, to the garbage collector: while a broker is away that is a file descriptor at each attempt. Its ways to bring
-own sockets are a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``) and the socket class of an ``ssl.SSLContext``.
+Used by :mod:`streamgroups_kafka.admin.session`. After a rejected connection or a failed TLS handshake, ``kafka-python``
+leaves the socket to the garbage collector. So each attempt leaks a file descriptor while a broker is down.
+``kafka-python`` accepts custom sockets as a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``), and as the socket
+class of an ``ssl.SSLContext``. Source: ``kafka.net`` of ``kafka-python``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from kafka.net import KafkaNetSocket
 
-#: As ``proxy_url``: no proxy, but sockets of this module.
+#: A ``proxy_url`` without a proxy, but with the sockets of this module.
 DIRECT = "direct://"
 
 
@@ -23,7 +24,7 @@ class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
     async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
-        except BaseException:  # also when the attempt is given up
+        except BaseException:  # also when the attempt is cancelled
             sock.close()
             raise
 
@@ -32,7 +33,7 @@ class ClosingTlsSocket(ssl.SSLSocket):
     """A TLS connection that is closed when its handshake fails."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """As in ``ssl``; what is not yet over is not a failure."""
+        """As in ``ssl``. A handshake that needs more data is not a failure."""
         try:
             super().do_handshake(block)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -1,6 +1,7 @@
-"""Reads the records of partitions, to look at them: for ``topics tail``.
+"""Reads the records of partitions for the command ``topics tail``.
 
-Called by :mod:`streamgroups_kafka.admin.topics`. Nothing is joined or committed.
+Called by :mod:`streamgroups_kafka.admin.topics`. The consumer joins no group and commits nothing. Source: the partition
+EOF event of librdkafka.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ def stored_records(
     """See :meth:`streamgroups.ports.TopicAdmin.read`.
 
     Args:
-        config: how to reach the cluster.
+        config: the configuration of the client.
         starts: the first offset of each partition.
-        ends: the offset before which to stop, of each of them; ``None`` to go on for ever.
+        ends: the end offset of each partition; ``None`` to read indefinitely.
 
     Raises:
-        StreamGroupsError: if the broker refuses, or the offsets are gone.
+        StreamGroupsError: if the broker rejects a request, or the offsets are out of range.
     """
     open_ = {tp for tp, start in starts.items() if ends is None or start < ends[tp]}
     if not open_:
@@ -51,7 +52,7 @@ def stored_records(
                 elif error is not None and not _may_pass(error):
                     what = f"{tp} could not be read"
                     raise to_streamgroups_error(error, what, topic=tp.topic, redact=config.redact)
-                # The last one, or the partition's end (which tells its offset too): a gap may lie before it.
+                # The last record, or the partition EOF event, which has an offset too: a gap may precede the end.
                 at_end = offset >= (end or 0) if error is not None else offset + 1 >= (end or 0)
                 if end is not None and at_end:
                     open_.discard(tp)

@@ -1,8 +1,8 @@
-"""The topics of a cluster and the offsets in them: one request per broker, whatever the number of partitions.
+"""The topics of a cluster and their offsets, with one request per broker for any number of partitions.
 
-Implements :class:`streamgroups.ports.TopicAdmin`; created by ``streamgroups_cli``. A partition that nobody leads, or that is gone,
-is an answer here and no error: an operator looks at a cluster above all when it is not well. Source: KIP-79, KIP-734
-(ListOffsets), KIP-516 (topic ids).
+Implements :class:`streamgroups.ports.TopicAdmin`; created by ``streamgroups_cli``. A partition without a leader, or a
+deleted one, is a result and not an error: operators need this tool most when a cluster has failures. Source: KIP-79,
+KIP-734 (ListOffsets), KIP-516 (topic ids).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamgroups_kafka.client.config import ClientConfig
 _NO_LEADER = -1
 _NO_RECORD = -1
 _UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED = 3, 29
-#: What ListOffsets says while a partition has no leader, or a new one: nobody knows its end.
+#: The error codes of ListOffsets while a partition has no leader or a new one. Its end offset is unknown.
 _LEADERLESS = frozenset({5, 6, 9, 74, 75, 78})
 
 
@@ -34,14 +34,14 @@ class KafkaTopicAdmin:
     """See :class:`streamgroups.ports.TopicAdmin`.
 
     Args:
-        session: the connection to the cluster; closed by whoever made it.
-        config: how to reach it, for reading records; its ``isolation.level`` decides where a partition ends.
+        session: the connection to the cluster. The caller closes it.
+        config: the configuration for reading records. Its ``isolation.level`` defines the end of a partition.
     """
 
     def __init__(self, session: AdminSession, config: ClientConfig) -> None:
         self._session = session
         self._config = config
-        #: Of the partitions whose bounds were asked for last.
+        #: The leaders of the partitions of the last call of ``bounds``.
         self._known_leaders: dict[TopicPartition, int | None] = {}
         self._isolation = 1 if config.isolation_level == "read_committed" else 0
 
@@ -139,7 +139,7 @@ class KafkaTopicAdmin:
     ) -> dict[TopicPartition, UnreadRecords]:
         from streamgroups_kafka.admin.lag_counting import count_unread
 
-        # Whoever counts has just asked for the bounds.
+        # The caller has usually just called ``bounds``.
         leaders = self._known_leaders
         if not leaders.keys() >= {r.topic_partition for r in ranges}:
             leaders = await self._leaders({r.topic_partition.topic for r in ranges})
@@ -189,7 +189,7 @@ class KafkaTopicAdmin:
 
 
 def _encoded(topic_id: uuid.UUID | None) -> str | None:
-    """An id as Kafka's tools print it; ``None`` for that of brokers without topic ids.
+    """Formats an id as Kafka's tools do; ``None`` for the placeholder of brokers without topic ids.
 
     >>> _encoded(uuid.UUID("e7dab7a4-f208-4b64-a4d5-30134aecaaf2")), _encoded(uuid.UUID(int=0))
     ('59q3pPIIS2Sk1TATSuyq8g', None)
@@ -200,7 +200,7 @@ def _encoded(topic_id: uuid.UUID | None) -> str | None:
 def _split(
     partitions: Collection[TopicPartition], leaders: Mapping[TopicPartition, int | None]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | PartitionError]]:
-    """The partitions of each leader, and what is wrong with those that have none."""
+    """The partitions by leader, and the errors of partitions without one."""
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
     troubled: dict[TopicPartition, Bounds | PartitionError] = {}
     for tp in partitions:

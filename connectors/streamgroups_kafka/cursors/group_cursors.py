@@ -1,9 +1,10 @@
-"""Group cursors: the consumer groups of OCI Streaming, on Kafka. What a user gets as ``sg.GroupCursors``.
+"""Group cursors: the consumer groups of OCI Streaming, on Kafka. The public name is ``sg.GroupCursors``.
 
-The composition root of cursors: it turns a user's words into claims and positions, finds the session a cursor belongs to, and
-has it answer. Threads: any number of the user's; one for each instance (``session``) and one for its member
-(``member``); one for partition cursors, one for the board, and one that ends the sessions of silent instances and does nothing
-else: it extends no lease. Source: SEMANTICS G1-G16; the document "Using consumer groups" of OCI Streaming.
+The composition root of cursors, called by the user: it decodes arguments and tokens, and forwards each request to the
+session of the cursor. Threads: any number of threads of the user; one for each instance (``session``) and one for its
+member (``member``). One thread reads for partition cursors, one uses the metadata groups, and one ends the sessions of
+silent instances. The last one never extends a lease. Source: SEMANTICS G1-G16; the document "Using consumer groups" of
+OCI Streaming.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from streamgroups_kafka.cursors.retention import GroupRetention
 
 logger = logging.getLogger(__name__)
 
-#: How long an iteration waits before it asks again when there was nothing.
+#: How long an iteration waits after an empty result before it reads again.
 _IDLE_S = 0.1
 _SHORTEST_KEY = 16
 _LEAVE_TIMEOUT_S = 45.0
@@ -47,25 +48,25 @@ _LEAVE_TIMEOUT_S = 45.0
 class GroupCursors:
     """Reads streams with cursors, alone or as instances of a consumer group.
 
-    Safe to call from any thread; a process may hold many instances. Closing it, which a ``with`` block does, makes all of
-    them leave. Nothing is read or committed between requests, and no lease is extended: an instance that makes no request
-    for longer than its timeout leaves its group.
+    Safe to call from any thread; a process may have many instances. When it is closed, also at the end of a ``with``
+    block, all instances leave their groups. Between requests it reads nothing, commits nothing and extends no lease. An
+    instance that sends no request for longer than its timeout leaves its group.
 
     Args:
-        bootstrap_servers: where the cluster is, ``host:port`` separated by commas.
-        settings: more Kafka settings, by Java's or librdkafka's names, with or without the prefix ``kafka.``. Secrets in
-            them never print.
-        signing_key: what cursors are signed with, 16 bytes at least. By default a random one, so that no other process
-            takes this one's cursors. Give several processes one key to let them read on with each other's partition
-            cursors; an instance's cursors work only where the instance is.
-        groups_per_stream: how many groups may read one stream (G14).
-        join_timeout_ms: how long :meth:`create_group_cursor` waits for the first assignment. After that it returns all the
-            same: the instance gets messages as soon as it gets partitions.
-        clock: milliseconds since the epoch; by it leases and cursors run out. For tests: :mod:`streamgroups.fakes` has one
-            that stands still.
+        bootstrap_servers: the brokers, as ``host:port`` separated by commas.
+        settings: further Kafka settings with their Java or librdkafka names, with or without the prefix ``kafka.``.
+            Their secrets are never printed.
+        signing_key: the key that signs cursors, at least 16 bytes. The default is a random key, so other processes
+            reject the cursors. With a common key, several processes can use the same partition cursors. The cursors of
+            an instance are valid only in its process.
+        groups_per_stream: the maximum number of groups that read one stream (G14).
+        join_timeout_ms: how long :meth:`create_group_cursor` waits for the first assignment, in milliseconds. After the
+            timeout it returns a cursor too: the instance gets messages as soon as it gets partitions.
+        clock: returns milliseconds since the epoch. Leases and cursors expire by this clock. :mod:`streamgroups.fakes`
+            has a manual clock for tests.
 
     Raises:
-        InvalidOption: names the setting and what to do. No request is sent yet.
+        InvalidOption: if a setting is invalid. The error contains the setting and a remedy. No request has been sent.
 
     >>> GroupCursors("localhost:9092", {"sesion.timeout.ms": "6000"})
     Traceback (most recent call last):
@@ -135,27 +136,28 @@ class GroupCursors:
         commit_on_get: bool = True,
         timeout_ms: int = 30_000,
     ) -> str:
-        """Makes an instance, which joins its group; the first one makes the group (G1).
+        """Creates an instance, which joins its group. The first instance creates the group (G1).
 
         Args:
             stream: the topic.
             group_name: the consumer group.
-            instance_name: the instance: a name that no live member of the group has (G3). Lists show it.
-            type: where a new group starts: ``TRIM_HORIZON``, ``AT_TIME`` or ``LATEST``. A group that has committed offsets
-                goes on there, and at the oldest record of partitions added since (G2).
+            instance_name: the name of the instance, unique among the live members of the group (G3). Kafka's tools show
+                it.
+            type: the starting position of a new group: ``TRIM_HORIZON``, ``AT_TIME`` or ``LATEST``. A group with
+                committed offsets continues there. Partitions that were added since start at the earliest offset (G2).
             time: for ``AT_TIME``: a datetime with its offset from UTC, ISO 8601, or milliseconds since the epoch.
-            commit_on_get: whether a request commits what the one before it returned. Otherwise call
+            commit_on_get: whether a request commits the messages of the previous request. Otherwise call
                 :meth:`consumer_commit`.
-            timeout_ms: how long the instance may make no request before it leaves, in milliseconds (G6).
+            timeout_ms: the time without requests after which the instance leaves its group, in milliseconds (G6).
 
         Returns:
-            A cursor, good for five minutes.
+            A cursor that is valid for five minutes.
 
         Raises:
-            InvalidOption: if an argument makes no sense.
-            GroupRejected: if the name is taken, the group does not fit, or is one too many on its stream (G14).
-            UnknownTopic: if there is no such stream.
-            StreamGroupsError: if no broker answers, or the broker refuses.
+            InvalidOption: if an argument is invalid.
+            GroupRejected: if the name is in use, the group is incompatible, or the stream has too many groups (G14).
+            UnknownTopic: if the stream does not exist.
+            StreamGroupsError: if no broker responds, or the broker rejects the request.
         """
         check_instance(group_name, instance_name, timeout_ms)
         position = position_of(type, time=time, of_group=True)
@@ -171,22 +173,22 @@ class GroupCursors:
         offset: int | None = None,
         time: Time | None = None,
     ) -> str:
-        """Makes a cursor of one partition, which belongs to no group and commits nothing (G16).
+        """Creates a cursor of one partition, which belongs to no group and commits nothing (G16).
 
         Args:
             stream: the topic.
-            partition: its number.
+            partition: the number of the partition.
             type: ``TRIM_HORIZON``, ``AT_TIME``, ``LATEST``, ``AT_OFFSET`` or ``AFTER_OFFSET``.
             offset: for ``AT_OFFSET`` and ``AFTER_OFFSET``.
             time: for ``AT_TIME``, as for :meth:`create_group_cursor`.
 
         Returns:
-            A cursor, good for five minutes.
+            A cursor that is valid for five minutes.
 
         Raises:
-            InvalidOption: if an argument makes no sense, or there is no such offset.
-            UnknownTopic: if there is no such stream or partition.
-            StreamGroupsError: if no broker answers, or the broker refuses.
+            InvalidOption: if an argument is invalid, or the offset does not exist.
+            UnknownTopic: if the stream or the partition does not exist.
+            StreamGroupsError: if no broker responds, or the broker rejects the request.
         """
         position = position_of(type, time=time, offset=offset, of_group=False)
         self._reach()
@@ -196,22 +198,23 @@ class GroupCursors:
         return self._token(PartitionCursor(stream, partition, self._operations.offsets(position, [tp])[tp], identity))
 
     def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]:
-        """Reads on (G4). One cursor always gives the same messages, until what comes after them is committed.
+        """Reads the next messages (G4). The same cursor returns the same messages, until later messages are committed.
 
         Args:
-            cursor: what the last request returned. For a group with ``commit_on_get`` this commits what it covers.
-            limit: how many messages at most, 1 to 10,000; by default as many as fit one fetch.
+            cursor: the cursor that the last request returned. With ``commit_on_get``, the request commits the messages
+                that it covers.
+            limit: the maximum number of messages, 1 to 10,000. The default is as many as one fetch contains.
 
         Returns:
-            The messages, none if there are none now, and the next cursor.
+            The messages, possibly an empty list, and the next cursor.
 
         Raises:
-            InvalidOption: if the limit is none.
+            InvalidOption: if the limit is invalid.
             CursorExpired: if the cursor was returned more than five minutes ago (G5).
-            InvalidCursor: if it was altered, or is not this process's.
+            InvalidCursor: if the cursor was altered, or belongs to another process.
             FencedMember: if the instance is no longer in its group (G6, G7).
-            DataLoss: if what is to be read is gone, or belongs to another topic or cluster.
-            StreamGroupsError: if no broker answers. The cursor stays good.
+            DataLoss: if the messages were deleted, or the cursor belongs to another topic or cluster.
+            StreamGroupsError: if no broker responds. The cursor stays valid.
         """
         most = check_limit(limit)
         claims = self._claims(cursor)
@@ -224,13 +227,13 @@ class GroupCursors:
         return list(messages), self._token(after)
 
     def consumer_heartbeat(self, cursor: str) -> str:
-        """Says that the instance still works, without reading or committing (G6).
+        """Extends the lease of the instance, without reading or committing (G6).
 
         Args:
-            cursor: of the instance; it stays good, too.
+            cursor: a cursor of the instance. It stays valid, too.
 
         Returns:
-            The same cursor, good for five minutes from now.
+            The same cursor, valid for five minutes from now.
 
         Raises:
             CursorExpired, InvalidCursor, FencedMember: as for :meth:`get_messages`.
@@ -240,28 +243,28 @@ class GroupCursors:
         return self._token(claims)
 
     def consumer_commit(self, cursor: str) -> str:
-        """Commits what the cursor covers, without reading more (G7).
+        """Commits the messages that the cursor covers, without reading (G7).
 
         Args:
-            cursor: of the instance.
+            cursor: a cursor of the instance.
 
         Returns:
             The cursor for the next request.
 
         Raises:
-            FencedMember: if the instance is no longer in its group, or something it was given is another's now: that is
-                not committed.
+            FencedMember: if the instance is no longer in its group, or another instance owns some of its partitions.
+                The messages of these partitions are not committed.
             CursorExpired, InvalidCursor: as for :meth:`get_messages`.
-            StreamGroupsError: if no broker answers. The cursor stays good.
+            StreamGroupsError: if no broker responds. The cursor stays valid.
         """
         claims = self._group_metadata_of(cursor)
         return self._token(self._instances.find(claims).commit(claims))
 
     def leave_group(self, cursor: str) -> None:
-        """The instance leaves now, without anybody waiting for its timeout. What it has not committed is left to the others.
+        """Makes the instance leave its group now, before its timeout. Other instances read its uncommitted messages.
 
         Args:
-            cursor: of the instance.
+            cursor: a cursor of the instance.
 
         Raises:
             CursorExpired, InvalidCursor: as for :meth:`get_messages`.
@@ -282,22 +285,25 @@ class GroupCursors:
         limit: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> Iterator[Message]:
-        """Makes an instance and iterates over its messages. Asking for a message says that the one before it is done.
+        """Creates an instance and iterates over its messages. The request for a message marks the previous message as
+        processed.
 
-        When the iteration ends, for whatever reason, what is done is committed and the instance leaves. The message that a
-        loop was left with ``break`` at is not done: it comes again.
+        When the iteration ends, for any reason, the instance commits the processed messages and leaves. If a loop ends
+        with ``break``, its last message is not processed: it is read again.
 
         Args:
             stream, group_name, instance_name, type, time: as for :meth:`create_group_cursor`.
-            timeout_ms: how long one message may take; asking for the next one is a heartbeat.
-            limit: how many messages are fetched at once, 1 to 10,000.
-            idle_timeout_ms: ends the iteration when nothing came for so long; by default it goes on for ever.
+            timeout_ms: the maximum processing time of one message, in milliseconds. The request for the next message is
+                a heartbeat.
+            limit: the maximum number of messages in one fetch, 1 to 10,000.
+            idle_timeout_ms: the time without messages after which the iteration ends, in milliseconds. By default it
+                does not end.
 
         Returns:
-            An iterator. The instance is made now, not when the first message is asked for.
+            An iterator. This call creates the instance, before the first message is requested.
 
         Raises:
-            StreamGroupsError: as for :meth:`create_group_cursor`; and, when iterating, as for :meth:`get_messages`.
+            StreamGroupsError: as for :meth:`create_group_cursor`; during the iteration, as for :meth:`get_messages`.
         """
         check_limit(limit)
         cursor = self.create_group_cursor(stream, group_name, instance_name, type, time, timeout_ms=timeout_ms)
@@ -306,11 +312,11 @@ class GroupCursors:
     # ---- groups ------------------------------------------------------------------------------------------------------
 
     def get_group(self, stream: str, group_name: str) -> GroupState:
-        """Each partition with its committed offset, the instance that holds it and until when (G9).
+        """Returns each partition with its committed offset, its owner, and the end of the owner's lease (G9).
 
         Raises:
-            UnknownTopic: if there is no such stream.
-            StreamGroupsError: if no broker answers, or the broker refuses.
+            UnknownTopic: if the stream does not exist.
+            StreamGroupsError: if no broker responds, or the broker rejects the request.
         """
         check_group_name(group_name)
         self._reach()
@@ -319,10 +325,10 @@ class GroupCursors:
     def update_group(
         self, stream: str, group_name: str, type: CursorType | Position | str, time: Time | None = None
     ) -> GroupState:
-        """Moves every position of a group, also while its instances consume (G8).
+        """Resets all offsets of a group, also while its instances consume (G8).
 
-        They go on from the new place at their next request. What they were given before it and have not committed is not
-        committed any more.
+        The instances continue at the new positions with their next request. Messages that they have read and not
+        committed before can no longer be committed.
 
         Args:
             stream: the topic.
@@ -331,10 +337,10 @@ class GroupCursors:
             time: for ``AT_TIME``, as for :meth:`create_group_cursor`.
 
         Returns:
-            The group, with the places its instances have still to move to.
+            The group, with the positions that its instances have not applied yet.
 
         Raises:
-            GroupRejected: if there is no such group, or it has live members that are no instances of group cursors.
+            GroupRejected: if the group does not exist, or has live members that are not instances of group cursors.
             InvalidOption, UnknownTopic, StreamGroupsError: as for :meth:`create_group_cursor`.
         """
         check_group_name(group_name)
@@ -344,22 +350,22 @@ class GroupCursors:
         return self._operations.describe(stream, group_name)
 
     def sweep_groups(self, stream: str) -> list[str]:
-        """Deletes the groups that were unused for as long as the stream keeps its messages (G15).
+        """Deletes the groups that were unused for longer than the retention time of the stream (G15).
 
-        It also happens by itself: to a group when an instance of it is made, to all of a stream when one more would be
-        refused. Only groups that were read with cursors are looked at: of others Kafka notes no use, and forgets them by itself
+        Other requests do this too: a new instance checks its own group, and a new group checks all groups of a full
+        stream. Only groups of cursors are checked. For other groups Kafka records no use, and deletes their offsets
         after ``offsets.retention.minutes``.
 
         Returns:
-            Their names.
+            The names of the deleted groups.
         """
         self._reach()
         return self._retention.sweep(stream)
 
-    # ---- the end -----------------------------------------------------------------------------------------------------
+    # ---- closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """All instances leave their groups. Idempotent; it is also done when the interpreter exits."""
+        """Makes all instances leave their groups. Idempotent; the exit of the interpreter calls it too."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -380,7 +386,7 @@ class GroupCursors:
     def __repr__(self) -> str:
         return repr(self._config).replace("ClientConfig", "GroupCursors", 1)
 
-    # ---- inside ------------------------------------------------------------------------------------------------------
+    # ---- private -----------------------------------------------------------------------------------------------------
 
     def _iterate(self, cursor: str, timeout_ms: int, limit: int | None, idle_ms: int | None) -> Iterator[Message]:
         before = after = cursor
@@ -405,7 +411,7 @@ class GroupCursors:
             self._end_iteration(before, after, handled)
 
     def _end_iteration(self, before: str, after: str, handled: list[tuple[TopicPartition, int]]) -> None:
-        """Commits what is done and leaves; if it cannot, others read it again."""
+        """Commits the processed messages and leaves. If that fails, other instances read the messages again."""
         try:
             had, got = self._group_metadata_of(before), self._group_metadata_of(after)
             session = self._instances.find(got)
@@ -418,7 +424,7 @@ class GroupCursors:
             logger.warning("The end of an iteration was not committed: %s", e)
 
     def _reach(self) -> None:
-        """One round trip before anything else: an address where nobody answers is told quickly."""
+        """Makes one round trip first, so that an unreachable address fails fast."""
         self._check_open()
         if not self._reached:
             self._cluster.check_reachable()

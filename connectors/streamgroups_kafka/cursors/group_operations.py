@@ -1,6 +1,6 @@
-"""Groups of cursors seen from outside: described and moved.
+"""Describes groups of cursors and resets their offsets, without an instance of the group.
 
-Made by ``group_cursors``, one for each; needs no instance of the group. Source: SEMANTICS G8, G9.
+``group_cursors`` creates one for each ``GroupCursors``. Source: SEMANTICS G8, G9.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 
 logger = logging.getLogger(__name__)
 
-#: How long a member that has just got partitions may take to note that it obeys orders.
+#: How long a member with new partitions may take to store its metadata entry, which shows that it applies reset
+#: requests.
 _INTRODUCTION_S = 3.0
-#: A topic that was made a moment ago is not known to every broker yet.
+#: Brokers learn of a new topic with a delay.
 _RETRYING = Retrying(
     retry=retry_if_exception_type(UnknownTopic), stop=stop_after_delay(1), wait=wait_fixed(0.1), reraise=True
 )
 
 
 class GroupOperations:
-    """Describes and moves groups.
+    """Describes groups and resets their offsets.
 
     Args:
-        cluster: topics and groups.
-        board: the groups' notes.
-        clock: the time now.
+        cluster: provides topics and groups.
+        metadata_store: provides the metadata entries of the groups.
+        clock: returns milliseconds since the epoch.
     """
 
     def __init__(self, cluster: KafkaCluster, metadata_store: MetadataStore, clock: Clock) -> None:
@@ -47,10 +48,10 @@ class GroupOperations:
         )
 
     def partitions(self, stream: str) -> tuple[TopicPartition, ...]:
-        """The partitions of a stream.
+        """Returns the partitions of a stream.
 
         Raises:
-            UnknownTopic: if it does not exist.
+            UnknownTopic: if the stream does not exist.
         """
         count: int = _RETRYING(self._count, stream)
         return tuple(TopicPartition(stream, p) for p in range(count))
@@ -66,10 +67,10 @@ class GroupOperations:
         return count
 
     def check_partition(self, tp: TopicPartition) -> None:
-        """Refuses a partition that does not exist.
+        """Rejects a partition that does not exist.
 
         Raises:
-            UnknownTopic: says which there are.
+            UnknownTopic: if the partition does not exist. The error contains the number of partitions.
         """
         partitions = self.partitions(tp.topic)
         if tp not in partitions:
@@ -81,14 +82,14 @@ class GroupOperations:
             )
 
     def offsets(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What a position means now. A time after the last message means the end: what comes then is later."""
+        """Converts a position to offsets. A time after the last message means the end: later messages come after it."""
         positions = Positions(position, when_no_record_matches=WhenNoRecordMatches.LATEST)
         return offsets_of(self._cluster, positions, partitions)
 
     # ---- G9 ----------------------------------------------------------------------------------------------------------
 
     def describe(self, stream: str, group: str) -> GroupState:
-        """Each partition with its committed offset, the instance that holds it and until when (G9)."""
+        """Returns each partition with its committed offset, its owner, and the end of the owner's lease (G9)."""
         tps = self.partitions(stream)
         live = self._cluster.describe(group)
         committed = {tp: c.next_offset for tp, c in self._metadata_store.read(group, tps).items()}
@@ -98,13 +99,13 @@ class GroupOperations:
     # ---- G8 ----------------------------------------------------------------------------------------------------------
 
     def move(self, stream: str, group: str, position: Position) -> None:
-        """Moves every position of the group, also while its instances consume (G8).
+        """Resets all offsets of the group, also while its instances consume (G8).
 
-        A group without members is moved by committing. Where there are members nobody else may commit, so an order is left
-        on the board, and each owner obeys it before it commits or reads anything else.
+        Without members, the reset is a commit. With members, only they may commit. So the reset is stored as a reset
+        request in the metadata groups, and each owner applies it before it commits or reads.
 
         Raises:
-            GroupRejected: if there is no such group, or it has members that know no orders.
+            GroupRejected: if the group does not exist, or has members that do not apply reset requests.
         """
         tps = self.partitions(stream)
         if not self._cluster.describe(group).members and not self._metadata_store.read(group, tps):
@@ -117,7 +118,7 @@ class GroupOperations:
             )
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
-            # An order that nobody obeyed before the last member left is out of date now.
+            # A reset request that the last members left without applying is obsolete.
             self._resets.cancel(group, tps)
             try:
                 self._metadata_store.write(group, {tp: Committed(n) for tp, n in where.items()})
@@ -130,7 +131,7 @@ class GroupOperations:
         self._resets.give(group, where, {stream: len(tps)})
 
     def _check_obedient(self, group: str) -> None:
-        """Every owner must have noted itself on the board: that is what those do who obey orders."""
+        """Checks that every owner has a metadata entry: only members that apply reset requests store one."""
         deadline_s = time.monotonic() + _INTRODUCTION_S
         while incompatible_members := self._resets.incompatible_members(group, self._cluster.describe(group).members):
             if time.monotonic() > deadline_s:

@@ -1,7 +1,7 @@
-"""The instances of one process: making them, finding them by their cursors, ending those that are silent.
+"""The instances of one process: creates them, finds them by their cursors, and ends silent ones.
 
-Made by ``group_cursors``. What an instance is allowed to be called, and whether its group may be new, is decided before anybody
-joins. Source: SEMANTICS G1-G3, G6, G14, G15.
+``group_cursors`` creates it. Names of instances and limits of new groups are checked before an instance joins. Source:
+SEMANTICS G1-G3, G6, G14, G15.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from streamgroups_kafka.membership.settings import MemberSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often it is looked for instances that were silent for too long, and for the seat of one that joins.
+#: The interval of checks for expired leases, and for the assignment of a joining instance.
 _POLL_S = 0.2
-#: How often an instance follows orders between requests: others wait for it.
+#: How often an instance applies reset requests between requests of the user. Other members wait for it.
 _POLL_RESET_REQUESTS_S = 0.4
 _LEAVE_TIMEOUT_S = 45.0
-#: How often two instances that took one name at the same moment step back and try again.
+#: How often instances that use the same name at the same time leave and retry.
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceRequest:
-    """An instance that somebody wants.
+    """The parameters of a new instance.
 
     Args:
         stream: the topic.
         group: the consumer group.
-        instance: the member's name.
-        position: where the group starts if it is new.
-        commit_on_get: whether a request commits what the one before it returned.
-        timeout_ms: how long the instance may be silent.
+        instance: the name of the member.
+        position: the starting position of a new group.
+        commit_on_get: whether a request commits the messages of the previous request.
+        timeout_ms: the time without requests after which the instance leaves, in milliseconds.
     """
 
     stream: str
@@ -70,14 +70,14 @@ class Instances:
     """All instances of one process. Safe to call from any thread.
 
     Args:
-        config: how to reach the cluster.
-        cluster: topics and groups.
-        board: the groups' notes.
-        desk: groups seen from outside.
-        census: which groups read a stream.
-        clock: the time now.
-        ids: the ids of topics.
-        join_timeout_ms: how long the first assignment of an instance is waited for.
+        config: the configuration of the client.
+        cluster: provides topics and groups.
+        metadata_store: provides the metadata entries of the groups.
+        operations: describes groups and resets their offsets.
+        retention: counts the groups of a stream and deletes unused ones.
+        clock: returns milliseconds since the epoch.
+        ids: provides topic ids.
+        join_timeout_ms: how long an instance waits for its first assignment, in milliseconds.
     """
 
     def __init__(
@@ -100,7 +100,8 @@ class Instances:
             join_timeout_ms,
         )
         self._lock = threading.Lock()
-        # Under _lock: names being joined; sessions by their own names; why those that ended did, and when to forget it.
+        # Protected by _lock: names that are joining; sessions by id; the errors of ended sessions, with the time to
+        # delete them.
         self._joining: set[tuple[str, str]] = set()
         self._sessions: dict[str, InstanceSession] = {}
         self._ended: dict[str, tuple[FencedMember, int]] = {}
@@ -108,11 +109,12 @@ class Instances:
         self._keeper: threading.Thread | None = None
 
     def create(self, instance_request: InstanceRequest) -> GroupCursor:
-        """Makes an instance, and its group if that is new; returns its first cursor.
+        """Creates an instance, and its group if that is new. Returns the first cursor.
 
         Raises:
-            GroupRejected: if the name is taken (G3), the group does not fit, or is one too many on its stream (G14).
-            StreamGroupsError: if the broker refuses.
+            GroupRejected: if the name is in use (G3), the group is incompatible, or the stream has too many groups
+                (G14).
+            StreamGroupsError: if the broker rejects a request.
         """
         name = (instance_request.group, instance_request.instance)
         self._check_free_here(instance_request)
@@ -128,11 +130,11 @@ class Instances:
         return session.identity
 
     def find(self, cursor: GroupCursor) -> InstanceSession:
-        """The session that a cursor belongs to.
+        """Returns the session of a cursor.
 
         Raises:
-            FencedMember: if it has ended.
-            InvalidCursor: if there is none here.
+            FencedMember: if the session has ended.
+            InvalidCursor: if this process does not have the session.
         """
         with self._lock:
             session = self._sessions.get(cursor.session)
@@ -148,7 +150,7 @@ class Instances:
         )
 
     def close(self) -> None:
-        """All instances leave. Waits until they have."""
+        """Makes all instances leave, and waits until they have left."""
         self._closing.set()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -160,7 +162,7 @@ class Instances:
     # ---- creating ----------------------------------------------------------------------------------------------------
 
     def _check_free_here(self, instance_request: InstanceRequest) -> None:
-        """The instances of this process are known better than the broker knows them."""
+        """For the instances of this process, the local state is more recent than that of the broker."""
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
@@ -178,7 +180,7 @@ class Instances:
             session.wait_until_left(_LEAVE_TIMEOUT_S)
 
     def _join_alone(self, instance_request: InstanceRequest) -> InstanceSession:
-        """Joins under a name that nobody else has. Two that join at the same moment both step back, and try again."""
+        """Joins with a unique name. If two instances join with one name at the same time, both leave and retry."""
         attempts_left = _ATTEMPTS
         while True:
             starting = self._admit(instance_request)
@@ -201,7 +203,7 @@ class Instances:
             return session
 
     def _admit(self, instance_request: InstanceRequest) -> dict[TopicPartition, int]:
-        """Checks everything that can be checked before joining; returns where a new group starts."""
+        """Makes all checks that are possible before joining. Returns the starting offsets of a new group."""
         partitions = self._operations.partitions(instance_request.stream)
         live = self._cluster.describe(instance_request.group)
         check_may_join(live, frozenset({instance_request.stream}), by_pattern=False, mode=MembershipMode.SHARED)
@@ -214,7 +216,9 @@ class Instances:
         return self._operations.offsets(instance_request.position, partitions)
 
     def _vanished(self, instance_request: InstanceRequest, partitions: Collection[TopicPartition]) -> bool:
-        """Whether the group had been unused for as long as its stream keeps messages, and has been deleted therefore (G15)."""
+        """Deletes a group that was unused for longer than the retention time of its stream. Returns whether it did
+        (G15).
+        """
         noted = self._metadata_store.read(members_group_of(instance_request.group), partitions)
         return bool(noted) and self._retention.sweep(instance_request.stream, instance_request.group) == [
             instance_request.group
@@ -248,17 +252,17 @@ class Instances:
     def _whether_pointless(
         self, instance_request: InstanceRequest, siblings: Collection[InstanceSession]
     ) -> Callable[[], bool]:
-        """Tells, while an instance waits for its first assignment, when there is nothing to wait for."""
+        """Returns a function that checks whether a joining instance waits for its first assignment in vain."""
         next_poll_s = time.monotonic() + _POLL_S
 
         def pointless() -> bool:
             nonlocal next_poll_s
-            # A sibling may wait for a request of this very thread before it gives a partition back.
+            # Another instance may wait for a request of this thread before it releases a partition.
             if any(s.holds_up for s in siblings):
                 return True
             if time.monotonic() < next_poll_s:
                 return False
-            # An instance too many (G10): of an empty assignment the consumer protocol says nothing (KIP-848).
+            # An idle instance (G10): under KIP-848 the client does not report an empty assignment.
             surplus = self._cluster.describe(instance_request.group).has_nothing_for(instance_request.instance)
             next_poll_s = time.monotonic() + _POLL_S
             return surplus
@@ -269,7 +273,9 @@ class Instances:
         self, instance_request: InstanceRequest, starting: Mapping[TopicPartition, int]
     ) -> Callable[[Recorder], Member]:
         def first_positions(missing: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
-            """Runs on the member's thread. What is not committed in a group that is not new was added later (G2)."""
+            """Runs on the member's thread. In an existing group, partitions without a committed offset were added later
+            (G2).
+            """
             added = self._cluster.beginning_offsets([tp for tp in missing if tp not in starting])
             return {tp: Owned(n, Origin.OLDEST) for tp, n in added.items()} | {
                 tp: Owned(starting[tp], Origin.STARTING) for tp in missing if tp in starting
@@ -288,7 +294,7 @@ class Instances:
         )
         return lambda record: KafkaMember(settings, first_positions, record)
 
-    # ---- ending those that are silent --------------------------------------------------------------------------------
+    # ---- ending silent instances -------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
         with self._lock:
@@ -310,7 +316,7 @@ class Instances:
             with self._lock:
                 for name, session in over.items():
                     ended = session.ended
-                    # Until the group has been told, others must be able to wait for that.
+                    # Keep the session until it has left the group, so that other calls can wait for that.
                     if ended is not None and session.has_departed:
                         del self._sessions[name]
                         self._ended[name] = (ended, now_ms + LIFETIME_MS)

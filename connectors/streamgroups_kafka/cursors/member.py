@@ -1,9 +1,9 @@
-"""A member of a group whose commits can be waited for: what an instance of group cursors needs of a member.
+"""A group member whose commits block until they are acknowledged, for an instance of group cursors.
 
-Used by ``session``, one for each instance, from that instance's own thread. The member itself is a
-:class:`~streamgroups_kafka.membership.member.KafkaMember`, which commits in the background and joins again by itself when the group went
-on without it. Here its history is listened to, so that a commit is known to be done or refused, and so that two tenures of
-one partition are told apart. Source: SEMANTICS G4, G7, G8, G11.
+Each ``session`` uses one, from the thread of its instance. The underlying
+:class:`~streamgroups_kafka.membership.member.KafkaMember` commits in the background. When the group fences it, it joins
+again by itself. This module follows the history of that member. So it detects acknowledged and rejected commits, and
+distinguishes two ownership epochs of one partition. Source: SEMANTICS G4, G7, G8, G11.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.cursors.positions import TopicIds, current
 
-#: How often a wait looks up.
+#: The poll interval of all waits.
 _POLL_S = 0.02
 _GONE = (Kind.RELEASED, Kind.LOST)
 
 
 class CursorMember:
-    """One instance's place in its group.
+    """The membership of one instance in its group.
 
     Args:
-        new_member: makes the member, which tells the given recorder everything.
-        on_assigned: called when partitions have come in, on the member's thread; must return at once.
-        commit_timeout_ms: how long a commit may take. Rebalances and brokers that restart hold it up.
+        new_member: creates the member, which reports all events to the given recorder.
+        on_assigned: called on the member's thread after partitions are assigned. It must return at once.
+        commit_timeout_ms: the timeout of a commit, in milliseconds. Rebalances and restarts of brokers delay commits.
     """
 
     def __init__(
@@ -46,26 +46,26 @@ class CursorMember:
         self._on_assigned, self._commit_timeout_ms = on_assigned, commit_timeout_ms
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
-        # Read and written under _changed. The member's own lock may be held around it, so never the other way round.
+        # Protected by _changed. The lock of the member may be held when _changed is acquired, never the reverse.
         self._ownership_epochs: dict[TopicPartition, int] = {}
         self._lost: set[int] = set()
         self._acknowledged: dict[TopicPartition, int] = {}
-        # The instance's thread's own: what was asked for and is not known to be done, and what was given out last.
+        # Used only by the thread of the instance: unacknowledged commits, and the offsets last given out.
         self._asked: dict[TopicPartition, Covered] = {}
         self._given: dict[TopicPartition, int] = {}
         self._member = new_member(self._record)
 
     def join(self, timeout_ms: int, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Asks to join, and waits for the first assignment, which may be empty.
+        """Joins the group, and waits for the first assignment, which may be empty.
 
         Args:
-            timeout_ms: how long to wait. The member goes on joining after that.
-            give_up: asked again and again whether waiting has become pointless.
+            timeout_ms: how long to wait, in milliseconds. The member continues to join after that.
+            give_up: called repeatedly; returns whether to stop waiting.
 
         Raises:
-            StreamGroupsError: if the group refuses.
+            StreamGroupsError: if the group rejects the member.
         """
-        # Not assigned within no time, or refused for good: which of the two is asked for below.
+        # Either no assignment within 0 ms, or a permanent rejection. The code below distinguishes them.
         with contextlib.suppress(GroupRejected):
             self._member.join(0)
         deadline_s = time.monotonic() + timeout_ms / 1000
@@ -75,7 +75,7 @@ class CursorMember:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the group refuses this member for good."""
+        """Whether the group has rejected this member permanently."""
         try:
             _ = self._member.membership
         except StreamGroupsError:
@@ -84,15 +84,15 @@ class CursorMember:
 
     @property
     def holds_up(self) -> bool:
-        """Whether the group waits for a partition that this instance was given messages of and has not committed."""
+        """Whether a rebalance waits for a partition with messages that this instance has received and not committed."""
         membership = self._member.membership
         return any(not membership.may_release(tp) for tp in membership.releasing)
 
     def holdings(self) -> dict[TopicPartition, Holding]:
-        """What it owns.
+        """The partitions that this instance owns.
 
         Raises:
-            StreamGroupsError: if the member has failed for good; every later call raises the same.
+            StreamGroupsError: if the member has failed permanently. Every later call raises the same error.
         """
         membership = self._member.membership
         with self._changed:
@@ -103,15 +103,16 @@ class CursorMember:
             }
 
     def check_topics(self, ids: TopicIds, group_id: str, *, without: Collection[TopicPartition]) -> None:
-        """Compares the topics of its positions with those that are there. Positions without ids get theirs.
+        """Compares the topic ids of the positions with those of the cluster. Positions without ids get the current
+        ones.
 
         Args:
-            ids: the ids of topics.
+            ids: provides topic ids.
             group_id: the group, for the text of an error.
-            without: partitions that wait for a move.
+            without: partitions that wait for a reset.
 
         Raises:
-            DataLoss: if a position is of another topic or cluster.
+            DataLoss: if a position belongs to another topic or cluster.
             StreamGroupsError: see :class:`streamgroups.ports.Log`.
         """
         owned = {tp: it for tp, it in self._member.membership.owned.items() if tp not in without}
@@ -120,18 +121,18 @@ class CursorMember:
             self._member.identify(new)
 
     def was_lost(self, covered: Covered) -> bool:
-        """Whether a tenure ended because the group went on without this member, rather than by an orderly hand-over."""
+        """Whether an ownership epoch ended because the group fenced this member, rather than by a handover."""
         with self._changed:
             return covered.ownership_epoch in self._lost
 
     def commit(self, covers: Iterable[Covered]) -> tuple[Covered, ...]:
-        """Commits what a cursor covers, and waits until the group has it.
+        """Commits the offsets that a cursor covers, and waits for the acknowledgement.
 
         Returns:
-            What could not be committed, because it is no longer this instance's.
+            The offsets that were not committed, because this instance no longer owns the partitions.
 
         Raises:
-            BrokerUnreachable: if there is no answer in time. Asking again waits for it again.
+            BrokerUnreachable: if the broker does not respond before the timeout. A repeated call waits again.
         """
         holdings = self.holdings()
         plan = plan_commit(covers, holdings)
@@ -142,18 +143,24 @@ class CursorMember:
 
     @property
     def holds(self) -> dict[TopicPartition, Hold]:
-        """See :attr:`streamgroups.coordination.reset_participant.Place.holds`. What the group has asked back is stopped too, and so goes at once."""
+        """See :attr:`streamgroups.coordination.reset_participant.Place.holds`. Revoked partitions are included: they
+        are paused too, and so released at once.
+        """
         return {tp: Hold(holding.ownership_epoch, holding.next_offset) for tp, holding in self.holdings().items()}
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """See :meth:`streamgroups.coordination.reset_participant.Place.stop`: what was given out and is not committed will not be."""
+        """See :meth:`streamgroups.coordination.reset_participant.Place.stop`. Uncommitted messages of these partitions
+        can no longer be committed.
+        """
         holdings = self.holdings()
         self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, note="", request_id="")
 
     def move(
         self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> frozenset[TopicPartition]:
-        """See :meth:`streamgroups.coordination.reset_participant.Place.move`. Cursors from before it are cursors of an earlier tenure."""
+        """See :meth:`streamgroups.coordination.reset_participant.Place.move`. Older cursors belong to an earlier
+        ownership epoch.
+        """
         with self._changed:
             moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._ownership_epochs}
             self._ownership_epochs.update(moved)
@@ -166,13 +173,13 @@ class CursorMember:
         return frozenset(moved) - gone
 
     def give_out(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> frozenset[TopicPartition]:
-        """Says which offsets the user has now; the member holds on to them while it can.
+        """Records the offsets that the user receives. The member retains these partitions as long as it can.
 
         Args:
-            ranges: of each partition, its committed offset and the one after the last that is given out.
+            ranges: the committed offset of each partition, and the offset after the last message given out.
 
         Returns:
-            The partitions that may be given out: the group may have asked for others meanwhile.
+            The partitions that may be given out. The group may have revoked others meanwhile.
         """
         accepted = self._member.plan(next(self._numbers), ranges).topic_partitions
         self._given = {tp: end for tp, (_, end) in ranges.items() if tp in accepted}
@@ -180,11 +187,11 @@ class CursorMember:
 
     @property
     def given(self) -> dict[TopicPartition, int]:
-        """The offset after the last that was given out, of each partition of which anything was."""
+        """The offset after the last message given out, for each partition with such messages."""
         return dict(self._given)
 
     def close(self) -> None:
-        """Leaves the group. What was not committed goes to whoever is next."""
+        """Leaves the group. The next owner reads the uncommitted messages."""
         self._member.close()
 
     def _ask(self, wanted: Mapping[TopicPartition, Covered], *, note: str) -> None:
@@ -197,7 +204,7 @@ class CursorMember:
         self._member.move({tp: c.next_offset for tp, c in wanted.items()}, note=note)
 
     def _await_acknowledgement(self) -> tuple[Covered, ...]:
-        """Waits until all that was asked for is committed, or gone; returns what is gone."""
+        """Waits until all requested commits are acknowledged or their partitions are lost. Returns the lost ones."""
         deadline_s = time.monotonic() + self._commit_timeout_ms / 1000
         gone: list[Covered] = []
         while True:
@@ -210,7 +217,7 @@ class CursorMember:
                 if not self._asked:
                     return tuple(gone)
                 self._changed.wait(_POLL_S)
-            # Raises what is final.
+            # This property raises permanent errors.
             _ = self._member.membership
             if time.monotonic() > deadline_s:
                 raise BrokerUnreachable(
@@ -223,14 +230,14 @@ class CursorMember:
                 )
 
     def _give_back(self) -> None:
-        """What is committed is no longer given out, so that a partition the group wants back can go now."""
+        """Marks committed messages as no longer given out, so that revoked partitions can be released now."""
         holdings = self.holdings()
         left = {
             tp: (holdings[tp].next_offset, end)
             for tp, end in self._given.items()
             if tp in holdings and end > holdings[tp].next_offset
         }
-        # A plan cannot hold on to what the group wants back; the one before it does until the rest is committed, too.
+        # A new plan cannot retain a revoked partition. The previous plan retains it until the rest is committed.
         if not any(holdings[tp].releasing for tp in left):
             self.give_out(left)
 
@@ -243,7 +250,7 @@ class CursorMember:
         batch: int | None = None,
         note: str = "",
     ) -> None:
-        """The member's history, told on the member's thread or this one: see :class:`streamgroups.ports.Recorder`."""
+        """Handles a history event, on the member's thread or this one: see :class:`streamgroups.ports.Recorder`."""
         offsets = offsets or {}
         with self._changed:
             if kind is Kind.ASSIGNED:

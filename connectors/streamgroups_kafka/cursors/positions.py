@@ -1,8 +1,9 @@
-"""Whether the positions of cursors belong to the topic that is there.
+"""Checks that the positions of cursors belong to the current topic.
 
-Used by ``instances`` when partitions come in, on the member's thread; by ``session`` before each commit; by ``group_cursors`` for
-cursors of one partition. The last two read the ids once per metadata refresh, as the Spark source does. Group cursors have no option for lost
-records: their users move the group. Source: SEMANTICS S7, S11; :mod:`streamgroups.identity`.
+``instances`` uses it on the member's thread when partitions are assigned, ``session`` before each commit, and
+``group_cursors`` for cursors of one partition. The last two read the ids once per metadata refresh, as the Spark source
+does. Group cursors have no option for lost records: their users reset the offsets of the group. Source: SEMANTICS S7,
+S11; :mod:`streamgroups.identity`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Log
 
-#: How often ids are read, unless ``metadata.max.age.ms`` is given.
+#: The refresh interval of topic ids, unless ``metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
 _WHY = "The topic was deleted and recreated, or the settings point to another cluster."
 
@@ -27,9 +28,9 @@ class TopicIds:
     """The ids of topics, read once per metadata refresh. Safe to call from any thread.
 
     Args:
-        log: where the ids are read.
-        clock: the time now.
-        refresh_ms: how long ids count; 0 or less, as Java's: until they are read for another reason.
+        log: provides the ids.
+        clock: returns milliseconds since the epoch.
+        refresh_ms: how long ids are valid, in milliseconds. With 0 or less they do not expire, as in Java.
     """
 
     def __init__(self, log: Log, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
@@ -38,11 +39,11 @@ class TopicIds:
         self._read: dict[str, tuple[TopicIdentity, int]] = {}
 
     def of(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicIdentity]:
-        """The ids of these topics; UNKNOWN for a topic that does not exist.
+        """Returns the ids of these topics; UNKNOWN for a topic that does not exist.
 
         Args:
-            topics: their names.
-            fresh: whether to read them now.
+            topics: the names of the topics.
+            fresh: whether to read the ids now.
 
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Log`.
@@ -62,10 +63,11 @@ class TopicIds:
 
 
 def current(ids: TopicIds, group_id: str, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
-    """The positions of a member with the ids of their topics, checked once per metadata refresh.
+    """Returns the positions of a member with their topic ids, checked once per metadata refresh.
 
     Args:
-        ids: the ids of topics. They are read at once for a position without ids, and before a position counts as lost.
+        ids: provides topic ids. For a position without ids, and before it reports a loss, this function reads the ids
+            at once.
         group_id: the group, for the text of an error.
         owned: the partitions of the member.
 
@@ -80,7 +82,7 @@ def current(ids: TopicIds, group_id: str, owned: Mapping[TopicPartition, Owned])
 
 
 def checked_cursor(ids: TopicIds, cursor: PartitionCursor) -> PartitionCursor:
-    """A cursor of one partition with the ids of its topic, checked once per metadata refresh.
+    """Returns a cursor of one partition with its topic id, checked once per metadata refresh.
 
     Raises:
         DataLoss: if the cursor belongs to another topic or cluster.
@@ -102,15 +104,15 @@ def checked_cursor(ids: TopicIds, cursor: PartitionCursor) -> PartitionCursor:
 def checked(
     now: Mapping[str, TopicIdentity], group_id: str, owned: Mapping[TopicPartition, Owned]
 ) -> dict[TopicPartition, Owned]:
-    """Positions with the ids of their topics. Later commits carry them.
+    """Returns positions with their topic ids, which later commits contain.
 
     Args:
-        now: the ids of their topics.
+        now: the current ids of the topics.
         group_id: the group, for the text of an error.
         owned: the positions.
 
     Raises:
-        DataLoss: if a position is of another topic or cluster.
+        DataLoss: if a position belongs to another topic or cluster.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> checked({"flights": TopicIdentity("c1", "t1")}, "billing", {p0: Owned(5)})[p0].identity.topic_id

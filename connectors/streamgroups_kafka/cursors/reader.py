@@ -1,10 +1,10 @@
-"""Reads messages for cursors: from any offsets, so many at a time, as quickly as what is there allows.
+"""Reads messages for cursors: a limited number from given offsets, without waiting for more than are available.
 
-Implements :class:`streamgroups.ports.Records`. Used by ``session`` for what an instance owns, and by
-:class:`PartitionReaders` for cursors of single partitions; always by one thread. The consumer joins nothing and stays between
-requests, so that the next messages are already here when they are asked for. Source: SEMANTICS G4, G13, G16; librdkafka's
-partition EOF event. Whether there is more is asked of the broker (ListOffsets) and never concluded from a silence: offsets have
-gaps, and a reader that waits for a record in one would wait for ever.
+Implements :class:`streamgroups.ports.Records`. ``session`` uses it for the partitions of an instance, and
+:class:`PartitionReaders` for cursors of single partitions. One thread uses it. The consumer joins no group. It stays
+open between requests and prefetches the next messages. Source: SEMANTICS G4, G13, G16; the partition EOF event of
+librdkafka. The broker's ListOffsets response decides whether more messages exist. A timeout cannot decide it: offsets
+have gaps, and a wait for a record in a gap would never end.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.read.flawed_records import headers_of
 
-#: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
+#: confluent-kafka declares every field of a message as optional. Here each message has either an error or all fields.
 _Message: TypeAlias = Any
 
-#: Overridden by the user's own settings. What a moved position waits for is the answer to the fetch that is under way
-#: (``fetch.wait.max.ms``); what a process with many instances pays for is what each has fetched ahead.
+#: Settings of the user override these. After a seek, the reader waits for the response to the fetch in progress
+#: (``fetch.wait.max.ms``). In a process with many instances, the prefetched messages of each use memory.
 _DEFAULTS = {
     "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 10,
     "queued.max.messages.kbytes": 16_384,
 }
-#: The Java client's ``fetch.max.bytes``: as many messages as fit one fetch.
+#: The default of ``fetch.max.bytes`` in the Java client: the size of one fetch.
 _FETCH_BYTES = 50 * 1024 * 1024
-#: How long a record that is there may take to come.
+#: How long to wait for an existing record.
 _RETRY_TIMEOUT_S = 15.0
-#: A request that has got something returns with it after this long, though there may be more.
+#: A request that has messages returns them after this time, even if more exist.
 _ENOUGH_S = 2.0
 _POLL_S = 0.1
-#: A header takes more than its bytes: a tuple and two objects.
+#: The memory overhead of a header: a tuple and two objects.
 _HEADER_BYTES = 100
-#: How many partitions stay open for partition cursors; each fetches ahead on a connection of its own.
+#: The maximum number of open partitions of partition cursors. Each prefetches over its own connection.
 _MAX_OPEN = 8
 
 
@@ -54,10 +54,10 @@ class RecordReader:
     """See :class:`streamgroups.ports.Records`.
 
     Args:
-        config: how to reach the cluster.
-        group_id: librdkafka wants one; nothing is joined or committed.
-        client_id: what the broker's logs and quotas know it by.
-        offsets: where partitions begin and end, for readers of committed records if that is what the configuration says.
+        config: the configuration of the client.
+        group_id: required by librdkafka. The reader neither joins the group nor commits.
+        client_id: the client id in logs and quotas of the broker.
+        offsets: provides beginning and end offsets, with the isolation level of the configuration.
     """
 
     def __init__(
@@ -73,16 +73,18 @@ class RecordReader:
         self._max_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
         self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
         self._open = True
-        #: Where each assigned partition has been read to, by what was returned.
+        #: The next offset of each assigned partition, after the messages that were returned.
         self._next: dict[TopicPartition, int] = {}
-        #: What has come and was not returned yet: messages, and the ends of partitions.
+        #: Messages and partition EOF events that arrived and were not returned yet.
         self._waiting: deque[_Message] = deque()
         self._rejection: StreamGroupsError | None = None
         self._trouble = ""
         self._log = client_log(config.get("bootstrap.servers"))
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
-        """See :meth:`streamgroups.ports.Records.read`. At least one message, then as many as fit one fetch."""
+        """See :meth:`streamgroups.ports.Records.read`. It waits for one message, and adds as many as one fetch
+        contains.
+        """
         self._assign(positions)
         messages: list[Message] = []
         size_bytes = 0
@@ -114,7 +116,7 @@ class RecordReader:
             self._consumer.close()
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Partitions that are read on where they were left stay as they are, with all that has been fetched ahead."""
+        """Partitions that continue at their last offset stay assigned, with all prefetched messages."""
         old = [tp for tp, n in self._next.items() if positions.get(tp) != n]
         new = {tp: n for tp, n in positions.items() if self._next.get(tp) != n}
         if old:
@@ -150,7 +152,7 @@ class RecordReader:
             self._waiting.append(message)
 
     def _take(self, message: _Message) -> Message | None:
-        """One message from librdkafka; ``None`` for the end of a partition."""
+        """Converts a message of librdkafka; ``None`` for an error or the end of a partition."""
         error = message.error()
         tp = TopicPartition(message.topic() or "", -1 if message.partition() is None else message.partition())
         if error is None and tp in self._next:
@@ -176,12 +178,12 @@ class RecordReader:
             self._trouble = str(translated)
 
     def _on_gone(self, tp: TopicPartition) -> None:
-        """The position is not in the partition, or a broker says so that has not got all of it."""
+        """Handles an offset out of range. A replica that lags can report one for an existing offset."""
         next_offset = self._next.pop(tp)
         theirs = confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset)
         self._consumer.incremental_unassign([theirs])
         oldest = self._offsets.beginning_offsets([tp])[tp]
-        # Behind the last stable offset, too: a reader of all records may have come there before.
+        # The high watermark, because a reader of uncommitted records may have read past the last stable offset.
         end = self._offsets.high_watermarks([tp])[tp]
         if not oldest <= next_offset <= end:
             raise DataLoss(
@@ -197,7 +199,7 @@ class RecordReader:
         self._next[tp] = next_offset
 
     def _on_trouble(self, error: KafkaError) -> None:
-        """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
+        """Handles a connection error of librdkafka. Only authentication errors are permanent."""
         translated = self._translated(error, "Reading")
         self._trouble = str(translated)
         self._log.failed(translated.what)
@@ -212,7 +214,7 @@ class PartitionReaders:
     """Readers of single partitions, for cursors that belong to no group. Safe to call from any thread.
 
     Args:
-        new_reader: makes one.
+        new_reader: creates a reader.
     """
 
     def __init__(self, new_reader: Callable[[], RecordReader]) -> None:
@@ -221,12 +223,12 @@ class PartitionReaders:
         self._readers: OrderedDict[TopicPartition, RecordReader] = OrderedDict()
 
     def read(self, tp: TopicPartition, next_offset: int, limit: int) -> tuple[tuple[Message, ...], int]:
-        """Up to ``limit`` messages, and where to read next; raises as :class:`RecordReader` does."""
+        """Returns at most ``limit`` messages and the next offset. Raises the errors of :class:`RecordReader`."""
         batch = self._owner.run(lambda: self._read(tp, next_offset, limit))
         return batch.messages, batch.reached[tp]
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Closes all readers."""
         self._owner.finish(lambda: self._close_but(0)).result()
 
     def _read(self, tp: TopicPartition, next_offset: int, limit: int) -> Batch:

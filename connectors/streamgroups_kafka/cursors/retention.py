@@ -1,7 +1,7 @@
-"""Which groups read a stream, whether there is room for one more, and which of them have vanished.
+"""Counts the groups that read a stream, enforces their limit, and deletes unused groups.
 
-Made by ``group_cursors``. Counting asks for everything that all groups have committed, which is one request to each coordinator,
-and is done only when a group is new or is swept. Source: SEMANTICS G14, G15.
+``group_cursors`` creates it. Counting reads the committed offsets of all groups, one request to each coordinator. It is
+done only for a new group and for a sweep. Source: SEMANTICS G14, G15.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 
 class GroupRetention:
-    """Counts and sweeps groups.
+    """Counts groups and deletes unused ones.
 
     Args:
-        config: how to reach the cluster.
-        clock: the time now.
-        most: how many groups may read one stream.
+        config: the configuration of the client.
+        clock: returns milliseconds since the epoch.
+        most: the maximum number of groups that read one stream.
     """
 
     def __init__(self, config: ClientConfig, clock: Clock, *, most: int) -> None:
@@ -42,10 +42,11 @@ class GroupRetention:
         self._admin = AdminClient(dict(config.for_admin()))
 
     def check_room(self, stream: str, group: str) -> None:
-        """Refuses a group that would be one too many on its stream (G14). Those that have vanished are swept first (G15).
+        """Rejects a new group if the stream has the maximum number of groups (G14). Unused groups are deleted first
+        (G15).
 
         Raises:
-            GroupRejected: lists the candidates to delete.
+            GroupRejected: if the limit is reached. The error lists candidates to delete.
         """
         try:
             session = AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)
@@ -63,10 +64,10 @@ class GroupRetention:
         check_group_count(stream, readers, self._most)
 
     def sweep(self, stream: str, group: str | None = None) -> list[str]:
-        """Deletes the groups, or the one, that were unused for as long as the stream keeps messages (G15).
+        """Deletes unused groups, or the given one if it is unused, after the retention time of the stream (G15).
 
         Returns:
-            Their names.
+            The names of the deleted groups.
         """
         with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
             groups = KafkaGroupAdmin(session)
@@ -80,7 +81,7 @@ class GroupRetention:
         return readers_of(stream, listed, metadata)
 
     def _forget(self, groups: KafkaGroupAdmin, readers: Collection[Reading], stream: str) -> list[str]:
-        """Deletes those that have vanished, with their boards; one that lives again is left alone."""
+        """Deletes unused groups with their metadata groups. A group that is in use again is kept."""
         retention_ms = self._retention_ms(stream)
         vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
         rejected = groups.delete_groups(vanished)
@@ -93,7 +94,7 @@ class GroupRetention:
         return forgotten
 
     def _retention_ms(self, stream: str) -> int | None:
-        """How long the stream keeps messages; ``None`` for ever: without a limit, or because it is only compacted."""
+        """The retention time of the stream; ``None`` if it has no limit, or if the stream is only compacted."""
         resource = ConfigResource(ResourceType.TOPIC, stream)
         try:
             answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()

@@ -1,9 +1,10 @@
-"""One instance's stay in its group: from the requests of its cursors to decisions to the ports.
+"""The session of one instance in its group: it translates requests into decisions, and decisions into calls of the
+ports.
 
-Made by ``group_cursors`` for each ``create_group_cursor``. All work of one instance is done on one thread of its own, which
-therefore owns its consumers; callers wait for it. The lease and the end are kept under a lock, so that a heartbeat never waits
-for a request. Decisions are :mod:`streamgroups.cursors`; this module asks the ports and applies them, in the order that
-SEMANTICS G4 gives: has the group changed, commit, read. Source: SEMANTICS G4-G8, G12.
+``group_cursors`` creates one for each ``create_group_cursor``. One thread does all work of an instance, so it owns the
+consumers; callers wait for it. A lock protects the lease and the end, so that a heartbeat never waits for a request.
+:mod:`streamgroups.cursors` contains the decisions. This module applies them in the order of SEMANTICS G4: check the
+group for changes, commit, read. Source: SEMANTICS G4-G8, G12.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from streamgroups_kafka.cursors.positions import TopicIds
 
 logger = logging.getLogger(__name__)
 
-#: A lease is noted on the board at most this often.
+#: The minimum interval between two metadata entries for a lease.
 _NOTE_EVERY_MS = 1_000
-#: How often a request looks whether all have stopped, when the group is moved.
+#: The minimum and maximum interval at which a request checks during a reset whether all members have paused.
 _POLL_S, _SELDOM_S = 0.02, 0.2
 _JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
 
@@ -42,14 +43,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a session needs of the world.
+    """The ports that a session uses.
 
     Args:
-        cluster: its groups and topics.
-        board: the group's notes.
-        records: reads messages; closed with the session.
-        clock: the time now.
-        ids: the ids of topics.
+        cluster: provides groups and topics.
+        metadata_store: provides the metadata entries of the group.
+        records: reads messages. The session closes it.
+        clock: returns milliseconds since the epoch.
+        ids: provides topic ids.
     """
 
     cluster: Cluster
@@ -63,13 +64,13 @@ class InstanceSession:
     """One instance, from its first cursor until it leaves.
 
     Args:
-        identity: stream, group, instance, and the session's own name; covers nothing.
-        new_member: makes the member, which tells the given recorder everything.
+        identity: stream, group, instance and session id; covers no messages.
+        new_member: creates the member, which reports all events to the given recorder.
         outside: the ports.
-        timeout_ms: how long the instance may be silent.
-        commit_on_get: whether a request commits what the one before it returned.
-        commit_timeout_ms: how long a commit may take.
-        wait_timeout_ms: how long a request waits for other members to stop when the group is moved.
+        timeout_ms: the time without requests after which the instance leaves, in milliseconds.
+        commit_on_get: whether a request commits the messages of the previous request.
+        commit_timeout_ms: the timeout of a commit, in milliseconds.
+        wait_timeout_ms: how long a request waits for other members to pause during a reset, in milliseconds.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class InstanceSession:
         self.identity = identity
         self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
         self._lock = threading.Lock()
-        # Under _lock.
+        # Protected by _lock.
         self._lease = Lease(timeout_ms, outside.clock(), requests=1)
         self._end: FencedMember | None = None
         self._left: Future[None] | None = None
         self._owner = OwnerThread(f"streamgroups-{identity.instance}")
         self._member = CursorMember(new_member, on_assigned=self._note_soon, commit_timeout_ms=commit_timeout_ms)
-        # The keeper's: its last look at the orders.
+        # Used by the thread that watches leases: its last poll of reset requests.
         self._looking: Future[None] | None = None
-        # The owner thread's.
+        # Used by the owner thread.
         self._participant = ResetParticipant(
             outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
         )
@@ -103,18 +104,20 @@ class InstanceSession:
     # ---- any thread --------------------------------------------------------------------------------------------------
 
     def join(self, timeout_ms: int, give_up: Callable[[], bool]) -> None:
-        """Asks to join and waits, for so long at most, for the first assignment. The first request of a session."""
+        """Joins the group, and waits up to ``timeout_ms`` for the first assignment. It is the first request of a
+        session.
+        """
         try:
             self._owner.run(lambda: self._member.join(timeout_ms, give_up))
         finally:
             self._answered()
 
     def get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
-        """Up to ``limit`` messages after what the cursor covers, and the next cursor (G4)."""
+        """Returns at most ``limit`` messages after those that the cursor covers, and the next cursor (G4)."""
         return self._request(lambda: self._get(cursor, limit))
 
     def commit(self, cursor: GroupCursor) -> GroupCursor:
-        """Commits what the cursor covers (G7)."""
+        """Commits the messages that the cursor covers (G7)."""
         return self._request(lambda: self._commit(cursor))
 
     def heartbeat(self) -> None:
@@ -125,13 +128,13 @@ class InstanceSession:
 
     @property
     def lease(self) -> Lease:
-        """Until when it is in the group."""
+        """The lease of the instance, with its end."""
         with self._lock:
             return self._lease
 
     @property
     def holds_up(self) -> bool:
-        """Whether the group waits for something that this instance has not committed."""
+        """Whether a rebalance waits for messages that this instance has not committed."""
         try:
             return self._member.holds_up
         except StreamGroupsError:
@@ -139,33 +142,33 @@ class InstanceSession:
 
     @property
     def ended(self) -> FencedMember | None:
-        """Why it is no longer in the group; ``None`` while it is."""
+        """The reason why the instance is no longer in the group; ``None`` while it is."""
         with self._lock:
             return self._end
 
     @property
     def has_departed(self) -> bool:
-        """Whether the group has been told that it is gone."""
+        """Whether the instance has left the group."""
         with self._lock:
             return self._left is not None and self._left.done()
 
     def end_if_silent(self) -> bool:
-        """Leaves the group if the lease is over. Returns whether the session has ended."""
+        """Leaves the group if the lease has expired. Returns whether the session has ended."""
         with self._lock:
             self._end_if_over()
             return self._end is not None
 
     def end(self, what: str) -> None:
-        """Leaves the group, in the background. What was not committed is left to whoever is next.
+        """Leaves the group in the background. The next owners read the uncommitted messages.
 
         Args:
-            what: why, for whoever uses one of its cursors later.
+            what: the reason, for errors of later requests with a cursor of this instance.
         """
         with self._lock:
             self._end_now(what)
 
     def wait_until_left(self, timeout_s: float) -> None:
-        """Waits until the group has been told."""
+        """Waits until the instance has left the group."""
         with self._lock:
             left = self._left
         if left is not None:
@@ -191,7 +194,7 @@ class InstanceSession:
         try:
             return self._owner.start(job)
         except RuntimeError:
-            # It ended between coming in and now.
+            # The session ended after the check in _come_in.
             with self._lock:
                 self._raise_end()
             raise
@@ -234,7 +237,7 @@ class InstanceSession:
         before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
         batch = self._outside.records.read(read_from(cursor.covers, before), limit)
         after = self._member.holdings()
-        # What came and went meanwhile, or was asked back, is somebody else's to read.
+        # Drop partitions that were revoked, or lost and assigned again: another instance may read them.
         kept = {
             tp: n
             for tp, n in batch.reached.items()
@@ -263,7 +266,7 @@ class InstanceSession:
         return replace(cursor, covers=cover(cursor.covers, self._member.holdings(), {}))
 
     def _evicted(self, gone: Collection[Covered]) -> None:
-        """An instance that the group went on without hears of it, loudly, and starts anew (G7)."""
+        """Ends the session with an error if the group fenced the instance. It must join again (G7)."""
         lost = [c for c in gone if self._member.was_lost(c)]
         if lost:
             what = (
@@ -274,10 +277,10 @@ class InstanceSession:
             raise FencedMember(what, remedy=_JOIN_AGAIN)
 
     def _apply(self) -> frozenset[TopicPartition]:
-        """Follows orders (G8), before anything is committed or read. Waits a moment for the others to stop too.
+        """Applies reset requests (G8) before a commit or a read. Waits briefly until the other members have paused too.
 
         Returns:
-            What must not be read: somebody has not stopped yet.
+            The partitions that must not be read, because some members have not paused yet.
         """
         stopped: frozenset[TopicPartition] = frozenset()
 
@@ -291,21 +294,22 @@ class InstanceSession:
         return stopped
 
     def _check_topics(self, stopped: frozenset[TopicPartition]) -> None:
-        """Neither commits nor reads offsets of a topic that was recreated (S11)."""
+        """Checks that no topic was recreated, so that its old offsets are neither committed nor read (S11)."""
         self._member.check_topics(self._outside.ids, self.identity.group, without=stopped)
 
     def poll_reset_requests(self) -> Future[None] | None:
-        """Follows orders between requests: the others wait for this instance to stop, whatever its user does. Does not wait.
+        """Applies reset requests between requests of the user, because other members wait for this instance. Does not
+        block.
 
         Returns:
-            When it is done; ``None`` if the instance is leaving.
+            A future of the completion; ``None`` if the instance is leaving.
         """
         if self._looking is None or self._looking.done():
             self._looking = self._in_passing(lambda: self._participant.apply(self._member))
         return self._looking
 
     def _note_soon(self) -> None:
-        """From any thread."""
+        """Stores the metadata entry in the background. Called on any thread."""
 
         def introduce() -> None:
             self._participant.introduce(self._member)
@@ -318,13 +322,13 @@ class InstanceSession:
             try:
                 job()
             except StreamGroupsError as e:
-                # The next request asks again, and tells the user.
+                # The next request retries, and raises the error.
                 logger.debug("%s: %s", self.identity.instance, e)
 
         try:
             return self._owner.start(try_it)
         except RuntimeError:
-            # It is leaving.
+            # The instance is leaving.
             return None
 
     def _note_lease(self) -> None:
@@ -335,7 +339,9 @@ class InstanceSession:
             self._noted_ms = now_ms
 
     def _signed(self) -> MemberEntry:
-        """A note says until when this instance stays if it makes no other request, so it may be late, and never early."""
+        """Returns the metadata entry of the instance. Its expiry may be late, but never early: it assumes no further
+        request.
+        """
         lease, now_ms = self.lease, self._outside.clock()
         until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
         return MemberEntry(self.identity.instance, lease.renewed_ms, until_ms)

@@ -1,8 +1,8 @@
-"""Watches the batch in flight on a member's thread: warns, looks up what decides about its lease, and says why the member leaves.
+"""Monitors the batch in flight of a member: logs warnings and makes the member leave its group when the lease expires.
 
-Called by :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` with each turn, and while a rebalance waits for the batch. What follows from what is
-decided in :mod:`streamgroups.groups.batch_lease`; the partitions are given up in the :class:`~streamgroups_kafka.membership.state.MemberState`.
-Source: SEMANTICS S8.
+:class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` calls it in each turn, and while a rebalance waits
+for the batch. :mod:`streamgroups.groups.batch_lease` contains the decisions.
+:class:`~streamgroups_kafka.membership.state.MemberState` releases the partitions. Source: SEMANTICS S8.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ logger = logging.getLogger(__name__)
 
 
 class BatchWatch:
-    """Used by one thread, the owner thread.
+    """The monitor of one member. Only the owner thread uses it.
 
     Args:
-        settings: the member's.
-        state: what is shared with the query's thread.
+        settings: the settings of the member.
+        state: the state that the member shares with the thread of the query.
     """
 
     def __init__(self, settings: MemberSettings, state: MemberState) -> None:
         self._settings, self._state = settings, state
 
     def judge(self) -> None:
-        """Does what the batch in flight gives reason for now."""
+        """Performs the actions that are due for the batch in flight."""
         lease = self._settings.lease
         if lease is None:
             return
@@ -43,10 +43,10 @@ class BatchWatch:
         try:
             has_others = not lease.is_exclusive and self._settings.has_others()
         except StreamGroupsError as e:
-            # While no broker answers, no other member could take over either.
+            # While no broker responds, no other member can take the partitions either.
             self._state.last_error = str(e)
             return
-        # Only where it matters: a commit log may be far away.
+        # Read the commit log only if the result depends on it: it can be on remote storage.
         is_done = (has_others or lease.is_exclusive) and self._settings.is_done(number)
         for effect in self._state.judge_batch(LookedUp(number, is_done, has_others)):
             if isinstance(effect, Leave):
@@ -80,7 +80,7 @@ class BatchWatch:
         )
         remedy = "If batches may take this long, raise 'leaseTimeout'; otherwise reduce maxOffsetsPerTrigger."
         if lease.is_exclusive:
-            # State that counts the batch must not continue: another run may read it again.
+            # The state includes the batch, and another run may read the batch again. So the query must not continue.
             self._state.fail_unless_closing(FencedMember(what, remedy=f"Restart the query. {remedy}"))
             return
         logger.warning(

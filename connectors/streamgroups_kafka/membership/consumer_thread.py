@@ -1,12 +1,12 @@
-"""What a member's own thread does with its Kafka consumer: it polls, answers assign, revoke and lost, and commits.
+"""The owner thread of a Kafka consumer: it polls, handles assigned, revoked and lost partitions, and commits.
 
-The thread is started and ended by :class:`~streamgroups_kafka.membership.member.KafkaMember`. It alone touches the consumer; what it learns and what it
-is to do lies in the :class:`~streamgroups_kafka.membership.state.MemberState`. librdkafka calls the ``_on_...`` methods from inside
-``poll`` and ``close``, so on this thread too. Source: KIP-62 (background heartbeats), KIP-429 (cooperative rebalance), KIP-848;
-SEMANTICS G2, G11, S1-S3.
+:class:`~streamgroups_kafka.membership.member.KafkaMember` starts and ends the thread. Only this thread uses the
+consumer. It exchanges data with the query through :class:`~streamgroups_kafka.membership.state.MemberState`. librdkafka
+calls the ``_on_...`` methods from inside ``poll`` and ``close``, so on this thread too. Source: KIP-62 (background
+heartbeats), KIP-429 (cooperative rebalance), KIP-848; SEMANTICS G2, G11, S1-S3.
 
-In the revoke callback the thread waits for the batch in flight, which the query's thread reports done; it goes on committing
-meanwhile and is bounded by the rebalance timeout.
+In the revoke callback, the thread waits until the query's thread reports that the batch in flight is finished.
+Meanwhile it commits offsets. The rebalance timeout limits the wait.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from streamgroups_kafka.membership.state import MemberState, Turn
 
 logger = logging.getLogger(__name__)
 
-#: How often it polls when nothing happens. A rebalance is answered within this time.
+#: The interval of polls without events. The member responds to a rebalance within this time.
 _POLL_INTERVAL_S = 0.05
-#: How many refreshes in a row may find that a topic is gone before the query fails: a cluster's metadata may lag behind.
+#: The number of consecutive refreshes that report a missing topic before the query fails. The metadata of a cluster can
+#: lag.
 _REFRESHES_WITHOUT_TOPIC = 3
-#: How long a leaving member tries to commit what is done.
+#: How long a leaving member retries the commit of finished batches.
 _LAST_COMMIT_S = 5.0
 _COMMITTED_TIMEOUT_S = 10.0
 _A_BUG = "This is a bug in streamgroups; the log contains the details. You can restart the query safely."
-#: Of several refusals in one commit, the gravest decides.
+#: If the broker rejects several offsets of one commit, the most severe error decides.
 _GRAVITY = {CommitVerdict.RETRY_WHILE_OWNED: 0, CommitVerdict.FENCED: 1, CommitVerdict.FATAL: 2}
-#: What librdkafka mends by itself, though it does not say so.
+#: Errors from which librdkafka recovers by itself, although it does not mark them as retriable.
 _MENDED = (KafkaError._MAX_POLL_EXCEEDED, KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
-#: An assignment that cannot learn its positions fails the query, so it tries for as long as a broker takes to restart.
+#: An assignment without positions fails the query. So the thread retries for as long as a broker takes to restart.
 _POSITIONS_S = 60.0
 
 
@@ -63,14 +64,14 @@ class _StopWhenClosing(stop_base):
 
 
 class ConsumerOwner:
-    """Owns the consumer of one member, from its making to its leaving; used by one thread, the owner thread.
+    """Owns the consumer of one member from its creation until the member leaves. Only the owner thread uses it.
 
     Args:
-        settings: how to be a member.
-        first_positions: asks for the position of partitions the group has no committed offset for. It runs on the owner
-            thread, inside an assignment.
-        state: what is shared with the query's thread.
-        record: takes note of what is no change of the state.
+        settings: the settings of the member.
+        first_positions: returns positions of partitions without a committed offset. It runs on the owner thread, during
+            an assignment.
+        state: the state that the member shares with the thread of the query.
+        record: records events that do not change the state.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class ConsumerOwner:
         self._batches = BatchWatch(settings, state)
         self._retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            # Of a member that is leaving nobody wants to know where it would have begun.
+            # A leaving member does not need the positions.
             stop=stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)),
             wait=wait_fixed(0.2),
             reraise=True,
         )
 
     def run(self) -> None:
-        """Lives until the query ends or the member fails; leaves the group either way."""
+        """Runs until the query ends or the member fails. The member leaves the group in both cases."""
         try:
             consumer = self._consumer = self._new_consumer()
             if self._settings.assign is not None:
@@ -121,9 +122,10 @@ class ConsumerOwner:
             self._leave()
 
     def _serve(self, consumer: Consumer) -> bool:
-        """One turn: commit what is due, answer the group. Returns whether to go on."""
+        """Runs one turn: commits the due offsets and polls. Returns whether to continue."""
         self._renew_group_metadata(consumer)
-        # Until its first assignment it waits for the group, which only a poll hears; then for the query.
+        # Before the first assignment, only a poll receives the events of the group. Later the thread waits for the
+        # query.
         joining = self._settings.assign is None and not self._state.has_been_assigned
         turn = self._state.await_turn(0 if joining else _POLL_INTERVAL_S)
         if turn is Turn.LEAVE_AT_ONCE:
@@ -148,7 +150,7 @@ class ConsumerOwner:
             try:
                 self._consumer.close()
             except Exception as e:
-                # The group will time the member out; nothing is lost by that.
+                # The group removes the member after its session timeout. No data is lost.
                 logger.warning("%s: leaving the group failed: %s", self._settings.name, e)
         self._record(Kind.CLOSED)
 
@@ -157,9 +159,10 @@ class ConsumerOwner:
         return Consumer({**self._settings.consumer, **talk})
 
     def _returns(self, consumer: Consumer) -> bool:
-        """Leaves the group until the batch ends that has taken too long, or the query does. Returns whether it is the batch.
+        """Leaves the group until the expired batch or the query ends. Returns ``True`` if the batch has ended.
 
-        The client is closed: one that only unsubscribes stays a member while a rebalance is under way, which may be waiting for this batch.
+        This method closes the client. A client that only unsubscribes remains a member during a rebalance, and the
+        rebalance may be waiting for this batch.
         """
         consumer.close()
         self._subscribed, self._next_refresh_s = frozenset(), 0.0
@@ -172,7 +175,7 @@ class ConsumerOwner:
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def _refresh_subscription(self, consumer: Consumer) -> None:
-        # As Java's: never again.
+        # A negative or zero interval disables the refresh, as in Java.
         never = self._settings.refresh_ms <= 0
         self._next_refresh_s = math.inf if never else time.monotonic() + self._settings.refresh_ms / 1000
         try:
@@ -189,7 +192,7 @@ class ConsumerOwner:
             return
         self._refreshes_failed = 0
         if not topics and not self._subscribed:
-            # A pattern that matches nothing yet: a member of nothing, which waits.
+            # The pattern matches no topic yet. The member waits without partitions.
             self._state.assign({})
         if topics and topics != self._subscribed:
             consumer.subscribe(
@@ -200,7 +203,7 @@ class ConsumerOwner:
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         said = self._positions(consumer, _ours(partitions))
         positions: Mapping[TopicPartition, Owned] = self._retrying(self._settings.take_over, said)
-        # A sink's ledger is ahead of the group, whose committed offsets follow.
+        # The ledger of a sink is ahead of the group. Commit its positions to the group.
         self._state.commit_soon(
             {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
         )
@@ -219,7 +222,7 @@ class ConsumerOwner:
         found = {TopicPartition(p.topic, p.partition): p for p in committed if p.offset >= 0}
         metadata = {tp: metadata_of(p) for tp, p in found.items()}
         known = {tp: Owned.committed(p.offset, metadata[tp]) for tp, p in found.items()}
-        # The mark of a member of the other kind that has left would refuse those who may join now.
+        # The mark of a former member of the other kind would reject members that may join now.
         marks = {tp: CommitMark.parse(metadata[tp]) for tp in known}
         stale = [tp for tp, mark in marks.items() if mark is not None and mark.exclusive != self._settings.exclusive]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
@@ -232,11 +235,11 @@ class ConsumerOwner:
         except KafkaException as e:
             raise self._translated(e.args[0]) from None
 
-    # ---- handing over ------------------------------------------------------------------------------------------------
+    # ---- releasing ---------------------------------------------------------------------------------------------------
 
     def _on_revoke(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         if self._state.is_away:
-            # They were given up before, and the client is being closed.
+            # The member has released the partitions already, and the client is being closed.
             consumer.incremental_unassign(partitions)
             return
         tps = _ours(partitions)
@@ -253,10 +256,10 @@ class ConsumerOwner:
         self._let_go(consumer, partitions, Kind.RELEASED)
 
     def _wait_for_batch(self, consumer: Consumer, tps: Collection[TopicPartition]) -> None:
-        """Waits until no batch in flight reads the partitions and what was read is committed."""
+        """Waits until no batch in flight reads the partitions and their offsets are committed."""
         deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * HANDOVER_PART
         while not self._state.may_let_go(tps) and time.monotonic() <= deadline_s:
-            # The rebalance is the group's next generation: only with that one a sink can still commit the batch.
+            # The rebalance starts a new generation of the group. A sink needs this generation to commit the batch.
             self._renew_group_metadata(consumer)
             self._batches.judge()
             self._state.await_due(_POLL_INTERVAL_S)
@@ -269,7 +272,9 @@ class ConsumerOwner:
         self._let_go(consumer, partitions, Kind.LOST)
 
     def _fail_if_exclusive(self) -> None:
-        """State that others have read past, or that would count the batch in flight twice, must not go on."""
+        """The state must not continue if other members have read past it, or if it would count the batch in flight
+        twice.
+        """
         if self._settings.exclusive:
             self._state.fail_unless_closing(
                 FencedMember(
@@ -291,16 +296,20 @@ class ConsumerOwner:
         consumer.incremental_unassign(partitions)
 
     def _renew_group_metadata(self, consumer: Consumer) -> None:
-        """Who the member is to the broker now, for sinks that commit its offsets with their output (KIP-447)."""
+        """Stores the current consumer group metadata, for sinks that commit offsets in the transaction of their output
+        (KIP-447).
+        """
         if self._settings.assign is None and (metadata := consumer.consumer_group_metadata()) is not None:
             group_metadata = ConsumerGroupMetadata.parse(metadata)
-            # While it joins, a member has no generation. A broker accepts offsets without one from any run.
+            # A joining member has no generation. Without a generation, the broker accepts offsets of any run.
             self._state.group_metadata = None if group_metadata.generation is None else group_metadata
 
     # ---- committing --------------------------------------------------------------------------------------------------
 
     def _commit_due(self, consumer: Consumer) -> bool:
-        """Commits, fenced by the member's generation, what is due and still owned. Returns whether nothing is due."""
+        """Commits the due offsets of owned partitions, fenced by the generation. Returns whether no commit is due any
+        more.
+        """
         due = self._state.due()
         if not due:
             return True
@@ -318,7 +327,9 @@ class ConsumerOwner:
         return True
 
     def _commit_last(self, consumer: Consumer) -> None:
-        """Before leaving: a commit refused because of a rebalance is tried again, for a moment."""
+        """Commits before the member leaves. A commit that the broker rejects during a rebalance is retried for a short
+        time.
+        """
         deadline_s = time.monotonic() + _LAST_COMMIT_S
         while not self._commit_due(consumer) and time.monotonic() < deadline_s:
             consumer.poll(_POLL_INTERVAL_S)
@@ -333,16 +344,19 @@ class ConsumerOwner:
         if verdict is CommitVerdict.FATAL or self._settings.assign is not None:
             self._state.fail(rejection)
             return True
-        # Fenced: the group went on without us. What it had is gone; librdkafka joins again as a new member.
+        # Fenced: the group continued without this member. Its partitions are lost, and librdkafka joins again as a new
+        # member.
         logger.warning("%s: %s", self._settings.name, rejection)
         self._fail_if_exclusive()
         self._state.let_go(None, Kind.LOST, note="fenced")
         return True
 
-    # ---- trouble -----------------------------------------------------------------------------------------------------
+    # ---- errors ------------------------------------------------------------------------------------------------------
 
     def _on_error(self, error: KafkaError) -> None:
-        """An error that poll() returned. librdkafka mends most by itself; some say that the group will never have us."""
+        """Handles an error that ``poll()`` returned. librdkafka recovers from most errors; some errors exclude the
+        member permanently.
+        """
         translated = self._translated(error)
         self._state.last_error = str(translated)
         lasting = error.fatal() or not (translated.retriable or isinstance(translated, FencedMember))

@@ -1,8 +1,9 @@
-"""A member's claim to its group, as the broker checks it when offsets are committed within a transaction.
+"""The consumer group metadata of a member, which the broker checks when a transaction commits offsets.
 
-Made on the driver from what librdkafka says of the member (``Consumer.consumer_group_metadata``), and used by ``transactions``. The bytes
-are librdkafka's own and are read here because its producer, for which they are meant, cannot share a transaction with others.
-Source: KIP-447; librdkafka's ``rd_kafka_consumer_group_metadata_write`` (version 2 of its format).
+The driver parses the result of librdkafka's ``Consumer.consumer_group_metadata``, and
+:mod:`streamgroups_kafka.transactions` uses it. The format is private to librdkafka. It is parsed here because
+librdkafka's producer cannot share a transaction with other processes. Source: KIP-447;
+``rd_kafka_consumer_group_metadata_write`` of librdkafka (version 2 of the format).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _NO_INSTANCE = 1
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who a member is, to the broker.
+    """The identity of a member for the broker.
 
     Args:
-        group_id: its group.
-        generation: the group's generation that it knows (KIP-848: its member epoch); ``None`` before it has joined.
-        member_id: the id the group gave it, empty before.
-        instance_id: its ``group.instance.id``, if it has one.
+        group_id: the group.
+        generation: the generation of the group, or the member epoch of KIP-848. ``None`` before the member has joined.
+        member_id: the id that the group assigned to the member; empty before it has joined.
+        instance_id: the ``group.instance.id`` of the member, if it has one.
     """
 
     group_id: str
@@ -34,10 +35,10 @@ class ConsumerGroupMetadata:
 
     @classmethod
     def parse(cls, metadata: bytes) -> ConsumerGroupMetadata:
-        """Reads what ``Consumer.consumer_group_metadata()`` returns.
+        """Parses the result of ``Consumer.consumer_group_metadata()``.
 
         Raises:
-            GroupRejected: if this librdkafka writes it in another way.
+            GroupRejected: if this version of librdkafka uses another format.
 
         >>> ConsumerGroupMetadata.parse(b"CGMDv2:" + struct.pack("=i", 7) + b"billing\\0member-1\\0\\1")
         ConsumerGroupMetadata(group_id='billing', generation=7, member_id='member-1', instance_id=None)
@@ -45,7 +46,7 @@ class ConsumerGroupMetadata:
         try:
             if not metadata.startswith(_MAGIC):
                 raise ValueError("unknown magic")
-            # The bytes never leave the machine, so the number is in its own order.
+            # The bytes never leave the machine, so the number has the byte order of the machine.
             (generation,) = struct.unpack_from("=i", metadata, len(_MAGIC))
             group_id, member_id, rest = metadata[len(_MAGIC) + 4 :].split(b"\0", 2)
             if rest[0] == _NO_INSTANCE and len(rest) == 1:

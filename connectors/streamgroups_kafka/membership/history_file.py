@@ -1,7 +1,8 @@
-"""Writes a member's history as JSON lines, one file per run of a member.
+"""Writes the history of a member as JSON lines, one file for each run of a member.
 
-Used by ``streamgroups_spark.source.data_source`` when the option ``historyDir`` is given. Each event is one ``write`` to a file opened for appending, so a
-kill -9 can cut at most the last line (:func:`streamgroups.groups.history.parse_lines` passes over it).
+``streamgroups_spark.source.data_source`` uses it if the option ``historyDir`` is set. Each event is one ``write`` to a
+file opened for appending. So a ``kill -9`` can truncate only the last line, which
+:func:`streamgroups.groups.history.parse_lines` ignores.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_li
 
 logger = logging.getLogger(__name__)
 
-#: Of one run, in bytes.
+#: The maximum size of the file of one run, in bytes.
 MAX_BYTES = 256 << 20
 
 
 class HistoryFile(EventRecorder):
-    """A :class:`~streamgroups.ports.Recorder` that appends to a file of its own in ``directory``. Safe to call from any thread.
+    """A :class:`~streamgroups.ports.Recorder` that appends to its own file in ``directory``. Safe to call from any
+    thread.
 
     Args:
-        directory: where; it is made if it is not there.
+        directory: the directory of the file. It is created if it does not exist.
         group_id: the group.
-        member: the member's name.
+        member: the name of the member.
 
     Raises:
-        InvalidOption: if the directory cannot be written to.
+        InvalidOption: if the directory is not writable.
     """
 
     def __init__(self, directory: str, *, group_id: str, member: str) -> None:
@@ -51,7 +53,7 @@ class HistoryFile(EventRecorder):
             ) from e
 
     def _append(self, event: Event) -> None:
-        """A record is worth less than the query: where it cannot be written it ends, with a warning."""
+        """The history must not fail the query. If a write fails, the history ends with a warning."""
         if self._broken:
             return
         try:
@@ -72,7 +74,7 @@ def _now_ms() -> int:
 
 
 def read_history(directory: str | Path) -> list[Event]:
-    """All events of all members that wrote into ``directory``, ordered by time."""
+    """Returns all events of all members in ``directory``, ordered by time."""
     lines: list[str] = []
     for path in sorted(Path(directory).glob("*.jsonl")):
         lines += path.read_text().splitlines(keepends=True)

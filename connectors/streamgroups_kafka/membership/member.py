@@ -1,17 +1,18 @@
-"""A real member of a real Kafka group, which never fetches.
+"""A member of a Kafka consumer group that reads no records.
 
-Created by ``streamgroups_spark.source.data_source`` and called by ``streamgroups.query.micro_batches`` on the driver; implements
-:class:`streamgroups.ports.Member`. What it knows is a :class:`~streamgroups.groups.membership.Membership`; the three modules of a
-member only translate between it and librdkafka. Source: KIP-62, KIP-429, KIP-848; SEMANTICS G2, G11, S1-S3.
+``streamgroups_spark.source.data_source`` creates it, and ``streamgroups.query.micro_batches`` calls it on the driver.
+It implements :class:`streamgroups.ports.Member`. A :class:`~streamgroups.groups.membership.Membership` contains the
+state and the decisions. The three modules of a member translate between it and librdkafka. Source: KIP-62, KIP-429,
+KIP-848; SEMANTICS G2, G11, S1-S3.
 
-Who calls whom::
+Calls between the modules::
 
     MicroBatches ──▶ KafkaMember ──▶ MemberState ◀── ConsumerOwner ◀──▶ librdkafka
-                     member.py       member_state.py member_thread.py
+                     member.py       state.py        consumer_thread.py
     └── the query's thread ─────┘    └─ one lock ─┘  └── the owner thread ────────┘
 
-The *owner* thread alone touches the consumer. The query's thread changes the shared state and never waits for the broker,
-except in :meth:`KafkaMember.join` and :meth:`KafkaMember.close`.
+Only the *owner* thread uses the consumer. The query's thread changes the shared state. It waits for the broker only in
+:meth:`KafkaMember.join` and :meth:`KafkaMember.close`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from streamgroups_kafka.membership.state import MemberSnapshot, MemberState
 
 logger = logging.getLogger(__name__)
 
-#: How often a member that waits for its first assignment says so, and how often it looks whether there will be one.
+#: How often a waiting member logs a warning, and how often it checks whether the group has a partition for it.
 _TELL_EVERY_S = 10.0
 _POLL_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 30.0
@@ -44,10 +45,10 @@ class KafkaMember:
     """See :class:`streamgroups.ports.Member`.
 
     Args:
-        settings: how to be a member.
-        first_positions: asks for the position of partitions the group has no committed offset for. It runs on the owner
-            thread, inside an assignment.
-        record: takes note of everything that happens.
+        settings: the settings of the member.
+        first_positions: returns positions of partitions without a committed offset. It runs on the owner thread, during
+            an assignment.
+        record: records all events.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class KafkaMember:
                     "kafka-consumer-groups.sh --describe --members, and try again.",
                 )
             if self._is_surplus():
-                # An empty assignment is one too: partitions come when others leave (G10).
+                # An empty assignment is valid too. The member gets partitions when other members leave (G10).
                 self._state.assign({})
             elif waited_s >= next_tell_s:
                 next_tell_s += _TELL_EVERY_S

@@ -1,6 +1,8 @@
-"""How to be a member of a Kafka group, as one value.
+"""The settings of a member of a Kafka group, as one value.
 
-Made by ``streamgroups_spark.source.data_source`` from the user's options; used by :class:`streamgroups_kafka.membership.member.KafkaMember`.
+``streamgroups_spark.source.data_source`` creates it from the options of the user;
+:class:`streamgroups_kafka.membership.member.KafkaMember` uses it. Source: the consumer configuration of Kafka;
+SEMANTICS G10, S8.
 """
 
 from __future__ import annotations
@@ -15,24 +17,26 @@ from streamgroups.partitions import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """How to be a member.
+    """The settings of one member.
 
     Args:
         group_id: the group.
-        name: the member's ``client.id``, which lists show.
-        consumer: librdkafka's configuration.
-        topics: asks for the topics to subscribe to now; called again and again, so that a pattern finds new topics.
-        assign: read exactly these partitions without joining (the option ``assign``); ``None`` to join.
-        exclusive: fail when the group gives partitions to anybody else.
-        rebalance_timeout_ms: how long the group waits for a member to give partitions back (``max.poll.interval.ms``).
-        refresh_ms: how often ``topics`` is asked.
-        redact: takes secrets out of what librdkafka says.
-        is_surplus: asks the broker whether the member has joined a group that has no partition for it. The client says so of the
-            classic protocol only: of an empty assignment under KIP-848 librdkafka says nothing.
-        lease: by what its batches are measured; ``None``: nothing is a batch of Spark's here (the option ``assign``, group cursors).
-        has_others: asks the broker whether the group has another member.
-        is_done: whether Spark's commit log says that the batch of this number is done. It and ``has_others`` run on the member's thread.
-        take_over: decides where partitions that came in are read on, given what the group says. It runs on the member's thread.
+        name: the ``client.id`` of the member, which ``kafka-consumer-groups.sh`` shows.
+        consumer: the librdkafka configuration.
+        topics: returns the topics to subscribe to. It is called repeatedly, so that a pattern finds new topics.
+        assign: partitions to read without joining the group (the option ``assign``); ``None`` to join.
+        exclusive: whether the query fails when the group assigns partitions to another member.
+        rebalance_timeout_ms: how long a rebalance waits for a member to release partitions (``max.poll.interval.ms``).
+        refresh_ms: the interval of calls to ``topics``.
+        redact: removes secrets from texts of librdkafka.
+        is_surplus: queries the broker whether the member has joined a group without a partition for it. librdkafka
+            reports an empty assignment with the classic protocol only, not with KIP-848.
+        lease: the limits of a batch in flight. ``None`` if there are no Spark batches (the option ``assign``, group
+            cursors).
+        has_others: queries the broker whether the group has another member. It runs on the owner thread.
+        is_done: whether Spark's commit log contains the batch of this number. It runs on the owner thread.
+        take_over: returns the positions at which assigned partitions continue, given the positions of the group. It
+            runs on the owner thread.
     """
 
     group_id: str

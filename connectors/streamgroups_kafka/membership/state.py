@@ -1,14 +1,16 @@
-"""What a member's two threads share: its membership, what is to be committed, why it failed; under one lock.
+"""The state that the two threads of a member share: membership, due commits and failure, protected by one lock.
 
-Changed by :class:`~streamgroups_kafka.membership.member.KafkaMember` on the query's thread (``plan``, ``finish``, ``move``, ``close``) and
-by :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` for the group (``assign``, ``revoke``, ``let_go``, ``committed``). It
-calls nobody but the recorder, waits for no broker, and records each change while it holds the lock: a history tells things in
-the order in which they happened. Source: SEMANTICS G11, S2, S3, X2.
+:class:`~streamgroups_kafka.membership.member.KafkaMember` changes it on the query's thread (``plan``, ``finish``,
+``move``, ``close``). :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` changes it on behalf of the
+group (``assign``, ``revoke``, ``let_go``, ``committed``). The state calls only the recorder and never waits for a
+broker. It records each change under the lock, so a history has the order of the changes. Source: SEMANTICS G11, S2, S3,
+X2.
 
-The group's offsets have two writers where a sink commits them in its transaction: the member, between batches and to learn whether it is still in
-its group, and the sink, at the end of a batch. A commit of the member's that reached the broker after the sink's would take the group back
-behind what is written. So a sink that is about to commit is told by which claim only when no commit of the member's is under way, and from then on the
-member commits nothing of that batch.
+If a sink commits offsets in its transaction, the offsets of the group have two writers. The member commits between
+batches and to detect whether it is still in the group. The sink commits at the end of a batch. If a commit of the
+member arrived after that of the sink, it would reset the group to an earlier position than the output. So a sink gets
+the consumer group metadata only while no commit of the member is in progress. From then on the member commits no offset
+of that batch.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from streamgroups_kafka.membership.settings import MemberSettings
 
 logger = logging.getLogger(__name__)
 
-#: After a silence this long (the process was stopped or starved) the group may have gone on without us: nothing is planned
-#: until a commit has been accepted again.
+#: After a pause of the process this long, the group may have continued without the member. The member plans no batch
+#: until the broker has accepted a commit again.
 _SILENCE_S = 3.0
-#: Goes on while the machine sleeps, where there is such a clock: a laptop's lid is a silence too.
+#: This clock advances while the machine is suspended, where the system has one: a suspended laptop is a pause too.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -48,11 +50,11 @@ def _awake_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
-    """What a sink has to know of the member whose batch it writes.
+    """The state of a member that a sink needs to write the batch in flight.
 
     Args:
-        in_flight: the batch, without what has been let go meanwhile; ``None`` between two batches.
-        claim: by which the group knows the member; ``None`` if nobody can be sure that it still does.
+        in_flight: the batch without released partitions; ``None`` between two batches.
+        group_metadata: the consumer group metadata; ``None`` if the group may have fenced the member.
     """
 
     in_flight: InFlight | None
@@ -60,22 +62,22 @@ class MemberSnapshot:
 
 
 class Turn(Enum):
-    """What the owner thread has to do next."""
+    """The next action of the owner thread."""
 
     GO_ON = "go on"
-    #: The query has ended: commit what is done, and leave.
+    #: The query has ended: commit finished batches, and leave.
     CLOSE = "close"
-    #: The query will fail; until Spark hears of it, the partitions are better in other hands.
+    #: The member has failed. Leave at once, so that other members get the partitions before Spark stops the query.
     LEAVE_AT_ONCE = "leave at once"
 
 
 class MemberState:
-    """The shared state of one member. Every method takes the lock, for a moment; those named ``await_`` wait for a change.
+    """The shared state of one member. Every method takes the lock briefly; the ``await_`` methods wait for a change.
 
     Args:
-        settings: whose state it is.
-        record: takes note of every change.
-        clock_s: seconds that go on while the machine sleeps.
+        settings: the settings of the member.
+        record: records all changes.
+        clock_s: a clock in seconds that advances while the machine is suspended.
     """
 
     def __init__(self, settings: MemberSettings, record: Recorder, clock_s: Callable[[], float] = _awake_s) -> None:
@@ -89,20 +91,20 @@ class MemberState:
         self._last_seen_s = self._clock_s()
         self._lease: BatchLease = batch_lease.NoBatch()
         self._group_metadata: ConsumerGroupMetadata | None = None
-        #: The batch that a sink commits, or has committed.
+        #: The number of the batch that a sink is committing, and of the last one that a sink has committed.
         self._given_to_sink: int | None = None
         self._written: int | None = None
-        #: Where the group stands, ahead of what is read: a sink wrote that before a restart.
+        #: Committed offsets that are ahead of the position, because a sink committed them before a restart.
         self._rewound: dict[TopicPartition, int] = {}
-        #: Committed offsets that are a sink's, and have its mark.
+        #: Committed offsets with the mark of a sink.
         self._sinks: dict[TopicPartition, int] = {}
-        #: What went wrong last, in the words of the client; written by the owner thread only.
+        #: The last error, as the client reported it. Only the owner thread writes it.
         self.last_error = ""
 
     # ---- the query's thread ------------------------------------------------------------------------------------------
 
     def await_assignment(self, timeout_s: float) -> bool:
-        """Waits for the first assignment. Returns whether it has come.
+        """Waits for the first assignment. Returns whether it has arrived.
 
         Raises:
             StreamGroupsError: if the member has failed.
@@ -120,7 +122,7 @@ class MemberState:
             return self._believed
 
     def plan(self, number: int, ranges: Iterable[OffsetRange]) -> InFlight:
-        """A batch begins, of those ranges that may still be read."""
+        """Begins a batch of those ranges that this member may still read."""
         with self._changed:
             batch = InFlight(number, self._believed.readable(ranges))
             self._membership = self._membership.plan(batch)
@@ -130,7 +132,7 @@ class MemberState:
             return batch
 
     def finish(self, number: int) -> None:
-        """Batch ``number`` is done; what it read is due to be committed."""
+        """Finishes batch ``number``. Its offsets become due to be committed."""
         with self._changed:
             had = self._membership.in_flight
             self._membership, to_commit = self._membership.finish(number)
@@ -142,22 +144,25 @@ class MemberState:
             if is_written:
                 self._sinks.update(to_commit)
             if is_written and not self._doubtful:
-                # The sink's commit is the group's; in doubt it is repeated, with its mark, for the answer's sake.
+                # The sink has committed these offsets to the group. In doubt, the member repeats the commit with the
+                # mark of the sink: the response shows whether it is fenced.
                 self._record(Kind.COMMITTED, offsets=to_commit)
             else:
                 self.commit_soon(to_commit)
 
     def written(self, number: int) -> None:
-        """A sink has committed what batch ``number`` read, together with its output. Told on any thread."""
+        """Records that a sink has committed the offsets of batch ``number`` together with its output. Safe to call from
+        any thread.
+        """
         with self._changed:
             self._written = number
 
     @property
     def snapshot(self) -> MemberSnapshot:
-        """What a sink has to know that writes the batch in flight. Asked on any thread.
+        """The state that a sink needs to write the batch in flight. Safe to read from any thread.
 
-        What is in flight and by which claim it is held are of one moment: once a partition has been let go, the group has a newer
-        generation, and refuses this claim.
+        The batch and the consumer group metadata are of one moment. After the member has released a partition, the
+        group has a newer generation and rejects this metadata.
 
         Raises:
             StreamGroupsError: if the member has failed.
@@ -167,9 +172,11 @@ class MemberState:
             return MemberSnapshot(self._membership.in_flight, None if self._is_doubtful else self._group_metadata)
 
     def snapshot_to_commit(self) -> MemberSnapshot:
-        """The same, for a sink that commits the batch's offsets next: from now on nobody else commits them.
+        """Returns :attr:`snapshot` for a sink that commits the offsets of the batch next. From now on only the sink
+        commits them.
 
-        There is no claim while a commit of the member's is under way for any of them: it could arrive after the sink's.
+        The snapshot has no consumer group metadata while a commit of the member for any of these partitions is in
+        progress. That commit could arrive after the commit of the sink.
 
         Raises:
             StreamGroupsError: if the member has failed.
@@ -184,7 +191,7 @@ class MemberState:
             return snapshot
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Positions of owned partitions change, and the group's do not."""
+        """Changes positions of owned partitions, but not the committed offsets of the group."""
         with self._changed:
             stands = self._next_offsets(next_offsets)
             back = {tp: n for tp, n in stands.items() if next_offsets[tp] < n}
@@ -196,14 +203,14 @@ class MemberState:
         next_offsets: Mapping[TopicPartition, int],
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        """Positions of owned partitions change without reading, and are due to be committed."""
+        """Changes positions of owned partitions without reading. The new positions become due to be committed."""
         with self._changed:
             moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
             self._membership = self._membership.move(next_offsets).identify(moved)
             self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """The topics that the positions of owned partitions are of become known."""
+        """Stores the topic ids to which the positions of owned partitions belong."""
         with self._changed:
             self._membership = self._membership.identify(identities)
 
@@ -214,14 +221,16 @@ class MemberState:
             return self._closing
 
     def close(self) -> None:
-        """The query has ended."""
+        """Records that the query has ended."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
 
     @property
     def _believed(self) -> Membership:
-        """What may be relied on: after a silence nothing may be planned on what may no longer be ours."""
+        """The membership for planning. After a pause of the process, the member may not plan batches on its partitions,
+        which it may have lost.
+        """
         if self._is_doubtful:
             return replace(self._membership, releasing=frozenset(self._membership.owned))
         return self._membership
@@ -236,7 +245,9 @@ class MemberState:
 
     @property
     def batch_ms(self) -> int | None:
-        """For how long a batch has been in flight; ``None`` between two batches. Asked on any thread."""
+        """How long a batch has been in flight, in milliseconds; ``None`` between two batches. Safe to read from any
+        thread.
+        """
         with self._changed:
             lease = self._lease
             return None if isinstance(lease, batch_lease.NoBatch) else max(self._now_ms - lease.began_ms, 0)
@@ -244,13 +255,15 @@ class MemberState:
     # ---- the owner thread --------------------------------------------------------------------------------------------
 
     def judge_batch(self, event: LeaseEvent) -> tuple[LeaseEffect, ...]:
-        """What the batch in flight gives reason to do now. A member that is to leave has given up its partitions when this returns."""
+        """Returns the actions that are due for the batch in flight. A member that must leave has already released its
+        partitions.
+        """
         with self._changed:
             return self._step(event)
 
     @property
     def is_away(self) -> bool:
-        """Whether the member is out of its group until a batch ends that has taken too long."""
+        """Whether the member has left its group until an expired batch ends."""
         with self._changed:
             return isinstance(self._lease, batch_lease.Left)
 
@@ -260,7 +273,8 @@ class MemberState:
         self._lease, effects = batch_lease.step(self._lease, event, self._now_ms, self._settings.lease)
         for effect in effects:
             if isinstance(effect, batch_lease.Leave):
-                # Before the group hears of it: from now on no sink writes the batch, and no commit of it is made.
+                # Release before the group is informed: from now on no sink writes the batch, and the member does not
+                # commit it.
                 self._group_metadata = None
                 self.let_go(None, Kind.LEASE_EXPIRED, batch=effect.number)
         return effects
@@ -271,7 +285,7 @@ class MemberState:
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
-        """Who the member was to the broker when it last asked."""
+        """The consumer group metadata of the last poll."""
         with self._changed:
             return self._group_metadata
 
@@ -282,12 +296,12 @@ class MemberState:
 
     @property
     def has_been_assigned(self) -> bool:
-        """Whether there has been an assignment, of nothing perhaps."""
+        """Whether the member has received an assignment, possibly an empty one."""
         with self._changed:
             return self._membership.assignments > 0
 
     def await_turn(self, timeout_s: float) -> Turn:
-        """Waits until something is to be committed or the query ends, or the time is up. Says what to do."""
+        """Waits until a commit is due, the query ends, or the timeout expires. Returns the next action."""
         self.await_due(timeout_s)
         with self._changed:
             if self._failure:
@@ -296,33 +310,35 @@ class MemberState:
             return Turn.CLOSE if self._closing else Turn.GO_ON
 
     def await_due(self, timeout_s: float) -> None:
-        """Waits until something is to be committed or the query ends, or the time is up."""
+        """Waits until a commit is due, the query ends, or the timeout expires."""
         with self._changed:
             self._changed.wait_for(lambda: self._to_commit or self._closing, timeout_s)
 
     def await_change(self, timeout_s: float) -> None:
-        """Waits until anything changes, or the time is up."""
+        """Waits until the state changes or the timeout expires."""
         with self._changed:
             self._changed.wait(timeout_s)
 
     def assign(self, positions: Mapping[TopicPartition, Owned]) -> None:
-        """Partitions came in."""
+        """Adds assigned partitions."""
         with self._changed:
             self._membership = self._membership.assign(positions)
             if positions:
                 self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
             self._sinks.update({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN})
-            # What has just been decided is committed at once: the next to ask must not decide anew (G2).
+            # Commit starting positions at once, so that the next owner does not decide them again (G2).
             self.commit_soon({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING})
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """The group wants partitions back."""
+        """Marks partitions that the group revokes."""
         with self._changed:
             self._membership = self._membership.revoke(partitions)
             self._record(Kind.REVOKING, offsets=self._next_offsets(partitions))
 
     def may_let_go(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether no batch in flight reads the partitions and what was read is committed; or waiting for it is idle."""
+        """Whether the member can release the partitions: no batch reads them and their offsets are committed, or the
+        member ends.
+        """
         with self._changed:
             self._last_seen_s = self._clock_s()
             finished = all(map(self._membership.may_release, partitions))
@@ -332,7 +348,7 @@ class MemberState:
     def let_go(
         self, partitions: Collection[TopicPartition] | None, kind: Kind, *, batch: int | None = None, note: str = ""
     ) -> tuple[OffsetRange, ...]:
-        """Partitions are given back or lost; ``None`` for all. Returns what was in flight on them."""
+        """Removes released or lost partitions; ``None`` means all. Returns the ranges that were in flight on them."""
         with self._changed:
             gone = frozenset(self._membership.owned if partitions is None else partitions)
             offsets = self._next_offsets(gone)
@@ -341,32 +357,32 @@ class MemberState:
             self._rewound = {tp: n for tp, n in self._rewound.items() if tp not in gone}
             self._sinks = {tp: n for tp, n in self._sinks.items() if tp not in gone}
             self._doubtful = self._doubtful and bool(self._membership.owned)
-            # Recorded before the group hears of it, so that histories never show two owners where there was one.
+            # Recorded before the group is informed, so that a history never shows two owners at the same time.
             self._record(kind, offsets=offsets, ranges=abandoned, batch=batch, note=note)
             self._changed.notify_all()
             return abandoned
 
     def commit_soon(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Offsets are due to be committed."""
+        """Adds offsets that are due to be committed."""
         with self._changed:
             self._to_commit.update(next_offsets)
             self._changed.notify_all()
 
     def due(self) -> dict[TopicPartition, int]:
-        """What is to be committed, of what is still owned."""
+        """The offsets that are due to be committed, of owned partitions only."""
         with self._changed:
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
             return dict(self._to_commit)
 
     def mark_of(self, topic_partition: TopicPartition, next_offset: int) -> CommitMark:
-        """What a commit carries. One that repeats what a sink has committed must not lose the sink's mark."""
+        """Returns the metadata of a commit. A commit that repeats the offset of a sink keeps the mark of the sink."""
         with self._changed:
             owned = self._membership.owned.get(topic_partition)
             is_of_a_sink = self._sinks.get(topic_partition) == next_offset
             return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity if owned else UNKNOWN)
 
     def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """The group has accepted a commit: so we are still a member."""
+        """Records that the broker has accepted a commit, which proves that this client is still a member."""
         with self._changed:
             self._doubtful = False
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if next_offsets.get(tp) != n}
@@ -374,13 +390,13 @@ class MemberState:
             self._changed.notify_all()
 
     def fail(self, failure: StreamGroupsError) -> None:
-        """The member has failed for good; the first failure counts."""
+        """Records a permanent failure. Only the first failure counts."""
         with self._changed:
             self._failure = self._failure or failure
             self._changed.notify_all()
 
     def fail_unless_closing(self, failure: StreamGroupsError) -> None:
-        """As :meth:`fail`, but of a query that has ended nobody asks any more."""
+        """Calls :meth:`fail`, unless the query has ended: then no caller reads the failure."""
         with self._changed:
             if not self._closing:
                 self.fail(failure)
@@ -389,7 +405,7 @@ class MemberState:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
 
     def _given_away(self) -> frozenset[TopicPartition]:
-        """The partitions whose offsets a sink commits just now."""
+        """The partitions whose offsets a sink is committing."""
         batch = self._membership.in_flight
         return frozenset() if batch is None or batch.number != self._given_to_sink else batch.topic_partitions
 
@@ -405,6 +421,6 @@ class MemberState:
         if self._doubtful:
             ours = self._membership.owned.keys() - self._given_away()
             for tp, next_offset in self._next_offsets(ours).items():
-                # Where the group stands already, for the answer's sake.
+                # The commit repeats the committed offset of the group. Its response shows whether the member is fenced.
                 self._to_commit.setdefault(tp, self._rewound.get(tp, next_offset))
         self._last_seen_s = now_s

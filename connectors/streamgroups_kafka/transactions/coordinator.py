@@ -1,9 +1,9 @@
 """One Kafka transaction for a whole micro-batch: the driver's side.
 
-The driver begins a transaction and sends it to the tasks, in whatever processes they run; they write in it (``writer``), each to
-output partitions of its own. Then the driver adds the group's offsets and commits, or aborts. Source: KIP-98, KIP-447; what
-errors mean is in ``errors``. Each transaction has an epoch of its own: a write of an earlier one that arrives late is refused,
-and what a killed driver has left open is aborted by whoever begins the next.
+The driver begins a transaction and sends it to the tasks, in any process. The tasks write in it (``writer``), each to
+its own output partitions. Then the driver adds the offsets of the group and commits, or aborts. Source: KIP-98,
+KIP-447; ``errors`` defines the meaning of error codes. Each transaction has its own producer epoch, so the broker
+rejects delayed writes of earlier transactions. The next ``begin`` aborts the open transaction of a killed driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamgroups_kafka.transactions.errors import Step
 from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession
 from streamgroups_kafka.write.encoder import ProducerIdentity
 
-#: The last versions in which partitions and offsets are added to a transaction by requests of their own.
+#: The last versions with separate requests that add partitions and offsets to a transaction.
 _INIT_VERSION, _OFFSETS_VERSION, _END_VERSION = 4, 4, 4
 
 
@@ -37,15 +37,15 @@ class Transactions:
     """The transactions of one transactional id, one at a time. Used by one thread.
 
     Args:
-        config: how to reach the cluster.
-        transactional_id: who writes. A new run of the same query uses the same one, and so shuts the old one out.
+        config: the configuration of the client.
+        transactional_id: the identity of the writer. A new run of the query uses the same id and fences the old run.
         timeout_ms: how long a transaction may stay open before the broker aborts it, in milliseconds.
-        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
+        retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
-        InvalidOption: if the transactional id is empty, or the configuration cannot be used.
-        BrokerUnreachable: if no broker answers in time.
-        NotAuthorized: if the login is refused.
+        InvalidOption: if the transactional id is empty, or the configuration is invalid.
+        BrokerUnreachable: if no broker responds before the timeout.
+        NotAuthorized: if authentication fails.
     """
 
     def __init__(
@@ -60,23 +60,25 @@ class Transactions:
         self._last: OpenTransaction | None = None
 
     def close(self) -> None:
-        """Closes all connections. An open transaction stays open until somebody begins the next, or it times out."""
+        """Closes all connections. An open transaction stays open until the next one begins, or until its timeout."""
         self._session.close()
 
     def begin(self) -> OpenTransaction:
-        """Begins a transaction. What was open under the transactional id is aborted, this run's too, and its writers are shut out.
+        """Begins a transaction. An open transaction of this transactional id is aborted, also one of this run, and its
+        writers are fenced.
 
-        The first one of a run shuts older runs out. Later ones are refused if that has happened to this run (KIP-360): it would
-        otherwise shut out the newer one in turn.
+        The first transaction of a run fences older runs. If a newer run has fenced this one, later transactions are
+        rejected (KIP-360): otherwise they would fence the newer run.
 
         Raises:
-            FencedMember: if a newer run has taken over, or the broker has ended this run's last transaction.
-            NotAuthorized: if this user may not use the transactional id.
-            InvalidOption: if the broker does not allow so long a transaction.
-            StreamGroupsError: what else the broker refuses.
+            FencedMember: if a newer run is active, or the broker has ended the last transaction of this run.
+            NotAuthorized: if this user is not authorized to use the transactional id.
+            InvalidOption: if the broker does not allow this transaction timeout.
+            StreamGroupsError: if the broker rejects the request for another reason.
         """
         if (last := self._last) is not None:
-            # InitProducerId aborts an open transaction whosever it is, and only then looks at who asks: a zombie must not get so far.
+            # InitProducerId aborts an open transaction of any producer epoch before it checks the epoch. So fence a
+            # zombie with EndTxn first.
             self._session.again_while_it_may_pass(lambda: self._end(last, Step.ABORT))
         self._last = self._session.again_while_it_may_pass(self._begin)
         return self._last
@@ -101,20 +103,21 @@ class Transactions:
         offsets: Mapping[TopicPartition, Committed],
         group_metadata: ConsumerGroupMetadata,
     ) -> None:
-        """Adds the group's offsets to the transaction: they count when it commits.
+        """Adds offsets of the group to the transaction. They take effect when it commits.
 
-        A classic group may have a newer generation in which the member still owns the partitions: if so, call it again with the newer claim.
+        A classic group may have a newer generation in which the member still owns the partitions. In that case call
+        this method again with the newer consumer group metadata.
 
         Args:
-            transaction: the one that the batch was written in.
-            offsets: where the group stands after the batch.
-            claim: the member's, of a generation in which it owns these partitions. The broker checks the generation, not
-                the partitions.
+            transaction: the transaction of the batch.
+            offsets: the positions of the group after the batch.
+            group_metadata: the consumer group metadata, of a generation in which the member owns these partitions. The
+                broker checks the generation, not the partitions.
 
         Raises:
-            FencedMember: if the group has gone on without this member or generation, or a newer run has taken over.
-            TransactionFailed: if the transaction is over, by its time-out for instance.
-            StreamGroupsError: what else the broker refuses.
+            FencedMember: if the group has fenced this member or generation, or a newer run is active.
+            TransactionFailed: if the transaction has ended, for example by its timeout.
+            StreamGroupsError: if the broker rejects the request for another reason.
         """
         if offsets:
             self._session.again_while_it_may_pass(lambda: self._add_offsets(transaction, group_metadata))
@@ -158,7 +161,7 @@ class Transactions:
                 TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
                 for topic, partitions in by_topic.items()
             ],
-            # From 3 on the broker checks the member (KIP-447).
+            # From version 3 on, the broker checks the member (KIP-447).
             min_version=3,
             max_version=_OFFSETS_VERSION,
         )
@@ -175,11 +178,11 @@ class Transactions:
         """Commits: output and offsets become visible together. May be called again for the same transaction.
 
         Raises:
-            TransactionFailed: if the transaction was aborted; nothing of it is visible.
-            FencedMember: if a newer run has taken over; nothing of it is visible.
-            SinkUnreachable: if an answer was lost and what the broker says since does not tell whether it has committed. The
-                group's stable offsets tell.
-            StreamGroupsError: what else the broker refuses.
+            TransactionFailed: if the transaction was aborted. None of its output is visible.
+            FencedMember: if a newer run is active. None of the output is visible.
+            SinkUnreachable: if a response was lost, and later responses do not show whether the transaction is
+                committed. The stable offsets of the group show it.
+            StreamGroupsError: if the broker rejects the request for another reason.
         """
         n_attempts = 0
 
@@ -191,7 +194,7 @@ class Transactions:
         try:
             self._session.again_while_it_may_pass(attempt)
         except StreamGroupsError as e:
-            # After a first attempt that may have done it, a refusal can as well be about what came after.
+            # The first attempt may have committed. Then a later rejection can refer to the state after that commit.
             if n_attempts == 1 and not e.retriable:
                 raise
             raise SinkUnreachable(
@@ -200,12 +203,12 @@ class Transactions:
             ) from e
 
     def abort(self, transaction: OpenTransaction) -> None:
-        """Aborts: nothing of it will ever be visible. Does nothing to a transaction that is over, or to a newer run's.
+        """Aborts: the output never becomes visible. Has no effect on a transaction that has ended, or on a newer run.
 
         Raises:
-            StreamGroupsError: what the broker refuses.
+            StreamGroupsError: if the broker rejects the request.
         """
-        # A newer run has already aborted what this one left open.
+        # A newer run has already aborted the open transaction of this run.
         with suppress(FencedMember):
             self._session.again_while_it_may_pass(lambda: self._end(transaction, Step.ABORT))
 

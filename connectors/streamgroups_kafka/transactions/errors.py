@@ -1,9 +1,9 @@
-"""What a broker's error means to a transaction: one table of data, by what was asked.
+"""The meaning of broker errors for a transaction: one table by request type.
 
-Used by ``transactions`` (the driver) and ``writer`` (the tasks). Every transaction here has a producer epoch of its own, so what
-Kafka's clients mend by raising the epoch is mended here by a new transaction. Sources: KIP-98 (transactions), KIP-360
-(producers that the broker has forgotten), KIP-447 (fencing by the group), KIP-890 (brokers verify that a partition is in the transaction
-before they write to it), and what Kafka's own client does with each code (``TransactionManager``, ``Sender``).
+Used by ``coordinator`` (the driver), ``session`` and ``writer`` (the tasks). Every transaction has its own producer
+epoch. Where Kafka's clients recover by a higher epoch, this library begins a new transaction. Sources: KIP-98
+(transactions), KIP-360 (unknown producer ids), KIP-447 (fencing by the group), KIP-890 (brokers verify that a partition
+is in the transaction), and the error handling of Kafka's own client (``TransactionManager``, ``Sender``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 
 
 class Step(Enum):
-    """What was asked of a broker; the value starts the text of an error."""
+    """The type of request. The value starts the text of an error."""
 
     FIND_COORDINATOR = "Finding the coordinator"
     INIT_PRODUCER_ID = "Beginning a transaction"
@@ -27,22 +27,22 @@ class Step(Enum):
 
 
 class Verdict(Enum):
-    """What to do about an answer."""
+    """The reaction to a response."""
 
-    #: It is done, now or by an earlier attempt whose answer was lost.
+    #: The request succeeded, now or in an earlier attempt whose response was lost.
     DONE = "done"
-    #: Ask the same again, byte for byte.
+    #: Retry the identical request.
     RETRY = "retry"
     #: This transaction cannot be committed: abort it, and write the batch in a new one.
     ABORT = "abort"
-    #: A newer run has taken over: write nothing more, abort nothing.
+    #: A newer run is active: neither write nor abort.
     FENCED = "fenced"
-    #: It will be refused for ever: abort, fail the query and say why.
+    #: The rejection is permanent: abort, and fail the query with the reason.
     FATAL = "fatal"
 
 
 class Code(IntEnum):
-    """Kafka's error codes that have a meaning here, by the names of Kafka's ``Errors``."""
+    """Kafka's error codes that this module handles, with the names of Kafka's ``Errors``."""
 
     NONE = 0
     CORRUPT_MESSAGE = 2
@@ -102,33 +102,34 @@ class Code(IntEnum):
 
 _C = Code
 
-#: What passes by itself at every broker.
+#: Transient errors of any broker.
 _PASSING = {_C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION, _C.BROKER_NOT_AVAILABLE, _C.THROTTLING_QUOTA_EXCEEDED}
 _COORDINATOR = {_C.COORDINATOR_LOAD_IN_PROGRESS, _C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR}
 _LEADER = {_C.LEADER_NOT_AVAILABLE, _C.NOT_LEADER_OR_FOLLOWER, _C.FENCED_LEADER_EPOCH, _C.UNKNOWN_LEADER_EPOCH}
-#: An epoch that is not the newest. Old brokers say the second also where they mean the first.
+#: The producer epoch is not the newest. Old brokers report INVALID_PRODUCER_EPOCH also instead of PRODUCER_FENCED.
 _ZOMBIE = {_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH}
-#: The broker has another idea of this transaction: it timed out, or was forgotten.
+#: The broker has ended or lost the transaction: it timed out, or its producer id is unknown.
 _OVER = {_C.TRANSACTION_ABORTABLE, _C.INVALID_TXN_STATE, _C.INVALID_PRODUCER_ID_MAPPING, _C.UNKNOWN_PRODUCER_ID}
-#: The group went on without this member, or this generation of it.
+#: The group has fenced this member, or this generation of it.
 _STALE = {_C.ILLEGAL_GENERATION, _C.UNKNOWN_MEMBER_ID, _C.FENCED_INSTANCE_ID, _C.STALE_MEMBER_EPOCH}
 
 #: The codes of each step by their verdicts; any other code is fatal.
 VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
     Step.FIND_COORDINATOR: {Verdict.RETRY: _PASSING | _COORDINATOR, Verdict.ABORT: {_C.TRANSACTION_ABORTABLE}},
-    # The coordinator first aborts what an earlier epoch has left open; until it has, it answers CONCURRENT_TRANSACTIONS.
+    # The coordinator first aborts an open transaction of an earlier epoch. Meanwhile it returns
+    # CONCURRENT_TRANSACTIONS.
     Step.INIT_PRODUCER_ID: {
         Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.ABORT: {_C.TRANSACTION_ABORTABLE},
         Verdict.FENCED: _ZOMBIE,
     },
-    # The transaction before this one is still being completed, or another task is adding partitions.
+    # The previous transaction is still being completed, or another task is adding partitions.
     Step.ADD_PARTITIONS: {
         Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION},
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
-    # NOT_ENOUGH_REPLICAS also stands for "the transaction is being verified" (KIP-890).
+    # NOT_ENOUGH_REPLICAS also means "the transaction is being verified" (KIP-890).
     Step.PRODUCE: {
         Verdict.DONE: {_C.DUPLICATE_SEQUENCE_NUMBER},
         Verdict.RETRY: {
@@ -144,9 +145,10 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
-    # Which partitions are in it already: nothing is changed by that.
+    # Lists the partitions of the transaction; changes nothing.
     Step.DESCRIBE: {Verdict.RETRY: _PASSING | _COORDINATOR},
-    # Unless the member has a newer claim: see Transactions.commit_offsets.
+    # Fatal for this generation only: the member may have newer consumer group metadata, see
+    # Transactions.commit_offsets.
     Step.COMMIT_OFFSETS: {
         Verdict.RETRY: {
             *(_PASSING | _COORDINATOR),
@@ -161,7 +163,7 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
-    # Whatever is over, or was never begun, needs no abort.
+    # A transaction that has ended, or never began, needs no abort.
     Step.ABORT: {
         Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.DONE: _OVER,
@@ -169,7 +171,7 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
     },
 }
 
-#: After these another broker is responsible: ask which one before asking again.
+#: After these errors another broker is responsible: look up the broker again before a retry.
 ELSEWHERE = frozenset(
     _LEADER
     | {_C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR, _C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION}
@@ -178,11 +180,11 @@ ELSEWHERE = frozenset(
 
 
 def verdict(step: Step, code: int) -> Verdict:
-    """What to do about an answer.
+    """Returns the reaction to an error code.
 
     Args:
-        step: what was asked.
-        code: the broker's error code; 0 is none.
+        step: the type of request.
+        code: the error code of the broker; 0 means success.
 
     >>> verdict(Step.PRODUCE, Code.NOT_ENOUGH_REPLICAS), verdict(Step.PRODUCE, Code.INVALID_PRODUCER_EPOCH)
     (<Verdict.RETRY: 'retry'>, <Verdict.FENCED: 'fenced'>)

@@ -1,9 +1,10 @@
-"""One task's share of a micro-batch, from Arrow to a topic's partitions.
+"""Writes the output of one task in a micro-batch, from Arrow data to the partitions of a topic.
 
-Called in Spark's Python workers by ``streamgroups_spark.sinks.kafka``. It decides which partition a record goes to, as Kafka's own producer
-would (the record's own, else the key's hash, else one of those that this task has to itself), encodes and writes. In a
-transaction no two tasks may write to one partition: each says which it has written to, and the driver compares
-(:func:`written_twice`). Source: KIP-98; the columns of Spark's Kafka sink; Kafka's ``BuiltInPartitioner``.
+``streamgroups_spark.sinks.kafka`` calls it in Spark's Python workers. It selects the partition of each record as
+Kafka's producer does: the partition column, else the hash of the key, else a partition reserved for this task. Then it
+encodes and writes the records. In a transaction, two tasks must not write to one partition. Each task returns its
+partitions, and the driver compares them (:func:`written_twice`). Source: KIP-98; the columns of Spark's Kafka sink;
+Kafka's ``BuiltInPartitioner``.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
-#: So much is encoded at once: enough for a full batch of each of several partitions, little enough for a worker's memory.
+#: The size of one encoded chunk. It fills a batch for each of several partitions, and fits into the memory of a worker.
 _CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """Where records go and how.
+    """The settings of an output.
 
     Args:
-        topic: of all records; ``None``: each has its own in a column ``topic``.
-        batches: how record batches are made.
-        with_headers: whether a column ``headers`` is written.
-        tasks: how many tasks there usually are: records without key and partition go to every so-manieth partition.
+        topic: the topic of all records; ``None`` if each record has its own in a column ``topic``.
+        batches: the settings of record batches.
+        with_headers: whether to write the column ``headers``.
+        tasks: the usual number of tasks. A task writes records without key and partition to every ``tasks``-th
+            partition.
     """
 
     topic: str | None = None
@@ -47,12 +49,12 @@ class OutputSettings:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has written.
+    """The result of one task.
 
     Args:
-        task: its number in the batch.
-        partitions: where to.
-        records: how many.
+        task: the number of the task in the batch.
+        partitions: the partitions that it has written to.
+        records: the number of records.
     """
 
     task: int
@@ -61,7 +63,7 @@ class Written:
 
 
 def written_twice(parts: Iterable[Written]) -> frozenset[TopicPartition]:
-    """Partitions that more than one task has written to: the broker cannot tell their batches apart.
+    """Partitions that more than one task has written to: the broker cannot distinguish their batches.
 
     >>> p0, p1 = TopicPartition("out", 0), TopicPartition("out", 1)
     >>> written_twice([Written(0, frozenset({p0, p1}), 5), Written(1, frozenset({p1}), 5)])
@@ -83,17 +85,17 @@ def write_records(
     *,
     task: int,
 ) -> Written:
-    """Writes what a task has, and returns when the brokers have it all.
+    """Writes the records of one task, and returns when the brokers have acknowledged all of them.
 
     Args:
-        records: with the columns of Spark's Kafka sink.
-        config: how to reach the cluster.
-        settings: where to and how.
-        transaction: what the driver has begun; ``None`` to write at least once, without one.
-        task: its number in the batch.
+        records: record batches with the columns of Spark's Kafka sink.
+        config: the configuration of the client.
+        settings: the settings of the output.
+        transaction: the transaction of the driver; ``None`` to write at least once, without a transaction.
+        task: the number of the task in the batch.
 
     Raises:
-        RecordRejected: if a record cannot be written, naming it.
+        RecordRejected: if a record cannot be written. The error identifies the record.
         UnknownTopic: if a topic or partition does not exist.
         StreamGroupsError: see :meth:`streamgroups_kafka.transactions.writer.TransactionWriter.write`.
     """
@@ -110,7 +112,7 @@ def write_records(
 
 
 def _chunks(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Spark hands over 10,000 rows at a time; few and large ones are encoded and sent with less effort."""
+    """Joins the batches of Spark, which have 10,000 rows: fewer large batches cost less to encode and send."""
     waiting: list[pa.RecordBatch] = []
     n_bytes = 0
     for batch in records:
@@ -129,7 +131,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _Output:
-    """What one task has written so far."""
+    """The output of one task, with its progress."""
 
     def __init__(self, writer: TransactionWriter, settings: OutputSettings, task: int) -> None:
         self._writer, self._settings, self._task = writer, settings, task
@@ -179,7 +181,9 @@ class _Output:
         return pc.fill_null(chosen, self._own(count)) if chosen.null_count else chosen
 
     def _own(self, count: int) -> int:
-        """A partition that no other task picks, if there are no more tasks than were told and than there are partitions."""
+        """A partition that no other task selects, if there are at most ``tasks`` tasks and at most as many as
+        partitions.
+        """
         own = range(self._task % count, count, max(self._settings.tasks, 1))
         return own[(self._round + self._writer.producer.epoch) % len(own)]
 

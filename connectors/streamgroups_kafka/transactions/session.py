@@ -1,9 +1,10 @@
-"""Asks brokers on behalf of one transaction: finds who is responsible, judges the answers, asks again.
+"""Sends requests on behalf of one transaction: finds the responsible broker, evaluates the responses, and retries.
 
-Used by ``transactions`` (the driver) and ``writer`` (the tasks). What an answer means is in ``errors``. Requests stay at the
-versions of KIP-98: partitions and offsets are added to a transaction by requests of their own, which every broker from 3.0 on
-understands. Brokers of 4.0 and newer verify them (KIP-890, part 1); that its second part adds partitions on the way and raises the epoch
-with each transaction is not needed, for each transaction here begins with an epoch of its own.
+Used by ``coordinator`` (the driver) and ``writer`` (the tasks). ``errors`` defines the meaning of responses. The
+requests have the versions of KIP-98, in which separate requests add partitions and offsets to a transaction. All
+brokers since 3.0 support them. Brokers since 4.0 verify the partitions (KIP-890, part 1). Part 2 adds partitions
+implicitly and increases the epoch with each transaction. It is not needed, because each transaction here begins with
+its own epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.errors import ELSEWHERE, Step, Verdict, verdict
 from streamgroups_kafka.write.encoder import ProducerIdentity
 
-#: Most waits are for the transaction before to be completed, which takes milliseconds.
+#: Most waits are for the completion of the previous transaction, which takes milliseconds.
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
 
 _T = TypeVar("_T")
@@ -32,11 +33,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that has begun. Travels to the tasks that write in it.
+    """A transaction that has begun. The driver sends it to the tasks that write in it.
 
     Args:
-        transactional_id: who may have one open at a time.
-        producer: the producer id and the epoch, which is this transaction's own.
+        transactional_id: the identity of the writer, which has at most one open transaction.
+        producer: the producer id and the epoch, which only this transaction has.
     """
 
     transactional_id: str
@@ -45,28 +46,28 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Standalone:
-    """Writing without a transaction: each record is visible when the broker has it, and once only however often it is sent.
+    """Output without a transaction: a record is visible after the broker has stored it, once even if it is sent again.
 
     Args:
-        producer: the producer id and the epoch, of one writer.
+        producer: the producer id and the epoch of one writer.
     """
 
     producer: ProducerIdentity
 
 
-#: What a writer writes in.
+#: The mode of a writer.
 Writing: TypeAlias = OpenTransaction | Standalone
 
 
 class CoordinatorOf(IntEnum):
-    """What a broker coordinates, by the key types of FindCoordinator."""
+    """The types of coordinators, with the key types of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class _TryAgainError(Exception):
-    """The answer may be another one in a moment; carries what to raise if it never is."""
+    """A transient error, with the error to raise if it persists."""
 
     def __init__(self, error: StreamGroupsError) -> None:
         super().__init__(str(error))
@@ -77,8 +78,8 @@ class TransactionSession:
     """Connections for transactions. Used by one thread.
 
     Args:
-        config: how to reach the cluster.
-        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
+        config: the configuration of the client.
+        retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.admin.session.AdminSession`.
@@ -95,7 +96,7 @@ class TransactionSession:
         self._session.close()
 
     def again_while_it_may_pass(self, attempt: Callable[[], _T]) -> _T:
-        """Calls until it does not raise what :meth:`judge` raises for a passing error, or patience ends.
+        """Calls ``attempt`` until it raises no transient error of :meth:`judge`, or until the timeout.
 
         Raises:
             StreamGroupsError: the last error.
@@ -113,10 +114,11 @@ class TransactionSession:
             raise e.error from None
 
     def once(self, step: Step, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        """Runs one exchange with brokers. What keeps an answer from coming may pass, and others may be responsible by then.
+        """Runs one exchange with brokers. Connection errors are transient, and another broker may be responsible
+        afterwards.
 
         Raises:
-            StreamGroupsError: what will not pass.
+            StreamGroupsError: if the error is permanent.
         """
         try:
             return self._session.once(step.value, ask, *args)
@@ -129,19 +131,19 @@ class TransactionSession:
     def judge(
         self, step: Step, codes: Iterable[int], what: str, *, group: str | None = None, topic: str | None = None
     ) -> None:
-        """Raises if one of the answers is an error; the gravest counts.
+        """Raises if one of the responses is an error. The most severe error counts.
 
         Args:
-            step: what was asked.
-            codes: the brokers' error codes.
-            what: of what; ends the text of an error.
-            group: the group it was about, for the remedy.
-            topic: the topic it was about, for the remedy.
+            step: the type of request.
+            codes: the error codes of the brokers.
+            what: the object of the request; ends the text of an error.
+            group: the group of the request, for the remedy.
+            topic: the topic of the request, for the remedy.
 
         Raises:
             TransactionFailed: if the transaction must be aborted.
-            FencedMember: if a newer run has taken over, or the group has gone on without this member.
-            StreamGroupsError: what else is final.
+            FencedMember: if a newer run is active, or the group has fenced this member.
+            StreamGroupsError: if another error is permanent.
         """
         found = {code: verdict(step, code) for code in codes}
         for gravest in (Verdict.FATAL, Verdict.FENCED, Verdict.ABORT, Verdict.RETRY):
@@ -151,7 +153,7 @@ class TransactionSession:
                 error = self._session.error(code, f"{step.value} {what}", group=group, topic=topic)
                 if gravest is Verdict.RETRY:
                     raise _TryAgainError(error)
-                # What the group refuses is told as that; the rest only means that there must be another transaction.
+                # Errors of the group keep their type. The other errors only require a new transaction.
                 if gravest is Verdict.ABORT and (error.retriable or type(error) is StreamGroupsError):
                     raise TransactionFailed(
                         error.what,
@@ -161,12 +163,12 @@ class TransactionSession:
                 raise error
 
     def forget_who_is_responsible(self) -> None:
-        """Coordinators and leaders are asked for again."""
+        """Clears the cache of coordinators and leaders."""
         self._coordinators.clear()
         self._leaders.clear()
 
     def init_standalone(self) -> Standalone:
-        """A producer id of one's own, for writing without a transaction (KIP-98).
+        """Requests a producer id for writing without a transaction (KIP-98).
 
         Raises:
             StreamGroupsError: see :meth:`judge`.
@@ -181,10 +183,10 @@ class TransactionSession:
         return self.again_while_it_may_pass(attempt)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has.
+        """The number of partitions of a topic.
 
         Raises:
-            UnknownTopic: if it does not exist.
+            UnknownTopic: if the topic does not exist.
             StreamGroupsError: see :meth:`judge`.
         """
 
@@ -195,15 +197,15 @@ class TransactionSession:
         return self.again_while_it_may_pass(attempt)
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
-        """Sends one request, to any node if none is named."""
+        """Sends one request, to any node if ``node_id`` is ``None``."""
         return await (self._session.send(request) if node_id is None else self._session.send(request, node_id))
 
     async def send_all(self, requests: Any) -> dict[int, Any]:
-        """Sends one request to each of several nodes, at the same time."""
+        """Sends one request to each of several nodes, concurrently."""
         return await self._session.send_all(requests)
 
     def coordinator(self, of: CoordinatorOf, key: str) -> int:
-        """The node that looks after a group or a transactional id.
+        """The coordinator of a group or a transactional id.
 
         Raises:
             StreamGroupsError: see :meth:`judge`.
@@ -221,7 +223,7 @@ class TransactionSession:
         return found
 
     def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The nodes that lead partitions; those without a leader are left out.
+        """The leaders of partitions. Partitions without a leader are omitted.
 
         Raises:
             StreamGroupsError: see :meth:`judge`.
@@ -231,7 +233,7 @@ class TransactionSession:
         return {tp: self._leaders[tp] for tp in partitions if tp in self._leaders}
 
     def _look_up(self, topics: Collection[str]) -> Any:
-        """What the cluster says of topics; their leaders are remembered."""
+        """Reads the metadata of topics, and caches their leaders."""
         found = self.once(Step.PRODUCE, self._find_leaders, topics).topics
         for topic in found:
             self.judge(Step.PRODUCE, [topic.error_code], f"to topic '{topic.name}'", topic=topic.name)

@@ -1,8 +1,8 @@
 """One Kafka transaction for a whole micro-batch: a task's side. Without a transaction it writes at least once.
 
-Used by ``output`` in Spark's Python workers, many at once in the transaction that the driver has begun (``transactions``). Each task writes to
-output partitions that no other task writes to, with sequence numbers from 0: then the broker knows a batch that is sent twice. Of a
-partition one batch is under way at a time, so that order holds whatever is sent again. Source: KIP-98.
+``output`` uses it in Spark's Python workers, where many tasks write in one transaction of the driver (``coordinator``).
+Each task writes to output partitions that no other task uses, with sequence numbers from 0. So the broker detects a
+batch that is sent twice. Each partition has at most one batch in flight, so retries keep the order. Source: KIP-98.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from streamgroups_kafka.transactions.errors import Code, Step, Verdict, verdict
 from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession, Writing
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
-#: The last versions in which partitions are added to a transaction by a request of their own, and topics go by their names.
+#: The last versions with a separate request that adds partitions, and with topic names.
 _ADD_VERSION, _PRODUCE_VERSION = 3, 11
 #: How long the leader may wait for its followers.
 _PRODUCE_TIMEOUT_MS = 30_000
-#: A request larger than this is made of fewer batches; brokers take up to 100 MiB.
+#: The maximum size of a request. Brokers accept up to 100 MiB.
 _MAX_REQUEST_BYTES = 16 << 20
 
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
@@ -35,9 +35,9 @@ class TransactionWriter:
     """Writes to output partitions. Used by one thread.
 
     Args:
-        config: how to reach the cluster.
-        transaction: what the driver has begun; ``None`` to write at least once, without one.
-        retry_timeout_s: for how long an answer is asked for again before it counts as final, in seconds.
+        config: the configuration of the client.
+        transaction: the transaction of the driver; ``None`` to write at least once, without a transaction.
+        retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.transactions.session.TransactionSession`.
@@ -51,35 +51,35 @@ class TransactionWriter:
         self._added: set[TopicPartition] = set()
 
     def close(self) -> None:
-        """Closes all connections; the transaction stays open."""
+        """Closes all connections. The transaction stays open."""
         self._session.close()
 
     @property
     def producer(self) -> ProducerIdentity:
-        """For whom batches are encoded."""
+        """The producer for which batches must be encoded."""
         return self._writing.producer
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has.
+        """The number of partitions of a topic.
 
         Raises:
-            UnknownTopic: if it does not exist.
-            StreamGroupsError: what the broker refuses.
+            UnknownTopic: if the topic does not exist.
+            StreamGroupsError: if the broker rejects the request.
         """
         return self._session.partition_count(topic)
 
     def write(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
-        """Writes batches, those of one partition in order, and returns when the brokers have them all.
+        """Writes batches, in order within each partition, and returns when the brokers have acknowledged all of them.
 
         Args:
-            topic: where to.
-            batches: what :func:`streamgroups_kafka.write.record_batches.encode` made for the transaction's producer.
+            topic: the topic.
+            batches: results of :func:`streamgroups_kafka.write.record_batches.encode` for the transaction's producer.
 
         Raises:
-            FencedMember: if a newer run has taken over.
+            FencedMember: if a newer run is active.
             TransactionFailed: if the transaction must be aborted.
-            RecordRejected: if the broker does not take a record.
-            StreamGroupsError: what else the broker refuses.
+            RecordRejected: if the broker rejects a record.
+            StreamGroupsError: if the broker rejects the request for another reason.
         """
         pending: _Pending = {}
         for batch in batches:
@@ -97,9 +97,10 @@ class TransactionWriter:
             self._added |= set(new)
 
     def _reject_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
-        """Of two writers with one producer id the broker takes the second's batches for the first's, sent again.
+        """With two writers of one producer id, the broker takes the batches of the second for duplicates of the first.
 
-        They may be two tasks, or two attempts of one: Spark numbers the attempts of a task anew when it repeats a whole stage.
+        The writers may be two tasks, or two attempts of one task: Spark restarts the numbers of attempts when it
+        repeats a whole stage.
         """
         there = self._session.again_while_it_may_pass(lambda: self._in_transaction(transaction))
         if shared := sorted(there & set(partitions)):
@@ -118,7 +119,7 @@ class TransactionWriter:
         self._session.judge(Step.DESCRIBE, [state.error_code], f"of transactional id '{transaction.transactional_id}'")
         producer = transaction.producer
         if (state.producer_id, state.producer_epoch) != (producer.producer_id, producer.epoch):
-            # A newer run has taken over: the broker says so when partitions are added.
+            # A newer run is active. The broker reports that in the response to AddPartitionsToTxn.
             return set()
         return {TopicPartition(found.topic, partition) for found in state.topics for partition in found.partitions}
 
@@ -143,7 +144,7 @@ class TransactionWriter:
             for topic in answer.results_by_topic_v3_and_below
             for result in topic.results_by_partition
         }
-        # Of what another partition has kept from being done, that other one tells why.
+        # The error of another partition is the reason for OPERATION_NOT_ATTEMPTED.
         others = codes - {Code.OPERATION_NOT_ATTEMPTED} or codes
         topics = ", ".join(by_topic)
         self._session.judge(
@@ -151,7 +152,9 @@ class TransactionWriter:
         )
 
     def _round(self, pending: _Pending) -> None:
-        """Sends the next batch of each partition, as many as fit, and takes those that arrived out of ``pending``."""
+        """Sends the next batch of each partition, up to the maximum size, and removes acknowledged batches from
+        ``pending``.
+        """
         leaders = self._session.leaders(pending.keys())
         if not leaders:
             self._session.judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
@@ -202,7 +205,9 @@ class TransactionWriter:
 def _heads(
     pending: Mapping[TopicPartition, deque[EncodedBatch]], leaders: Mapping[TopicPartition, int]
 ) -> dict[int, dict[TopicPartition, EncodedBatch]]:
-    """The next batch of each partition by its leader, at least one of each leader and at most so many bytes."""
+    """The next batch of each partition by its leader: at least one for each leader, within the maximum size of a
+    request.
+    """
     heads: defaultdict[int, dict[TopicPartition, EncodedBatch]] = defaultdict(dict)
     n_bytes: defaultdict[int, int] = defaultdict(int)
     for tp, node in leaders.items():
