@@ -1,1 +1,1 @@
-"""What a query's checkpoint holds, and what a restart does with it."""
+"""The offsets in the checkpoint of a query, and the decisions after a restart."""

@@ -1,21 +1,25 @@
-"""The offset that Spark writes into its checkpoint for every batch, as JSON.
+"""The offset that Spark writes to its checkpoint for every batch, as JSON.
 
-Written and read by ``streamgroups.query.micro_batches``; read by tools that look into checkpoints. It holds the ranges of
-its batch, not only ends: a partition may leave this query and come back far ahead, so where a batch began cannot be told
-from the batch before it, and a replay after a crash must read exactly the same records. Source: Spark's
-``DataSourceStreamReader``; ``golden/`` in the unit tests has every version ever written.
+Written and read by ``streamgroups.query.micro_batches``, and read by tools that inspect checkpoints. It contains the
+ranges of its batch, not only their ends. A partition may leave this query and return far ahead, so the end of the batch
+before does not show where a batch began. A replay after a crash must read exactly the same records. Source: Spark's
+``DataSourceStreamReader``; ``golden/`` in the unit tests has every version.
 
 Version 2::
 
     {"version": 2, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}},
      "cluster": "MkU3OEVBNTcwNTJENDM2Qg", "topics": {"flights": "59qrCPyIS22TMTuASmyo8Q"}, "group": "board"}
 
-``n`` counts the batches of this query, ``ranges`` are what batch ``n`` reads, ``resting`` are the positions of partitions
-that the query owned then and had nothing to read from. ``group`` is whom it reads for: two groups may read the same ranges in
-batches of the same number, and a sink must not take one's for the other's. For the same reason ``run``, which is only compared, is another one in each run of each
-query: of two members of one group, one may read again what the other has lost. ``cluster`` and ``topics`` are the ids of the cluster and of its
-topics, as far as the brokers have ids (:mod:`streamgroups.identity`). ``warm_ups`` is there if batches without records
-followed, which say nothing else: a query starts its workers before it joins others.
+* ``n`` counts the batches of this query, and ``ranges`` are the ranges of batch ``n``.
+* ``resting`` are the positions of owned partitions that batch ``n`` does not read.
+* ``group`` is the group of the query. Two groups can read the same ranges in batches with the same number, and a sink
+  must distinguish them.
+* ``run`` differs in each run of each query, and is only compared. Of two members of one group, one may replay the batch
+  that the other has lost.
+* ``cluster`` and ``topics`` are the ids of the cluster and of its topics, if the brokers have ids
+  (:mod:`streamgroups.identity`).
+* ``warm_ups`` counts batches without records that have followed. A query starts its workers with them before it joins
+  other members.
 """
 
 from __future__ import annotations
@@ -35,16 +39,16 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class BatchOffset:
-    """What the checkpoint knows after a batch was planned.
+    """The content of the checkpoint after a batch was planned.
 
     Args:
         number: 0 before the first batch.
-        ranges: what the batch reads.
-        resting: next offsets of the owned partitions it does not read.
-        warm_ups: how many batches that read nothing have followed in all.
-        group_id: the group it reads for.
-        cluster_id: the id of the cluster; ``None`` if the brokers do not give it.
-        topic_ids: the ids of the topics, as far as the brokers give them.
+        ranges: the ranges that the batch reads.
+        resting: next offsets of the owned partitions that it does not read.
+        warm_ups: the total number of batches without records that have followed.
+        group_id: the group of the query.
+        cluster_id: the id of the cluster; ``None`` if the brokers do not provide it.
+        topic_ids: the ids of the topics, as far as the brokers provide them.
     """
 
     number: int
@@ -60,7 +64,7 @@ class BatchOffset:
         return TopicIdentity(self.cluster_id, self.topic_ids.get(topic))
 
     def with_identities(self, identities: Mapping[str, TopicIdentity]) -> BatchOffset:
-        """The same, with the ids of the topics that it knows."""
+        """The same offset, with the ids of its topics."""
         topics = {tp.topic for tp in self.next_offsets}
         known = {topic: identities[topic] for topic in sorted(topics & identities.keys())}
         cluster_ids = {it.cluster_id for it in known.values() if it.cluster_id is not None}
@@ -69,7 +73,7 @@ class BatchOffset:
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """The position of every partition the batch knew, once the batch is done."""
+        """The position of every partition of this offset after the batch is done."""
         return {**self.resting, **{r.topic_partition: r.end_offset for r in self.ranges}}
 
 
@@ -102,10 +106,10 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
 
 
 def decode(json_object: Any) -> BatchOffset:
-    """Reads an offset back.
+    """Parses an offset.
 
     Raises:
-        OffsetFormat: if it was written by another source, or by another version of this library.
+        OffsetFormat: if another source, or another version of this library, has written it.
 
     >>> decode({"version": 2, "n": 1, "ranges": {"t": {"0": [3, 5]}}, "resting": {}}).number
     1

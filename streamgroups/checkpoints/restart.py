@@ -1,33 +1,36 @@
-"""What a restarted query does with what its checkpoint says, given what the group says.
+"""Decides how a restarted query continues, from its checkpoint and the committed offsets of its group.
 
-Called by ``streamgroups.query.micro_batches`` once after a restart, when the first partitions are assigned. Between the run
-that stopped and this one, other members may have read on, a tool may have moved the group, or nobody may have touched
-anything. Source: SEMANTICS S5; Spark replays a batch that is in its offset log but not in its commit log before it asks
-for new offsets.
+Called by ``streamgroups.query.micro_batches`` once after a restart, when the first partitions are assigned. Between the
+two runs, other members may have read further, or a tool may have reset the group. Source: SEMANTICS S5. Spark replays a
+batch that is in its offset log but not in its commit log before it requests new offsets.
 
-Per partition, with the checkpoint's last batch ``[from, to)`` and the group's committed offset ``c``:
+Per partition, with the last batch of the checkpoint ``[from, to)`` and the committed offset ``c`` of the group:
 
 ====================  =======================================  ==============================================
 the batch was         ``c`` is                                 then
 ====================  =======================================  ==============================================
-finished              ``to`` or none                           no difference
+finished              ``to`` or missing                        no difference
 finished              ``from``, by a member                    no difference: only the last commit is missing
 finished              anything else                            difference: the policy decides
-not finished          ``from`` or none                         no difference: read ``[from, to)`` again
-not finished          ``to``, by the sink, with the output     no difference: nothing is read again, but under ``checkpoint``,
-                                                               for the state's sake: ``[from, to)``, and the sink drops it
+not finished          ``from`` or missing                      no difference: read ``[from, to)`` again
+not finished          ``to``, by the sink, with the output     no difference: nothing is read again. Under
+                                                               ``checkpoint`` the state needs ``[from, to)``:
+                                                               it is read again, and the sink drops it
 not finished          anything else                            difference: the policy decides
-either                elsewhere, by the sink, with the output  difference: ``group`` goes on there, others refuse
+either                elsewhere, by the sink, with the output  difference: ``group`` continues there, the other
+                                                               policies reject it
 ====================  =======================================  ==============================================
 
-An offset of the group that is of another topic or cluster than the checkpoint's (:mod:`streamgroups.identity`) is "anything else", whatever its
-number. Whether the position that is chosen is of the topic that is there now is decided afterwards (:mod:`streamgroups.query.data_loss`).
+A committed offset of another topic or cluster than that of the checkpoint (:mod:`streamgroups.identity`) counts as
+"anything else", whatever its number. Whether the chosen position belongs to the current topic is decided afterwards
+(:mod:`streamgroups.query.data_loss`).
 
-A finished batch may have been an empty one for a partition: an earlier run had to read it again, and left this partition to
-the member that owned it then (:mod:`streamgroups.checkpoints.skipped_ranges`). Of such a partition the checkpoint knows nothing.
+A finished batch may have skipped a partition: an earlier run had to replay the batch, and another member owned the
+partition then (:mod:`streamgroups.checkpoints.skipped_ranges`). For such a partition the checkpoint has no position.
 
-That a member committed ``from``, and not a tool that set the group back to there, is told by the mark beside the commit
-(:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now is left to it, whatever the policy.
+The metadata of a commit shows whether a member committed ``from``, or a tool reset the group to it
+(:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now stays with that member under
+every policy.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 class OnRestart(Enum):
-    """Who is right when checkpoint and group differ: the option ``onRestart``."""
+    """Which positions apply if checkpoint and group differ: the option ``onRestart``."""
 
     CHECKPOINT = "checkpoint"
     GROUP = "group"
@@ -54,7 +57,7 @@ class OnRestart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A partition for which checkpoint and group name different positions."""
+    """A partition with different positions in checkpoint and group."""
 
     topic_partition: TopicPartition
     checkpoint_next_offset: int
@@ -71,15 +74,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What to do with the partitions owned after a restart.
+    """The decision about the partitions owned after a restart.
 
     Args:
-        next_offsets: the position of each owned partition the checkpoint has a say in (before the replay, if any).
+        next_offsets: the position of each owned partition in the checkpoint (before the replay, if any).
         replay: the ranges of the unfinished batch that this member reads again.
-        left: its ranges that are left to others, or that the group has passed.
-        differences: where checkpoint and group differed, whatever was decided.
-        written: its ranges whose output the sink has committed already. Where they are read again, the group stays where it is.
-        identities: the topic that each position of ``next_offsets`` is of.
+        left: its ranges that this member skips: other members own them, or the group has passed them.
+        differences: the differences between checkpoint and group, whatever was decided.
+        written: its ranges whose output the sink has already committed. If they are read again, the position of the
+            group does not change.
+        identities: the topic of each position in ``next_offsets``.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -91,13 +95,13 @@ class Resumption:
 
     @property
     def to_commit(self) -> dict[TopicPartition, int]:
-        """The positions that the group is to have, too."""
+        """The positions to commit for the group."""
         again = {r.topic_partition for r in self.written}
         return {tp: n for tp, n in self.next_offsets.items() if tp not in again}
 
 
 def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
-    """The owned partitions that a finished batch has read, and of which the group does not say so.
+    """The owned partitions that a finished batch has read, and whose committed offset is not its end.
 
     >>> p0 = TopicPartition("t", 0)
     >>> unconfirmed(BatchOffset(3, (OffsetRange(p0, 10, 20),)), {p0: Owned(20)})
@@ -113,13 +117,13 @@ def resume_finished(
     policy: OnRestart,
     left: Collection[TopicPartition] = (),
 ) -> Resumption:
-    """Resumes after a batch that Spark has finished: its ranges are done, perhaps not yet committed.
+    """Resumes after a batch that Spark has finished. Its ranges are done, but perhaps not committed yet.
 
     Args:
-        last: what the checkpoint says.
-        owned: the partitions that came with the first assignment.
-        policy: who is right where the two differ.
-        left: the partitions that the batch did not read after all.
+        last: the offset of the batch in the checkpoint.
+        owned: the partitions of the first assignment.
+        policy: which positions apply if both differ.
+        left: the partitions that the batch has skipped.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -131,14 +135,19 @@ def resume_finished(
     """
     started_at = {r.topic_partition: r.next_offset for r in last.ranges}
     claimed = {tp: n for tp, n in last.next_offsets.items() if tp not in left}
-    # Where the group has nothing to say, nobody has read on from where the batch was to start.
+    # Without a committed offset no member has read past the start of the batch.
     claimed |= {tp: started_at[tp] for tp in left if tp in owned and owned[tp].is_silent}
     next_offsets, identities, differences = _settle(last, claimed, owned, policy, or_at=started_at)
     return Resumption(next_offsets, (), (), differences, identities=identities)
 
 
 def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart) -> Resumption:
-    """Resumes with a batch that Spark has logged and not finished: it is read again as far as it is still ours.
+    """Resumes with a batch that Spark has logged and not finished: reads the ranges of owned partitions again.
+
+    Args:
+        batch: the offset of the batch in the checkpoint.
+        owned: the partitions of the first assignment.
+        policy: which positions apply if checkpoint and group differ.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -182,7 +191,7 @@ def _settle(
     policy: OnRestart,
     or_at: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, TopicIdentity], tuple[Difference, ...]]:
-    """The position of every owned partition the checkpoint knows; a member of the group may have committed ``or_at`` too."""
+    """The position of every owned partition in the checkpoint. A member's commit at ``or_at`` is not a difference."""
     next_offsets: dict[TopicPartition, int] = {}
     identities: dict[TopicPartition, TopicIdentity] = {}
     differences: list[Difference] = []
@@ -215,7 +224,7 @@ def _reject_to_write_again(differences: Sequence[Difference]) -> None:
 
 
 def _rest_of(r: OffsetRange, next_offset: int | None) -> OffsetRange | None:
-    """What of a range is still to be read from ``next_offset``; nothing if that is elsewhere, or with another member."""
+    """The part of a range from ``next_offset`` on; ``None`` if that offset is elsewhere or not known."""
     if next_offset is not None and r.next_offset <= next_offset < r.end_offset:
         return OffsetRange(r.topic_partition, next_offset, r.end_offset)
     return None

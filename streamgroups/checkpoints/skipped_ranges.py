@@ -1,11 +1,12 @@
-"""The ranges of a batch that a query has left to its group, noted where its later runs find them.
+"""The ranges of a batch that a query has skipped, stored for its later runs.
 
-Written and read by ``streamgroups.query.skipped_range_store``. A query that is restarted reads its unfinished batch again, but for the
-partitions that another member owns by then. Spark's checkpoint cannot tell that: the batch is in it with all of its ranges,
-and is done as soon as the rest of it is. Should the query be restarted once more before it has logged another batch, and own
-such a partition then, it would take for read what nobody has read. So each run notes what it leaves, before Spark
-can finish the batch. A note is a committed offset of :func:`streamgroups.coordination.reset_protocol.skipped_ranges_group_of` the group, with the fingerprints of
-batches as its metadata. Source: SEMANTICS S1, S5.
+Written and read by ``streamgroups.query.skipped_range_store``. A restarted query replays its unfinished batch, except
+for partitions that another member owns by then. Spark's checkpoint does not show that. It contains the batch with all
+its ranges, and the batch is done as soon as the other ranges are. Suppose that the query is restarted again before it
+has logged another batch, and then owns such a partition. It would count the range as read, although no member has read
+it. Therefore each run stores its skipped ranges before Spark can finish the batch. The store is
+:func:`streamgroups.coordination.reset_protocol.skipped_ranges_group_of` the group. Each metadata entry contains the
+fingerprints of batches. Source: SEMANTICS S1, S5.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from streamgroups.json_values import string
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
-#: So many fit into the 4,096 bytes of metadata that a broker allows. Older ones are forgotten.
+#: The number that fits into the 4,096 bytes of metadata that a broker permits. Earlier ones are dropped.
 MOST = 200
 
 
 def fingerprint(batch: BatchOffset) -> str:
-    """What a batch is known by: other queries of the group have other batches.
+    """Identifies a batch among those of all queries of the group.
 
     >>> fingerprint(BatchOffset(1)) == fingerprint(BatchOffset(1, warm_ups=2)) != fingerprint(BatchOffset(2))
     True
@@ -36,10 +37,10 @@ def fingerprint(batch: BatchOffset) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRanges:
-    """Which batches have not read a partition though their checkpoints say so.
+    """The batches that have not read a partition although it is in their checkpoint.
 
     Args:
-        batches: their fingerprints, the oldest first.
+        batches: their fingerprints, the earliest first.
 
     >>> left = SkippedRanges().plus("a").plus("b").minus("a")
     >>> left, SkippedRanges.parse(left.encode()) == left
@@ -49,11 +50,11 @@ class SkippedRanges:
     batches: tuple[str, ...] = ()
 
     def plus(self, batch: str) -> SkippedRanges:
-        """With one more."""
+        """With one more batch."""
         return SkippedRanges((*self.minus(batch).batches, batch)[-MOST:])
 
     def minus(self, batch: str) -> SkippedRanges:
-        """Without one."""
+        """Without one batch."""
         return SkippedRanges(tuple(b for b in self.batches if b != batch))
 
     def encode(self) -> str:
@@ -62,7 +63,7 @@ class SkippedRanges:
 
     @classmethod
     def parse(cls, metadata: str) -> SkippedRanges | None:
-        """Reads metadata back; ``None`` if it is no such entry, or one of a newer version.
+        """Parses metadata; ``None`` if it is not such an entry, or has a newer version.
 
         >>> SkippedRanges.parse("by hand") is None
         True
@@ -77,12 +78,13 @@ class SkippedRanges:
 def changes(
     batch: str, left: Mapping[TopicPartition, bool], noted: Mapping[TopicPartition, SkippedRanges]
 ) -> dict[TopicPartition, SkippedRanges]:
-    """What is to be noted anew.
+    """The metadata entries to write again.
 
     Args:
-        batch: the fingerprint of a batch that runs again.
-        left: for each of its partitions, whether it is left to the group; what is read is read now, though it was left before.
-        noted: what is there.
+        batch: the fingerprint of a replayed batch.
+        left: for each of its partitions, whether the query skips it. A partition that was skipped before may be read
+            now.
+        noted: the stored entries.
 
     >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> changes("b", {p0: True, p1: False}, {p1: SkippedRanges(("a", "b"))})[p1]

@@ -1,1 +1,1 @@
-"""How members and tools of one group coordinate through metadata groups."""
+"""Coordination of the members and tools of one group through metadata groups."""

@@ -1,6 +1,7 @@
-"""Which reset requests wait for too long, and when that is a warning.
+"""Determines which reset requests are overdue, and when a warning is logged.
 
-Called by ``streamgroups.coordination.reset_participant`` with every poll of a member's reset requests. Source: SEMANTICS G8, S6.
+Called by ``streamgroups.coordination.reset_participant`` with every poll of a member's reset requests. Source:
+SEMANTICS G8, S6.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-#: A member stops within a batch; what takes longer needs an operator.
+#: A member pauses within one batch. If a request takes longer, an operator must act.
 OVERDUE_MS = 10_000
 _WARN_EVERY_MS = 60_000
 
@@ -18,22 +19,22 @@ class Unapplied:
     """The reset requests that a member cannot apply yet.
 
     Args:
-        since_ms: when each was first seen.
-        next_warning_ms: when each is the subject of the next warning.
+        since_ms: when each request was first polled.
+        next_warning_ms: when the next warning of each request is due.
     """
 
     since_ms: Mapping[str, int] = field(default_factory=dict)
     next_warning_ms: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, requests: Collection[str], now_ms: int) -> tuple[Unapplied, tuple[str, ...]]:
-        """With one more poll.
+        """The state after one more poll.
 
         Args:
-            requests: the ids of those that cannot be applied now; all others are forgotten.
-            now_ms: the time of a steady clock.
+            requests: the ids of the requests that cannot be applied now. All others are forgotten.
+            now_ms: the time of a monotonic clock.
 
         Returns:
-            What is known then, and the ids that are to be warned of now: 10 s after they were first seen, then every minute.
+            The new state, and the ids for which a warning is due: 10 s after the first poll, then every minute.
 
         >>> first, due = Unapplied().after(["5f2c"], 0)
         >>> second, due_later = first.after(["5f2c"], 10_000)
@@ -46,7 +47,7 @@ class Unapplied:
         return Unapplied(since_ms, next_ms | dict.fromkeys(due, now_ms + _WARN_EVERY_MS)), due
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether one of them waits for longer than 10 s.
+        """Whether a request has waited for 10 s or longer.
 
         >>> Unapplied({"5f2c": 0}).is_overdue(10_000), Unapplied().is_overdue(10_000)
         (True, False)

@@ -1,8 +1,8 @@
-"""How a member follows the orders on the board of its group: the same for a Spark query and for an instance of group cursors.
+"""Applies the reset requests of a group in one of its members: a Spark query or an instance of group cursors.
 
-Made by ``streamgroups.query.reset_participation`` and by ``session``, one for each member, and used by one thread. What is
-to be done is decided by :func:`streamgroups.coordination.reset_protocol.next_step`; here the board is read, and what was done is noted on it.
-Source: SEMANTICS G8, G9, S6.
+Created by ``streamgroups.query.reset_participation`` and by ``streamgroups_kafka.cursors.session``, once for each
+member, and used by one thread. :func:`streamgroups.coordination.reset_protocol.next_step` decides the next step. This
+module reads the metadata groups and writes the result to them. Source: SEMANTICS G8, G9, S6.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A partition that a member has.
+    """A partition that a member owns.
 
     Args:
-        tenure: tells this tenure from others of the same member.
-        next_offset: the group's committed offset, or the one that will be committed next.
+        ownership_epoch: distinguishes this ownership epoch from others of the same member.
+        next_offset: the committed offset of the group, or the one of the next commit.
     """
 
     ownership_epoch: int
@@ -44,30 +44,32 @@ class Hold:
 
 
 class Place(Protocol):
-    """A member's place in its group, as far as orders are concerned."""
+    """The place of a member in its group, as far as reset requests need it."""
 
     @property
     def holds(self) -> Mapping[TopicPartition, Hold]:
-        """What it may read now."""
+        """The partitions that the member may read now."""
         ...
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads nothing more of these, and commits nothing more of what was read of them. Nothing of them is in flight in Spark."""
+        """Pauses these partitions: reads no more records of them, and commits nothing more of what was read. Spark has
+        none of them in flight.
+        """
         ...
 
     def move(
         self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> Collection[TopicPartition]:
-        """Goes on elsewhere, and waits for a while until the group has it committed.
+        """Sets new positions, and waits for a bounded time until the group has committed them.
 
         Returns:
-            The partitions for which it has.
+            The partitions whose new position is committed.
         """
         ...
 
 
 class Cluster(Groups, Protocol):
-    """What a member asks the cluster about its group."""
+    """The part of the cluster that a member uses: its group and the topics."""
 
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Log.topics`."""
@@ -75,14 +77,14 @@ class Cluster(Groups, Protocol):
 
 
 class ResetParticipant:
-    """Follows orders.
+    """Applies the reset requests of a group to the partitions of one member.
 
     Args:
-        board: the group's notes.
-        cluster: who is asked who owns what, and which partitions there are.
+        metadata_store: the metadata entries of the group.
+        cluster: describes the group, and the partitions of topics.
         group_id: the group.
-        signed: a note as the member would write it now, without what it has obeyed.
-        clock: a steady clock, in milliseconds.
+        signed: creates a current metadata entry of the member, without the applied requests.
+        clock: a monotonic clock in milliseconds.
     """
 
     def __init__(
@@ -95,20 +97,20 @@ class ResetParticipant:
     ) -> None:
         self._metadata_store, self._cluster, self._group_id, self._signed = metadata_store, cluster, group_id, signed
         self._clock, self._unapplied = clock, Unapplied()
-        #: The tenure in which a partition's notes were read.
+        #: The ownership epoch in which the entry of a partition was read.
         self._known: dict[TopicPartition, int] = {}
         self._applied: dict[TopicPartition, str] = {}
         self._stopped: dict[TopicPartition, str] = {}
-        #: Where what is in flight ends, for the next notes.
+        #: The ends of the ranges in flight, for the next entries.
         self.reading_until: Mapping[TopicPartition, int] = {}
 
     @property
     def known(self) -> Collection[TopicPartition]:
-        """The partitions of which it is known what their last owner noted."""
+        """The partitions whose last metadata entry has been read."""
         return self._known.keys()
 
     def introduce(self, place: Place) -> None:
-        """Reads what the last owner of new partitions noted, and notes who has them now."""
+        """Reads the entries that the last owner of new partitions has written, and writes entries of the new owner."""
         holds = place.holds
         new = {tp: hold.ownership_epoch for tp, hold in holds.items() if self._known.get(tp) != hold.ownership_epoch}
         if new:
@@ -121,7 +123,7 @@ class ResetParticipant:
         self.note(place, new)
 
     def note(self, place: Place, partitions: Collection[TopicPartition]) -> None:
-        """Renews the notes of those partitions that the member still has."""
+        """Writes the metadata entries of those partitions that the member still owns."""
         signed = self._signed()
         notes = {
             tp: Committed(
@@ -146,14 +148,14 @@ class ResetParticipant:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether an order waits for so long already that it is not worth to poll often."""
+        """Whether a request is overdue, so that it is polled less often."""
         return self._unapplied.is_overdue(self._clock())
 
     def apply(self, place: Place) -> frozenset[TopicPartition]:
-        """Does what can be done now about the orders for what the member has.
+        """Executes the next step of all reset requests for the partitions of the member.
 
         Returns:
-            The partitions that must not be read: others have not stopped yet.
+            The partitions that must not be read, because other members have not paused yet.
         """
         due = self._pending(place)
         if not due:
@@ -162,7 +164,7 @@ class ResetParticipant:
         step = self._step(due)
         if step.stop:
             place.stop(step.stop.keys())
-            # A partition that is gone meanwhile is its new owner's to stop.
+            # A partition revoked in the meantime is paused by its new owner.
             known = {tp: place.holds[tp].ownership_epoch for tp in step.stop if tp in place.holds}
             self._known.update(known)
             self._stopped.update({tp: step.stop[tp] for tp in known})
@@ -182,7 +184,7 @@ class ResetParticipant:
     def _step(self, due: Mapping[TopicPartition, ResetRequest]) -> Step:
         counts = self._cluster.topics()
         about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
-        # The orders first: a note can only be about an order that was there before it.
+        # Requests are read first: an entry can only refer to a request that existed before it.
         resets = self._resets(about)
         notes = member_entries_in(
             members_group_of(self._group_id), self._metadata_store.read(members_group_of(self._group_id), resets.keys())
@@ -216,7 +218,8 @@ class ResetParticipant:
                 )
             )
         if there:
-            # Noted only now: until the group has the new offsets committed, whoever is next must obey once more.
+            # Written only now: until the group has committed the new offsets, the next owner must apply the request
+            # again.
             holds = place.holds
             self._known.update({tp: holds[tp].ownership_epoch for tp in there if tp in holds})
             self._applied.update({tp: resets[tp].id for tp in there})

@@ -1,26 +1,30 @@
-"""The board: what members of a group tell each other, kept in auxiliary Kafka groups that nobody ever joins.
+"""The reset protocol, and the metadata groups in which the members of a group coordinate.
 
-Read and written through the port :class:`streamgroups.ports.MetadataStore`, by ``streamgroups.coordination.reset_participant`` (for members) and
-``streamgroups.coordination.reset_requests`` (for whoever moves a group). There are six, so that no note can wipe out another:
+Read and written through the port :class:`streamgroups.ports.MetadataStore`, by
+``streamgroups.coordination.reset_participant`` (for members) and ``streamgroups.coordination.reset_requests`` (for
+tools that reset a group). There are six groups, so that no metadata entry can overwrite another:
 
-* ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and which order it has obeyed.
-* ``<group>.streamgroups.resets``, written by whoever moves the group: one :class:`ResetRequest` per partition.
+* ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and the reset request that it
+  has applied.
+* ``<group>.streamgroups.resets``, written by tools that reset the group: one :class:`ResetRequest` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.observations`.
-* ``<group>.streamgroups.gaps``, written by whoever finds records gone: :mod:`streamgroups.groups.gaps`.
-* ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction that it tells of: :mod:`streamgroups.ledgers.no_data_batch`.
+* ``<group>.streamgroups.gaps``, written by the member that detects a gap: :mod:`streamgroups.groups.gaps`.
+* ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction of the no-data batch:
+  :mod:`streamgroups.ledgers.no_data_batch`.
 
-Every note is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source:
-SEMANTICS G8, G9, G15, S6.
+Every entry is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source: SEMANTICS G8,
+G9, G15, S6.
 
-A live group is moved in one step: nobody reads on at the old place after anybody has begun at the new one. The life of an
-order, for each of its partitions::
+A live group is reset in one step: no member reads at an old position after another member has begun at a new one. The
+life of a request, for each of its partitions::
 
-    ordered ──▶ stopped ──▶ obeyed
-                │           └─ committed at the new place; its owner reads on there
-                └─ its owner has nothing in flight and reads nothing more, until all partitions of the order have stopped
+    requested ──▶ paused ──▶ applied
+                  │          └─ committed at the new position; its owner continues there
+                  └─ its owner has nothing in flight and reads nothing more, until all its partitions are paused
 
-Each owner sees by itself, from the same notes, when all have stopped; whoever gave the order may be gone by then.
+Each owner detects from the same entries when all partitions are paused. The tool that has written the request may have
+ended by then.
 """
 
 from __future__ import annotations
@@ -40,12 +44,12 @@ _TIMES = ".streamgroups.time"
 _QUIET = ".streamgroups.quiet"
 _GAPS = ".streamgroups.gaps"
 _ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _BOARD)
-#: The longest id of an order. Two of them are in each note of an owner, which must fit beside an offset.
+#: The maximum length of a request id. Each entry of an owner contains two ids and must fit beside an offset.
 _MAX_ID = 64
 
 
 def members_group_of(group: str) -> str:
-    """The auxiliary group that owners write to.
+    """The metadata group to which owners write.
 
     >>> members_group_of("billing")
     'billing.streamgroups'
@@ -54,7 +58,7 @@ def members_group_of(group: str) -> str:
 
 
 def resets_group_of(group: str) -> str:
-    """The auxiliary group that orders are written to.
+    """The metadata group to which reset requests are written.
 
     >>> resets_group_of("billing")
     'billing.streamgroups.resets'
@@ -63,7 +67,7 @@ def resets_group_of(group: str) -> str:
 
 
 def skipped_ranges_group_of(group: str) -> str:
-    """The auxiliary group to which restarted queries write what they have left to the group.
+    """The metadata group to which restarted queries write their skipped ranges.
 
     >>> skipped_ranges_group_of("billing")
     'billing.streamgroups.left'
@@ -72,7 +76,7 @@ def skipped_ranges_group_of(group: str) -> str:
 
 
 def event_time_group_of(group: str) -> str:
-    """The auxiliary group to which owners write how far the event time of their partitions has come.
+    """The metadata group to which owners write the event time of their partitions.
 
     >>> event_time_group_of("billing")
     'billing.streamgroups.time'
@@ -81,7 +85,7 @@ def event_time_group_of(group: str) -> str:
 
 
 def no_data_group_of(group: str) -> str:
-    """The auxiliary group to which the Kafka sink writes which batch it wrote last that had read nothing.
+    """The metadata group to which the Kafka sink writes the last no-data batch of each checkpoint.
 
     >>> no_data_group_of("billing")
     'billing.streamgroups.quiet'
@@ -99,10 +103,10 @@ def gaps_group_of(group: str) -> str:
 
 
 def metadata_groups_of(group: str) -> tuple[str, ...]:
-    """All of these, in the order in which they are to be deleted.
+    """All metadata groups of a group, in the order in which they must be deleted.
 
-    Without its board an order to move would look as if nobody had obeyed it, and would move a group that is made later under
-    that name. So orders go before boards.
+    Without the entries of the owners a reset request would count as not applied, and would reset a group that is later
+    created under the same name. Therefore the requests are deleted before the entries of the owners.
 
     >>> metadata_groups_of("billing")  # doctest: +NORMALIZE_WHITESPACE
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
@@ -112,7 +116,7 @@ def metadata_groups_of(group: str) -> tuple[str, ...]:
 
 
 def is_metadata_group(group: str) -> bool:
-    """Whether a group is one of these, and so no group that anybody reads with.
+    """Whether a group is a metadata group. Such a group has no members.
 
     >>> is_metadata_group("billing"), is_metadata_group("billing.streamgroups")
     (False, True)
@@ -121,7 +125,7 @@ def is_metadata_group(group: str) -> bool:
 
 
 def group_of(group: str) -> str:
-    """The group that an auxiliary group is about; any other group itself.
+    """The group to which a metadata group belongs. Any other group is returned itself.
 
     >>> group_of("billing.streamgroups.resets"), group_of("billing")
     ('billing', 'billing')
@@ -133,16 +137,17 @@ def group_of(group: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemberEntry:
-    """What the owner of a partition writes about itself.
+    """The metadata entry that the owner of a partition writes about itself.
 
     Args:
-        instance: the owner's name.
-        used_ms: when it last made a request, milliseconds since the epoch.
-        until_ms: until when it is in the group if it makes none any more; ``None`` if that does not end it (a Spark query).
-        obeyed: the id of the last order that was obeyed for this partition.
-        stopped: the id of the order for which the partition is not read now.
-        reading_until: the end of what is in flight: being read, or given out and not committed. Behind the committed offset
-            there is nothing in flight.
+        instance: the name of the owner.
+        used_ms: when it last made a request, in milliseconds since the epoch.
+        until_ms: when it leaves the group if it makes no further request; ``None`` if it does not leave then (a Spark
+            query).
+        applied: the id of the last request that was applied to this partition.
+        stopped: the id of the request for which the partition is paused.
+        reading_until: the end of what is in flight: being read, or returned to the caller and not committed. If it is
+            not greater than the committed offset, nothing is in flight.
 
     >>> note = MemberEntry("worker-1", 1_000, 31_000)
     >>> MemberEntry.parse(note.encode()) == note
@@ -171,7 +176,7 @@ class MemberEntry:
 
     @classmethod
     def parse(cls, metadata: str) -> MemberEntry | None:
-        """Reads metadata back; ``None`` if it is no note, or one of a newer version."""
+        """Parses metadata; ``None`` if it is not such an entry, or has a newer version."""
         raw = read_entry(metadata)
         try:
             return cls(
@@ -188,12 +193,13 @@ class MemberEntry:
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """A reset request, as it concerns one partition: its owner is to read on at ``next_offset``.
+    """A reset request for one partition: its owner continues at ``next_offset``.
 
     Args:
-        id: tells this order from all others; the same for all partitions that move together.
-        next_offset: where to go on.
-        moves: how many partitions of each topic it moves. It is complete when the entries of all of them are there.
+        id: distinguishes this request from all others. All partitions that are reset together have the same id.
+        next_offset: the new position.
+        moves: how many partitions of each topic the request resets. It is complete when the entries of all of them
+            exist.
         void: whether it only cancels the one before it.
 
     >>> order = ResetRequest("5f2c", 100, {"flights": 8})
@@ -207,10 +213,10 @@ class ResetRequest:
     void: bool = False
 
     def candidates(self, counts: Mapping[str, int]) -> list[TopicPartition]:
-        """The partitions among which those are that it moves.
+        """All partitions of the topics of this request. The partitions that it resets are among them.
 
         Args:
-            counts: how many partitions each topic of the cluster has; the entry itself cannot name more.
+            counts: how many partitions each topic of the cluster has. The entry cannot name other topics.
         """
         return [TopicPartition(topic, p) for topic in self.moves if topic in counts for p in range(counts[topic])]
 
@@ -220,7 +226,7 @@ class ResetRequest:
 
     @classmethod
     def parse(cls, next_offset: int, metadata: str) -> ResetRequest | None:
-        """Reads an order back; ``None`` if it is none, or one of a newer version."""
+        """Parses a reset request; ``None`` if it is not such an entry, or has a newer version."""
         raw = read_entry(metadata)
         try:
             moves = {string(topic): whole(n, most=MAX_INT32) for topic, n in items(raw["moves"])}
@@ -232,11 +238,11 @@ class ResetRequest:
 def pending(
     resets: Mapping[TopicPartition, ResetRequest], applied: Mapping[TopicPartition, str]
 ) -> dict[TopicPartition, ResetRequest]:
-    """The orders that are still to be obeyed.
+    """The reset requests that are not applied yet.
 
     Args:
-        orders: the last one for each partition.
-        obeyed: the id of the order that was last obeyed for each partition.
+        resets: the last request for each partition.
+        applied: the id of the last request that was applied to each partition.
 
     >>> p = TopicPartition("flights", 0)
     >>> list(pending({p: ResetRequest("5f2c", 100, {"flights": 1})}, {p: "5f2c"}))
@@ -247,14 +253,16 @@ def pending(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the owner of partitions does next about its orders.
+    """The next step of a member with its reset requests.
 
     Args:
-        stop: stop reading, and note so: the id of the order for each partition.
-        resume: the order for which these had stopped cannot be applied: read on, and note so.
-        move: all have stopped: go on there.
-        incomplete: orders that cannot be applied, and what is missing of each; their partitions are read on.
-        waiting: orders that wait for other partitions to stop, and which those are.
+        stop: partitions to pause, with the id of the request of each. The member writes this to its entries.
+        resume: paused partitions whose request cannot be applied. The member resumes them and writes this to its
+            entries.
+        move: partitions to continue at their new position, because all partitions of the request are paused.
+        incomplete: requests that cannot be applied, with the missing entries of each. Their partitions are read as
+            before.
+        waiting: requests that wait for other partitions to be paused, with the names of these partitions.
     """
 
     stop: Mapping[TopicPartition, str]
@@ -273,17 +281,18 @@ def next_step(
     *,
     me: str,
 ) -> Step:
-    """What to do about orders (SEMANTICS G8, S6).
+    """Decides the next step with reset requests (SEMANTICS G8, S6).
 
-    An order for very many partitions is written in several commits, and holds when all of it is there: with its last commit. An order
-    of which a part never comes stops no member. With a topic its entries are deleted, so a topic that is gone counts no more.
+    A request for very many partitions is written in several commits, and applies when all entries exist. A request that
+    never becomes complete pauses no member. The entries of a deleted topic are deleted with it, so a request no longer
+    requires them.
 
     Args:
-        orders: the last one for each partition, of all partitions that the orders for ``owned`` may be about.
-        notes: what is noted for each of them.
+        resets: the last request for each partition, for all partitions to which the requests for ``owned`` may apply.
+        notes: the metadata entry of the owner for each of them.
         owned: the partitions of this member.
-        owners: the name of each partition's owner, by the broker; ``None`` while the group rebalances. What a former owner
-            noted does not hold for the present one. A partition without an owner is not read.
+        owners: the name of the owner of each partition, according to the broker; ``None`` while the group rebalances.
+            The entry of a former owner does not apply to the present one. A partition without an owner is not read.
         counts: how many partitions each topic of the cluster has.
         me: the name of this member.
 
@@ -321,7 +330,7 @@ def next_step(
 
 
 def _missing(order: ResetRequest, resets: Mapping[TopicPartition, ResetRequest], counts: Mapping[str, int]) -> str:
-    """What of an order is not there; nothing if it is complete."""
+    """The missing entries of a request; empty if it is complete."""
     there = Counter(tp.topic for tp, other in resets.items() if other.id == order.id)
     short = [
         f"only {there[topic]} of {n} entries for {topic} {'exists' if there[topic] == 1 else 'exist'}"

@@ -1,7 +1,8 @@
-"""Moving a group that has members: orders are left on its board, and its members obey them.
+"""Writes reset requests for a group that has members. The members apply them.
 
-Used by ``group_operations`` (``GroupCursors.update_group``) and by the command line (``streamgroups groups reset``). A broker lets nobody but
-members commit to a group that has some. What members do with an order is :mod:`streamgroups.coordination.reset_participant`. Source: SEMANTICS G8, S6.
+Used by ``streamgroups_kafka.cursors.group_operations`` (``GroupCursors.update_group``) and by the command line
+(``streamgroups groups reset``). While a group has members, a broker accepts commits only from them.
+:mod:`streamgroups.coordination.reset_participant` applies the requests. Source: SEMANTICS G8, S6.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
 
-#: So many notes in one commit: far below what a broker takes as one (about 1 MB).
+#: The maximum number of entries in one commit: far below the maximum size of a request (about 1 MB).
 _NOTES_PER_COMMIT = 1_000
-#: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, with the NUL that ends a text in librdkafka.
+#: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, including the NUL that ends
+#: a text in librdkafka.
 _MAX_BYTES = 4_095
-#: How much longer an instance may be there than it has noted: it notes its lease once a second.
+#: How long after the end of its written lease an instance may still be a member: it writes its lease once a second.
 _NOTE_DELAY_MS = 2_000
 
 
 class Owner(Protocol):
-    """A live member, by whomever it was described."""
+    """A live member in any description of a group."""
 
     @property
     def client_id(self) -> str: ...
@@ -44,20 +46,20 @@ _Owner = TypeVar("_Owner", bound=Owner)
 
 
 class ResetRequests:
-    """The orders of groups, and who obeys.
+    """The reset requests of groups, and the members that apply them.
 
     Args:
-        board: the groups' notes.
-        clock: the time now, in milliseconds since the epoch.
+        metadata_store: the metadata entries of the groups.
+        clock: the current time in milliseconds since the epoch.
     """
 
     def __init__(self, metadata_store: MetadataStore, clock: Clock) -> None:
         self._metadata_store, self._clock = metadata_store, clock
 
     def give(self, group_id: str, where: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> str:
-        """Orders the owners of partitions to go on elsewhere, all in one step.
+        """Requests the owners of partitions to continue at other positions, all in one step.
 
-        Orders that are not obeyed yet become part of this one.
+        Requests that are not applied yet become part of this one.
 
         Args:
             group_id: the group.
@@ -65,35 +67,37 @@ class ResetRequests:
             counts: how many partitions each of the topics has.
 
         Returns:
-            The order's id.
+            The id of the request.
 
         Raises:
-            GroupRejected: if it names too many topics for one step.
+            GroupRejected: if the request names too many topics for one step.
         """
         waiting = self.waiting(group_id, [TopicPartition(t, p) for t, count in counts.items() for p in range(count)])
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
         return self._write(group_id, moved, void=False)
 
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Makes orders for partitions out of date: they are moved by committing."""
+        """Cancels the requests for partitions whose offsets the caller resets by a commit."""
         given = self._resets(group_id, partitions)
         if given:
             self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, void=True)
 
     def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
-        """The orders that have not been obeyed yet."""
+        """The requests that are not applied yet."""
         resets = self._resets(group_id, partitions)
         applied = {tp: note.applied for tp, note in self.notes(group_id, resets).items()}
         return pending(resets, applied)
 
     def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, MemberEntry]:
-        """What owners have noted of partitions."""
+        """The metadata entries that owners have written for partitions."""
         return member_entries_in(
             members_group_of(group_id), self._metadata_store.read(members_group_of(group_id), partitions)
         )
 
     def incompatible_members(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
-        """The members that have partitions and have not noted themselves on the board, as those do who obey orders."""
+        """The members that own partitions and have not written a metadata entry, as members that apply reset requests
+        do.
+        """
         members = list(members)
         notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
         now_ms = self._clock()
@@ -125,12 +129,22 @@ class ResetRequests:
 
 
 def member_entries_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, MemberEntry]:
-    """The notes among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.members_group_of` a group."""
+    """The metadata entries of owners in :func:`~streamgroups.coordination.reset_protocol.members_group_of` a group.
+
+    Args:
+        group_id: the metadata group.
+        read: its committed offsets and their metadata.
+    """
     return read_entries(group_id, _metadata(read), lambda _, text: MemberEntry.parse(text))
 
 
 def reset_requests_in(group_id: str, read: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, ResetRequest]:
-    """The orders among what was read from a metadata group, :func:`~streamgroups.coordination.reset_protocol.resets_group_of` a group."""
+    """The reset requests in :func:`~streamgroups.coordination.reset_protocol.resets_group_of` a group.
+
+    Args:
+        group_id: the metadata group.
+        read: its committed offsets and their metadata.
+    """
     return read_entries(group_id, _metadata(read), lambda tp, text: ResetRequest.parse(read[tp].next_offset, text))
 
 

@@ -1,1 +1,1 @@
-"""Decisions about groups: who owns what, what may be committed, what the history shows."""
+"""Decisions about groups: ownership of partitions, commits, offset resets, lag and history."""

@@ -1,1 +1,1 @@
-"""Whether and how a batch is committed together with its positions."""
+"""Decisions about ledgers: whether and how a batch is committed together with its positions."""

@@ -1,1 +1,1 @@
-"""What one streaming query does in its group, batch by batch."""
+"""The query engine: plans the batches of one streaming query in its group."""

@@ -1,4 +1,4 @@
-"""How much a micro-batch reads: the limits per trigger.
+"""Decides how much a micro-batch reads: the limits per trigger.
 
 Called by ``streamgroups.query.micro_batches`` once per trigger. Source: SEMANTICS S4; Spark's options
 ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
@@ -14,12 +14,12 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits per trigger. Counted in offsets, as Spark does: gaps count too.
+    """Limits per trigger. They count offsets, as Spark does, including gaps between offsets.
 
     Args:
-        max_offsets: read no more than this (but at least one of each partition that has something).
-        min_offsets: wait until there are so many ...
-        max_delay_ms: ... but no longer than this since the last batch.
+        max_offsets: the maximum of a batch. A partition with records gets at least one offset.
+        min_offsets: the minimum of a batch. A smaller batch waits ...
+        max_delay_ms: ... until this time has passed since the last batch.
     """
 
     max_offsets: int | None = None
@@ -28,7 +28,7 @@ class Limits:
 
     @property
     def unlimited(self) -> bool:
-        """Whether every trigger reads all there is."""
+        """Whether every trigger reads all available offsets."""
         return self.max_offsets is None and self.min_offsets is None
 
 
@@ -42,17 +42,17 @@ def admit(
     last_batch_ms: int | None,
     now_ms: int,
 ) -> tuple[OffsetRange, ...]:
-    """The ranges of the next batch, none if it should wait.
+    """The ranges of the next batch; empty if the batch should wait.
 
     Args:
         available: next offset and end offset of each partition that may be read.
-        limits: the user's.
+        limits: the limits of the user.
         last_batch_ms: when the last batch was planned; ``None`` before the first one, which never waits.
-        now_ms: the time now, on the same clock.
+        now_ms: the current time of the same clock.
 
     Returns:
-        Non-empty ranges, ordered by partition. Under ``max_offsets`` each partition gets its share of what is
-        available, so a partition that is far behind gets more; none that has something gets nothing.
+        Non-empty ranges, ordered by partition. Under ``max_offsets`` each partition gets a share in proportion to its
+        available offsets, and at least one.
 
     >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> [str(r) for r in admit({p0: (0, 90), p1: (5, 15)}, Limits(max_offsets=10), last_batch_ms=None, now_ms=0)]
@@ -73,11 +73,11 @@ def _should_wait(total: int, limits: Limits, *, last_batch_ms: int | None, now_m
 
 
 def share(backlog: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """Divides ``most`` offsets in proportion to each partition's backlog, by largest remainder, at least one each.
+    """Divides ``most`` offsets in proportion to the backlog of each partition, by largest remainder, at least one each.
 
     Returns:
-        Offsets per partition, never more than its backlog. Their sum is ``most``, unless the backlog is smaller or there
-        are more partitions than ``most``.
+        Offsets per partition, at most its backlog. Their sum is ``most``, unless the backlog is smaller or there are
+        more partitions than ``most``.
 
     >>> share({TopicPartition("t", 0): 1000, TopicPartition("t", 1): 1}, 100)[TopicPartition("t", 1)]
     1
@@ -85,7 +85,7 @@ def share(backlog: Mapping[TopicPartition, int], most: int) -> dict[TopicPartiti
     total = sum(backlog.values())
     if total <= most:
         return dict(backlog)
-    # Each has one from the start; what is left is shared by what is left of the backlog.
+    # Each partition gets one offset first. The remaining offsets are divided in proportion to the remaining backlog.
     rest, rest_total = most - len(backlog), total - len(backlog)
     if rest <= 0:
         return dict.fromkeys(backlog, 1)

@@ -1,6 +1,7 @@
-"""What a query could read now: from the positions of its member to the ends of the partitions.
+"""Determines the offsets that a query could read now: from the positions of its member to the ends of the partitions.
 
-Used by ``micro_batches``, once for each batch, on the query's thread. Source: SEMANTICS G13, S4, S7.
+Used by ``streamgroups.query.micro_batches`` once for each batch, on the thread of the query. Source: SEMANTICS G13, S4,
+S7.
 """
 
 from __future__ import annotations
@@ -18,37 +19,37 @@ from streamgroups.query.continuity import Continuity
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.query.offset_lookup import record_bytes
 
-#: End offsets are asked for at most this often: Spark asks every 10 ms when there is nothing to do.
+#: The minimum interval between two reads of end offsets: without new offsets Spark polls every 10 ms.
 _ASK_EVERY_MS = 40
-#: For how long brokers may not know a topic that was just recreated.
+#: How long a broker may not have the metadata of a recreated topic.
 _RECREATED_S = 10.0
-#: How large records are is asked for at most this often, and for partitions that are new.
+#: Record sizes are read at most this often, and for new partitions.
 _SIZE_EVERY_MS = 600_000
 
-#: Has a job done, now or on a thread of its own. A job raises nothing.
+#: Runs a job, now or in another thread. A job raises nothing.
 Start: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 def at_once(job: Callable[[], None]) -> None:
-    """Does a job before it returns."""
+    """Runs a job before it returns."""
     job()
 
 
 class AvailableOffsets:
-    """What is unread, as far as the log was asked.
+    """The available offsets of a query, as of the last read of the log.
 
     Args:
-        log: who is asked.
-        clock: a steady clock, in milliseconds.
-        continuity: what becomes of positions whose records are gone.
-        start: how sizes are asked for.
+        log: the topics of the cluster.
+        clock: a monotonic clock in milliseconds.
+        continuity: handles positions whose records no longer exist.
+        start: runs the jobs that read record sizes.
     """
 
     def __init__(self, log: Log, clock: Clock, continuity: Continuity, *, start: Start = at_once) -> None:
         self._log, self._clock, self._continuity, self._start = log, clock, continuity, start
         self._targets: dict[TopicPartition, int] | None = None
         self._last_asked_ms: int | None = None
-        #: The end offsets that were last seen.
+        #: The end offsets of the last poll.
         self.ends: dict[TopicPartition, int] = {}
         self._record_bytes: Future[Mapping[TopicPartition, float]] | None = None
         self._sized: frozenset[TopicPartition] = frozenset()
@@ -56,15 +57,15 @@ class AvailableOffsets:
 
     @property
     def is_limited(self) -> bool:
-        """Whether only what was there at some time is read."""
+        """Whether the query reads only the records that existed at a certain time."""
         return self._targets is not None
 
     def limit_to(self, targets: Mapping[TopicPartition, int]) -> None:
-        """Nothing at or after these offsets is read from now on."""
+        """Excludes these offsets and all later ones from now on."""
         self._targets = dict(targets)
 
     def may_ask(self) -> bool:
-        """Whether enough time has passed since the log was asked in vain."""
+        """Whether enough time has passed since the last poll that found no records."""
         now_ms = self._clock()
         if self._last_asked_ms is not None and 0 <= now_ms - self._last_asked_ms < _ASK_EVERY_MS:
             return False
@@ -72,14 +73,18 @@ class AvailableOffsets:
         return True
 
     def was_some(self) -> None:
-        """It was not asked in vain."""
+        """Records that the last poll found records."""
         self._last_asked_ms = None
 
     def of(self, member: Member, stopped: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Next offset and end offset of every partition that may be read, but for those that are stopped.
+        """Next offset and end offset of every partition that may be read, except paused ones.
+
+        Args:
+            member: the owner of the positions.
+            stopped: the paused partitions.
 
         Raises:
-            DataLoss: if records are gone that were to be read, and the policy is to fail.
+            DataLoss: if records at a position no longer exist and the policy is to fail.
         """
         next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
         ends = self._ends(next_offsets)
@@ -91,16 +96,18 @@ class AvailableOffsets:
         return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
 
     def continued(self, member: Member) -> frozenset[TopicPartition]:
-        """The partitions whose positions have moved because records are gone. Called before a batch of an earlier run is planned.
+        """The partitions whose positions have changed because of data loss. Called before a batch of an earlier run is
+        planned.
 
         Raises:
-            DataLoss: if records are gone and the policy is to fail.
+            DataLoss: if records at a position no longer exist and the policy is to fail.
         """
         next_offsets = member.membership.plannable
         return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
 
     def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where partitions end. A topic that was deleted is left out if the query continues when it is recreated.
+        """The end offsets of partitions. A deleted topic is left out if the query continues when the topic is
+        recreated.
 
         Raises:
             UnknownTopic: if a topic was deleted and the policy is to fail.
@@ -114,7 +121,7 @@ class AvailableOffsets:
                 raise
         if gone:
             return self._log.end_offsets(next_offsets.keys() - gone)
-        # The topic was recreated in between, and not every broker knows it yet.
+        # The topic was recreated in between, and not every broker has its metadata yet.
         known = Retrying(
             retry=retry_if_exception_type(UnknownTopic),
             stop=stop_after_delay(_RECREATED_S),
@@ -124,9 +131,9 @@ class AvailableOffsets:
         return known(self._log.end_offsets, next_offsets)
 
     def request_sizes(self, ranges: Collection[OffsetRange]) -> None:
-        """Asks how large records are, now and then: what is stored changes slowly.
+        """Starts a read of record sizes from time to time: the stored size changes slowly.
 
-        Between the planning of a batch and its packing Spark writes its log, so the answer is there when it is wanted.
+        Spark writes its log between the planning of a batch and its packing, so the result is available by then.
         """
         now_ms = self._clock()
         partitions = self._sized | {r.topic_partition for r in ranges}
@@ -144,10 +151,10 @@ class AvailableOffsets:
         self._start(ask)
 
     def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
-        """How large records are.
+        """The average record size of partitions, in bytes.
 
         Raises:
-            StreamGroupsError: what :class:`streamgroups.ports.Log` raises.
+            StreamGroupsError: see :class:`streamgroups.ports.Log`.
         """
         self.request_sizes(ranges)
         return self._record_bytes.result() if self._record_bytes is not None else {}

@@ -1,8 +1,9 @@
-"""Whether the records at a query's positions are there, before a batch is planned.
+"""Checks, before a batch is planned, whether the records at the positions of a query still exist.
 
-Used by ``unread``, on the query's thread. The ids of topics and their earliest offsets are read when partitions come in and then once per metadata
-refresh (``kafka.topic.metadata.refresh.interval.ms``); in between the last ones count. Ends are read for every batch anyway. What a loss means
-is decided by :mod:`streamgroups.query.data_loss`. Source: SEMANTICS S7, S11.
+Used by ``streamgroups.query.available`` on the thread of the query. The ids of topics and their earliest offsets are
+read after each assignment and then once per metadata refresh (``kafka.topic.metadata.refresh.interval.ms``). In between
+the last values apply. End offsets are read for every batch anyway. :mod:`streamgroups.query.data_loss` decides how a
+loss is handled. Source: SEMANTICS S7, S11.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from streamgroups.ports import Clock, Log, Member, Recorder
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, find_loss
 from streamgroups.query.query_ports import GapRecorder
 
-#: How often new topics and partitions, ids and earliest offsets are read, unless ``kafka.metadata.max.age.ms`` says otherwise.
+#: How often new topics and partitions, ids and earliest offsets are read, unless ``kafka.metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
 
 
 class Continuity:
-    """See the module.
+    """Compares the positions of a query with the topics, and handles losses.
 
     Args:
-        log: where the topics are asked for.
-        clock: a steady clock, in milliseconds.
-        record: takes note of gaps in the member's history.
-        policies: what to do about a loss.
+        log: the topics of the cluster.
+        clock: a monotonic clock in milliseconds.
+        record: records gaps in the history of the member.
+        policies: how a loss is handled.
         group_id: the group, for the text of an error.
-        gaps: where gaps are recorded; ``None`` for nowhere.
-        refresh_ms: how often ids and earliest offsets are read; 0 or less, as Java's: only when partitions come in.
+        gaps: records gaps; ``None`` if gaps are not recorded.
+        refresh_ms: how often ids and earliest offsets are read. If it is 0 or less they are read only after an
+            assignment, as in Java.
     """
 
     def __init__(
@@ -48,42 +50,43 @@ class Continuity:
     ) -> None:
         self._log, self._clock, self._record, self._policies = log, clock, record, policies
         self._group_id, self._gaps, self._refresh_ms = group_id, gaps, refresh_ms
-        #: The ids of the topics, as last read.
+        #: The ids of the topics at the last refresh.
         self.identities: dict[str, TopicIdentity] = {}
         self._earliest: dict[TopicPartition, int] = {}
         self._assignments = 0
         self._read_ms: int | None = None
         self._n_read = self._known_since = 0
-        #: The last position of each partition that this query knows: Kafka deletes committed offsets with their topic.
+        #: The last known position of each partition: Kafka deletes the committed offsets of a deleted topic.
         self._known_offsets: dict[TopicPartition, int] = {}
         self._known_identities: dict[TopicPartition, TopicIdentity] = {}
         self._known_topics: dict[str, TopicIdentity] = {}
 
     def remember(self, checkpoint: BatchOffset) -> None:
-        """What an earlier run knew."""
+        """Keeps the positions and ids of an earlier run."""
         for tp, next_offset in checkpoint.next_offsets.items():
             self._known_offsets[tp] = next_offset
             self._known_identities[tp] = self._known_topics[tp.topic] = checkpoint.identity(tp.topic)
 
     def policy_of(self, topic_partition: TopicPartition) -> OnDataLoss:
-        """What a loss in this partition means."""
+        """How a loss in this partition is handled."""
         return self._policies.of(topic_partition)
 
     def settle(
         self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Moves the positions whose records are not there.
+        """Sets new positions where the records at the position no longer exist.
 
         Args:
-            member: whose positions.
-            next_offsets: the positions that a batch could begin at.
-            ends: where these partitions end, for readers of committed records if that is what the query reads.
+            member: the owner of the positions.
+            next_offsets: the positions at which a batch could begin.
+            ends: the end offsets of these partitions; the last stable offsets if the query reads committed records
+                only.
 
         Returns:
-            Where the partitions that lost records continue.
+            The new positions of the partitions that lost records.
 
         Raises:
-            DataLoss: if the policy of one of them is to fail. Nothing has moved then.
+            DataLoss: if the policy of one of them is to fail. In that case no position has changed.
         """
         membership = member.membership
         owned = membership.owned
@@ -105,7 +108,9 @@ class Continuity:
         next_offsets: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[TopicPartition]:
-        """The partitions that are worth a closer look; all others are in their topic. Runs for every batch, so it makes no objects."""
+        """The partitions that need a full check. All other positions are within their topic. Runs for every batch, so
+        it creates no objects.
+        """
         earliest, identities = self._earliest, self.identities
         return [
             tp
@@ -121,7 +126,7 @@ class Continuity:
 
     def _read(self, partitions: Collection[TopicPartition], assignments: int) -> None:
         read = self._log.identities({tp.topic for tp in partitions})
-        # What has not changed stays the same object, by which a position is known to be of it.
+        # An unchanged identity stays the same object: :meth:`_unusual` compares objects.
         self.identities |= {topic: it for topic, it in read.items() if self.identities.get(topic) != it}
         self._earliest = self._log.beginning_offsets(partitions)
         self._assignments, self._read_ms = assignments, self._clock()
@@ -131,7 +136,7 @@ class Continuity:
         return self.identities.get(tp.topic, UNKNOWN)
 
     def _position(self, tp: TopicPartition, owned: Owned, next_offset: int) -> StoredPosition:
-        """The position of a partition. If the group has lost it with its topic, the one that the query remembers."""
+        """The position of a partition; the remembered position if the group has lost it with its topic."""
         identity = self._known_identities.get(tp, self._known_topics.get(tp.topic, UNKNOWN))
         remembered = StoredPosition(self._known_offsets.get(tp), identity)
         if owned.is_silent and owned.identity == UNKNOWN and remembered.identity.differs_from(self._now(tp)):
@@ -145,7 +150,9 @@ class Continuity:
         partitions: Collection[TopicPartition],
         assignments: int,
     ) -> dict[TopicPartition, Loss]:
-        """The losses by what the brokers say now. Under read_committed an end is before open transactions, which others may have read past."""
+        """The losses according to the current state of the brokers. Under read_committed an end offset is before open
+        transactions, and another reader may have read past it.
+        """
         suspected = self._losses(positions, ends)
         if not suspected:
             return {}
@@ -177,7 +184,7 @@ class Continuity:
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
         told = "; ".join(str(loss) for _, loss in sorted(lost.items()))
         self._record(Kind.GAP, offsets=moved, note=told)
-        # Recorded first: a run that is killed in between records the same once more, which counts once.
+        # The gap is recorded first. A run that is killed in between records it again, and it counts once.
         if self._gaps is not None:
             self._gaps.record(gaps)
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
@@ -189,7 +196,7 @@ class Continuity:
         return moved
 
     def _identify(self, member: Member, owned: Mapping[TopicPartition, Owned]) -> None:
-        """A position without ids is accepted as one of the topic that is there now."""
+        """Completes positions without ids: they are accepted as positions of the current topic."""
         found = {tp: it.identity.completed_by(self._now(tp)) for tp, it in owned.items()}
         new = {tp: self._now(tp) if it == self._now(tp) else it for tp, it in found.items()}
         if new := {tp: it for tp, it in new.items() if it is not owned[tp].identity}:

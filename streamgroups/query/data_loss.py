@@ -1,20 +1,24 @@
-"""What a query does when the records at its position are not there: the option ``onDataLoss``.
+"""Decides how a query continues if the records at its position no longer exist: the option ``onDataLoss``.
 
-Called by ``streamgroups.query.continuity`` before a batch is planned. A position is an offset of one topic of one cluster
-(:class:`~streamgroups.identity.TopicIdentity`). It is compared with the topic as it is now: its ids, its earliest offset, its end.
-Source: SEMANTICS S7, S11; Spark's ``failOnDataLoss``; Kafka's ``auto.offset.reset``.
+Called by ``streamgroups.query.continuity`` before a batch is planned. A position is an offset of one topic of one
+cluster (:class:`~streamgroups.identity.TopicIdentity`). It is compared with the current topic: its ids, its earliest
+offset, its end. Source: SEMANTICS S7, S11; Spark's ``failOnDataLoss``; Kafka's ``auto.offset.reset``.
 
-===============  ====================================================  ========  ==================  ====================
+===============  ====================================================  ========  ==================
+====================
 cause            the position                                          ``fail``  ``skip``            ``earliest``
-===============  ====================================================  ========  ==================  ====================
+===============  ====================================================  ========  ==================
+====================
 expired          is before the earliest offset                         error     earliest offset     earliest offset
-truncated        is past the end; the ids do not tell it from before   error     end                 earliest offset
+truncated        is past the end, and the ids do not differ            error     end                 earliest offset
 recreated        is of another topic id                                error     end of the new one  its earliest offset
 other-cluster    is of another cluster id                              error     end there           earliest there
-===============  ====================================================  ========  ==================  ====================
+===============  ====================================================  ========  ==================
+====================
 
-``skip`` reads no record that the group may have read before. ``earliest`` leaves out no record that is there. The first cause that
-applies counts, in the order other-cluster, recreated, truncated, expired. An id that is unknown on either side is not compared.
+``skip`` reads no record that the group may have read before. ``earliest`` skips no record that exists. The first cause
+that applies counts, in the order other-cluster, recreated, truncated, expired. An id that is unknown on either side is
+not compared.
 """
 
 from __future__ import annotations
@@ -30,11 +34,11 @@ from streamgroups.partitions import Bounds, TopicPartition
 
 
 class OnDataLoss(Enum):
-    """What to do about a gap."""
+    """How a gap is handled."""
 
     #: The query fails and changes nothing.
     FAIL = "fail"
-    #: Reading continues where nothing is read twice.
+    #: Reading continues where no record is read twice.
     SKIP = "skip"
     #: Reading continues at the earliest offset.
     EARLIEST = "earliest"
@@ -45,9 +49,9 @@ class LossPolicies:
     """The policy of every partition.
 
     Args:
-        default: of what the others do not name.
-        by_topic: of whole topics.
-        by_partition: of single partitions.
+        default: the policy of all other partitions.
+        by_topic: policies of whole topics.
+        by_partition: policies of single partitions.
 
     >>> LossPolicies(by_topic={"flights": OnDataLoss.SKIP}).of(TopicPartition("flights", 3)).value
     'skip'
@@ -69,11 +73,11 @@ FAIL_ON_LOSS = LossPolicies()
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """Where a group is to read next.
+    """The position of a group in a partition.
 
     Args:
         next_offset: the offset; ``None`` if it was lost with the topic.
-        identity: the topic that it is of.
+        identity: the topic of the offset.
     """
 
     next_offset: int | None
@@ -82,14 +86,14 @@ class StoredPosition:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A position whose records are not there.
+    """A position whose records no longer exist.
 
     Args:
-        topic_partition: of which partition.
+        topic_partition: the partition.
         position: the position.
-        now: the topic that is there now.
-        bounds: its earliest offset, and its end with the records of open transactions.
-        cause: why.
+        now: the current topic.
+        bounds: its earliest offset, and its end including the records of open transactions.
+        cause: the cause.
     """
 
     topic_partition: TopicPartition
@@ -112,11 +116,11 @@ class Loss:
         return words[self.cause]
 
     def gap(self, policy: OnDataLoss, time_ms: int) -> PartitionGap:
-        """What is recorded if reading continues.
+        """The gap to record if reading continues.
 
         Args:
             policy: :attr:`OnDataLoss.SKIP` or :attr:`OnDataLoss.EARLIEST`.
-            time_ms: now, milliseconds since the epoch.
+            time_ms: the current time in milliseconds since the epoch.
         """
         to_offset = continue_at(self, policy)
         gap = Gap(self.position.next_offset, to_offset, self.cause, time_ms, self.position.identity, self.now)
@@ -126,16 +130,16 @@ class Loss:
 def find_loss(
     topic_partition: TopicPartition, position: StoredPosition, now: TopicIdentity, bounds: Bounds
 ) -> Loss | None:
-    """Compares a position with the topic as it is now.
+    """Compares a position with the current topic.
 
     Args:
-        topic_partition: of which partition.
+        topic_partition: the partition.
         position: the position.
-        now: the topic's ids.
-        bounds: its earliest offset, and its end with the records of open transactions.
+        now: the ids of the topic.
+        bounds: its earliest offset, and its end including the records of open transactions.
 
     Returns:
-        The loss; ``None`` if the records at the position are there, or still to come.
+        The loss; ``None`` if the records at the position exist or are still to be written.
 
     >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
     >>> [getattr(find_loss(p0, StoredPosition(20, then), it, Bounds(10, 30)), "cause", None) for it in (then, now)]
@@ -156,7 +160,7 @@ def _cause(position: StoredPosition, now: TopicIdentity, bounds: Bounds) -> Caus
 
 
 def continue_at(loss: Loss, policy: OnDataLoss) -> int:
-    """The offset at which reading continues: the table of this module.
+    """The offset at which reading continues, according to the table of this module.
 
     Raises:
         ValueError: for :attr:`OnDataLoss.FAIL`.
@@ -174,7 +178,7 @@ def continue_at(loss: Loss, policy: OnDataLoss) -> int:
 
 
 def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:
-    """The error under :attr:`OnDataLoss.FAIL`: what is lost, and what to do.
+    """The error under :attr:`OnDataLoss.FAIL`, with the lost positions and the remedy.
 
     >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
     >>> error = data_loss([find_loss(p0, StoredPosition(20, then), now, Bounds(0, 30))], "billing")

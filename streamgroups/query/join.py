@@ -1,6 +1,7 @@
-"""How a query enters its group: everything is checked first, then it joins.
+"""Lets a query enter its group: checks everything first, then joins.
 
-Used by ``micro_batches``, once for each query, on the query's thread. Source: SEMANTICS G1, G2, S1, S5.
+Used by ``streamgroups.query.micro_batches`` once for each query, on the thread of the query. Source: SEMANTICS G1, G2,
+S1, S5.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.query_ports import Cluster, NewMember, QuerySettings
 from streamgroups.retry import comes_true
 
-#: How often the group is looked at while it settles.
+#: How often the group is polled until its rebalance completes, in seconds.
 POLL_S = 0.2
 
 
 class Joining:
-    """The way of one query into its group.
+    """Checks one query and joins its group.
 
     Args:
-        settings: the user's options.
-        cluster: where topics and groups are asked for.
-        new_member: makes the member.
-        join_timeout_ms: how long the first assignment is waited for.
-        whole_timeout_ms: how long an exclusive query waits until it has all partitions.
+        settings: the options of the user.
+        cluster: topics and groups of the Kafka cluster.
+        new_member: creates the member.
+        join_timeout_ms: how long to wait for the first assignment.
+        whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
     """
 
     def __init__(
@@ -49,16 +50,17 @@ class Joining:
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
         self._is_checked = False
-        #: What there was to read when it was checked.
+        #: The partitions of the subscription at the time of the check.
         self.partitions: Collection[TopicPartition] = ()
-        #: Whether others were reading already: they wait while this query gets ready.
+        #: Whether other members were reading at that time: they wait while this query gets ready.
         self.others_read = False
 
     def check(self, checkpoint: BatchOffset) -> None:
-        """Refuses what cannot be, and finds out where a new group starts; only the first call does anything.
+        """Rejects invalid settings, and determines the starting positions of a new group. Only the first call has an
+        effect.
 
         Raises:
-            StreamGroupsError: what makes the query fail, in words for the user.
+            StreamGroupsError: if the query must fail. The text is for the user.
         """
         if self._is_checked:
             return
@@ -70,7 +72,8 @@ class Joining:
         by_pattern = isinstance(settings.subscription, Pattern)
         check_may_join(group, topics, by_pattern=by_pattern, mode=settings.mode if self._joins else None)
         partitions = partitions_of(settings.subscription, existing)
-        # A group that has committed anything here is not new: what it has not committed was added later (G2).
+        # A group with a committed offset for one of these partitions is not new: partitions without one were added
+        # later (G2).
         is_new = not self._cluster.committed(self._group_id, partitions)
         if is_new and checkpoint.number == 0:
             self._starting = offsets_of(
@@ -81,37 +84,39 @@ class Joining:
         self._is_checked = True
 
     def make_member(self) -> Member:
-        """The member, which has not joined yet."""
+        """Creates the member, which has not joined yet."""
         return self._new_member(topics=self._topics_now, first_positions=self._first_positions)
 
     def join(self, member: Member) -> None:
-        """Joins, and waits for the first assignment.
+        """Joins the group and waits for the first assignment.
 
         Raises:
-            GroupRejected: if the group gives it none, or an exclusive query is not alone.
+            GroupRejected: if the group assigns no partitions, or an exclusive query is not the only member.
         """
         member.join(self._join_timeout_ms)
         if self._joins and self._settings.mode is MembershipMode.EXCLUSIVE:
             self._await_all(member)
 
     def was_read(self, partitions: Collection[TopicPartition]) -> None:
-        """What has been read has a position of its own; should it lose that, it is a new partition."""
+        """Removes the starting positions of partitions that have been read. If the group loses their offsets, they
+        count as new.
+        """
         self._starting = {tp: n for tp, n in self._starting.items() if tp not in partitions}
 
     def _topics_now(self) -> Collection[str]:
         return topics_of(self._settings.subscription, self._cluster.topics())
 
     def _first_positions(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
-        """Runs on the member's thread: where partitions start that the group has no committed offset for."""
+        """The starting positions of partitions without a committed offset. Runs on the thread of the member."""
         known = {tp: Owned(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
         added = [tp for tp in missing if tp not in known]
         oldest = self._cluster.beginning_offsets(added) if added else {}
         return {**known, **{tp: Owned(n, Origin.OLDEST) for tp, n in oldest.items()}}
 
     def _await_all(self, member: Member) -> None:
-        """An exclusive query begins when it owns everything: the checkpoint decides about all of it at once.
+        """Waits until an exclusive query owns all partitions, since the checkpoint decides about all of them at once.
 
-        Two of them may have joined at the same moment, each seeing an empty group.
+        Two exclusive queries may have joined at the same moment, each after it had found an empty group.
         """
         partitions = set(partitions_of(self._settings.subscription, self._cluster.topics()))
         whole = comes_true(

@@ -1,8 +1,8 @@
-"""A member of a group whose sink keeps a ledger: where the ledger stands is where it reads.
+"""A member of a group whose sink keeps a ledger: it reads from the positions of the ledger.
 
-Put together by ``running_query``. When partitions come in, their positions are the ledger's, and the group's committed offsets follow; when
-the group is moved, the ledger moves with it. Source: SEMANTICS X2-X4, S5, S6; the rules are in
-``streamgroups.ledgers.recovery``.
+Created by ``streamgroups_spark.source.running_query``. After an assignment the positions of the ledger apply, and the
+committed offsets of the group follow them. An offset reset of the group also changes the ledger. Source: SEMANTICS
+X2-X4, S5, S6; the rules are in ``streamgroups.ledgers.recovery``.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from streamgroups.ports import Member
 
 
 class TakingOver:
-    """Asks a ledger where partitions are read on.
+    """Determines from a ledger where reading of assigned partitions continues.
 
     Args:
-        sink: which keeps it.
-        group_id: whose.
-        policy: who is right if a tool has moved the group.
+        sink: the sink that keeps the ledger.
+        group_id: the group of the ledger.
+        policy: which positions apply after a tool has reset the group.
     """
 
     def __init__(self, sink: StagingSink[Any, Any, Any, Any], group_id: str, policy: OnRestart) -> None:
         self._sink, self._group_id, self._policy = sink, group_id, policy
 
     def __call__(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
-        """Runs on the member's thread, inside an assignment.
+        """Runs on the thread of the member, during an assignment.
 
         Args:
-            owned: what came in, with the group's committed offsets, or where to start.
+            owned: the assigned partitions, with the committed offsets of the group or their starting positions.
 
         Raises:
-            PositionsDiffer: if ledger and group differ and that must not be.
+            PositionsDiffer: if ledger and group differ and the policy is to fail.
             StreamGroupsError: if the sink does not answer.
         """
         if not owned:
@@ -48,19 +48,20 @@ class TakingOver:
             decided = take_over_partitions(ledger, owned, self._policy, group_id=self._group_id)
         fresh = decided.open_at.keys() | decided.move.keys()
         return {
-            # What the ledger says was written there; the rest is as the group said.
+            # Up to the position of the ledger the output is written. For other partitions the origin stays that of the
+            # group.
             tp: Owned(n, owned[tp].origin if tp in fresh else Origin.WRITTEN, decided.identities.get(tp, UNKNOWN))
             for tp, n in decided.next_offsets.items()
         }
 
 
 class LedgerMember:
-    """See the module, and :class:`streamgroups.ports.Member`.
+    """A :class:`streamgroups.ports.Member` that keeps a ledger in step with the group.
 
     Args:
-        member: the group's.
-        sink: which keeps the ledger.
-        group_id: whose.
+        member: the member of the group.
+        sink: the sink that keeps the ledger.
+        group_id: the group of the ledger.
     """
 
     def __init__(self, member: Member, sink: StagingSink[Any, Any, Any, Any], group_id: str) -> None:
@@ -86,10 +87,10 @@ class LedgerMember:
         note: str,
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        """See :meth:`streamgroups.ports.Member.move`. The ledger moves first: if it cannot, nothing moves.
+        """See :meth:`streamgroups.ports.Member.move`. The ledger changes first: if that fails, no position changes.
 
         Raises:
-            StreamGroupsError: if the sink refuses, or does not answer.
+            StreamGroupsError: if the sink rejects the change or does not answer.
         """
         with self._sink.open(self._group_id) as ledger, ledger.transaction() as transaction:
             transaction.positions(next_offsets.keys())
@@ -97,7 +98,7 @@ class LedgerMember:
         self._member.move(next_offsets, note=note, identities=identities)
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """See :meth:`streamgroups.ports.Member.identify`. The ledger gets them with the next batch."""
+        """See :meth:`streamgroups.ports.Member.identify`. The ledger receives the ids with the next batch."""
         self._member.identify(identities)
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:

@@ -1,7 +1,8 @@
-"""The options ``onDataLoss`` and ``failOnDataLoss``.
+"""Parses the options ``onDataLoss`` and ``failOnDataLoss``.
 
-Called by ``options``. ``failOnDataLoss`` is Spark's: ``true`` means ``onDataLoss=fail``, ``false`` means ``onDataLoss=earliest``. ``onDataLoss`` is a
-word, or JSON in the style of Spark's ``startingOffsets``. Source: SEMANTICS S4, S7; :mod:`streamgroups.query.data_loss`.
+Called by ``streamgroups_spark.source.options``. ``failOnDataLoss`` is Spark's option: ``true`` means
+``onDataLoss=fail``, ``false`` means ``onDataLoss=earliest``. ``onDataLoss`` is a word, or JSON in the style of Spark's
+``startingOffsets``. Source: SEMANTICS S4, S7; :mod:`streamgroups.query.data_loss`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _REMEDY = (
 
 
 def loss_policies(known: Mapping[str, str]) -> LossPolicies:
-    """What to do about a loss in each partition.
+    """How a loss is handled in each partition.
 
     Args:
         known: options under their canonical names.
 
     Raises:
-        InvalidOption: for a malformed value, and if the two options contradict each other.
+        InvalidOption: if a value is malformed, or if the two options contradict each other.
 
     >>> policies = loss_policies({"onDataLoss": '{"flights":"skip","orders":{"0":"earliest"}}'})
     >>> [policies.of(TopicPartition(*tp)).value for tp in (("flights", 3), ("orders", 0), ("orders", 1))]

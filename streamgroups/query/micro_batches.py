@@ -1,15 +1,16 @@
-"""One streaming query's side of its group: from Spark's calls to decisions to the ports.
+"""Plans the micro-batches of a streaming query: translates Spark's calls into decisions and calls of the ports.
 
-Called by ``source`` on the driver, from the one thread of Spark's Python stream runner, without a time limit: a call that
-blocks hangs the query, so every wait here is bounded. Source: Spark's ``DataSourceStreamReader``; SEMANTICS S1-S6.
+Called by ``streamgroups_spark.source.data_source`` on the driver, in the one thread of Spark's Python stream runner.
+That thread has no timeout: a call that blocks hangs the query. Therefore every wait here is bounded. Source: Spark's
+``DataSourceStreamReader``; SEMANTICS S1-S6.
 
 The life of a query::
 
-    initialOffset ─▶ check everything; join, or, if others are reading, run a batch without records first: a warm-up
+    initialOffset ─▶ check everything; join, or run a warm-up batch first if other members are reading
     latestOffset(start) ─▶ the batch that ended at `start` is done: commit it ─▶ admit ─▶ plan
     partitions(start, end) ─▶ the ranges of the plan, packed into tasks
-    ... after a restart: partitions(start, end) of the unfinished batch comes first, or latestOffset(start) of a finished one
-    stop ─▶ commit what is done, the last batch too if it is in Spark's commit log; leave the group
+    ... after a restart: first partitions(start, end) of the unfinished batch, or latestOffset(start) of a finished one
+    stop ─▶ commit finished batches, including the last one if Spark's commit log contains it; leave the group
 """
 
 from __future__ import annotations
@@ -52,23 +53,25 @@ class MicroBatches:
     """Plans the micro-batches of one streaming query.
 
     Args:
-        settings: the user's options.
-        packing: how to make tasks.
-        cluster: where topics and groups are asked for.
-        new_member: makes the member when the query starts.
-        clock: the time now, in milliseconds.
-        record: takes note of what happens.
+        settings: the options of the user.
+        packing: how ranges are packed into tasks.
+        cluster: topics and groups of the Kafka cluster.
+        new_member: creates the member when the query starts.
+        clock: the current time in milliseconds.
+        record: records events of the member.
         join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
-            and a killed one counts until its session times out.
-        whole_timeout_ms: how long an exclusive query waits until it has all partitions.
-        commit_log: where to look whether the last batch is done; ``None`` if the query's checkpoint is not known.
-        orders: of whoever moves the group while it is read; ``None`` for a query that is no member.
-        left: what earlier runs have left to the group; ``None`` for a query that is no member.
-        start: how to begin what Spark need not wait for.
-        times: how far event time has come; ``None`` if nobody wants to know.
-        run_id: tells the batches of this run from those of every other query. Two members of a group read the same ranges in batches of the
-            same number if one has lost its partitions to the other, and the late output of one must not pass for the other's.
-        gaps: where gaps are recorded; ``None`` for nowhere.
+            and a killed member counts until its session times out.
+        whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
+        commit_log: Spark's commit log, which shows whether the last batch is done; ``None`` if the checkpoint is
+            unknown.
+        resets: the reset requests for the group; ``None`` for a query that is not a member.
+        left: the skipped ranges of earlier runs; ``None`` for a query that is not a member.
+        start: starts jobs that Spark does not need to wait for.
+        times: receives the progress of event time; ``None`` if the query does not track it.
+        run_id: distinguishes the batches of this run from those of all other queries. Two members of a group can read
+            the same ranges in batches with the same number, if one has lost its partitions to the other. The sink must
+            not accept the late output of one as that of the other.
+        gaps: records gaps; ``None`` if gaps are not recorded.
         refresh_ms: how often the ids and the earliest offsets of topics are read.
     """
 
@@ -102,13 +105,13 @@ class MicroBatches:
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
         )
-        #: Where the batch ends that Spark has run last, while it is not known to be done.
+        #: The end of the last batch that Spark has run, until the batch is known to be done.
         self._begun: dict[str, Any] | None = None
         self._member: Member | None = None
         self._batch = BatchOffset(0)
-        #: What Spark runs: the end of it, as Spark has logged it, and what is read.
+        #: The batch that Spark runs: its end as Spark has logged it, and the ranges that it reads.
         self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
-        #: The batch whose output, or a part of it, the sink had committed when the query was restarted.
+        #: The batch whose output the sink had committed, at least in part, when the query was restarted.
         self.written = InFlight(0, ())
         self._is_cold = True
         self._resumed = False
@@ -122,7 +125,9 @@ class MicroBatches:
     # ---- what Spark calls --------------------------------------------------------------------------------------------
 
     def initial_offset(self) -> dict[str, Any]:
-        """The offset before the first batch. Everything is checked here, so that a refusal comes before anything else."""
+        """The offset before the first batch. All checks run here, so that an invalid query is rejected before anything
+        changes.
+        """
         offset = BatchOffset(0)
         self._joining.check(offset)
         if not self._joining.others_read:
@@ -130,18 +135,18 @@ class MicroBatches:
         return self._encoded(offset)
 
     def run_until_now(self) -> None:
-        """From now on, read only what is there now (the trigger ``availableNow``)."""
+        """Limits all later batches to the records that exist now (the trigger ``availableNow``)."""
         self._until_now = True
 
     def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Plans the next batch; returns ``start_json`` itself if there is nothing to read.
+        """Plans the next batch. Returns ``start_json`` itself if there is nothing to read.
 
         Args:
-            start_json: where the last batch ended; everything before it is done, on restart too.
-            limited: whether the user's limits hold (Spark lifts them for the trigger ``once``).
+            start_json: the end of the last batch. Everything before it is done, also after a restart.
+            limited: whether the limits of the user apply (Spark lifts them for the trigger ``once``).
 
         Raises:
-            StreamGroupsError: what makes the query fail, in words for the user.
+            StreamGroupsError: if the query must fail. The text is for the user.
         """
         start = decode(start_json)
         self._joining.check(start)
@@ -155,7 +160,7 @@ class MicroBatches:
         if not self._resumed:
             self._resume(self._resume_finished, start)
         self._await_share(member)
-        # An ``availableNow`` ends when it is told once that there is nothing.
+        # Spark ends an ``availableNow`` query at the first trigger without new offsets.
         if not (self._until_now or self._available.may_ask()):
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
@@ -164,7 +169,7 @@ class MicroBatches:
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         if not ranges:
             return start_json
-        # The group may have asked for a partition since; the member has the last word.
+        # The group may have revoked a partition in the meantime: the member decides.
         batch = member.plan(start.number + 1, {r.topic_partition: (r.next_offset, r.end_offset) for r in ranges})
         if not batch.ranges:
             return start_json
@@ -184,14 +189,16 @@ class MicroBatches:
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         """The ranges of the batch that ends at ``end_json``, packed into tasks.
 
-        A batch that this process has not planned is one that an earlier run logged and did not finish.
+        If this process has not planned the batch, an earlier run logged it and did not finish it.
         """
         tasks = self._tasks(start_json, end_json)
         self._run = (end_json, tuple(sorted(r for task in tasks for r in task)))
         return tasks
 
     def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
-        """The batch that Spark runs, if it ends at ``end_json``: its number, and all that it reads. Asked on any thread."""
+        """The batch that Spark runs, if it ends at ``end_json``: its number and all ranges that it reads. Safe to call
+        from any thread.
+        """
         run = self._run
         return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
 
@@ -200,12 +207,12 @@ class MicroBatches:
             return ()
         end = decode(end_json)
         if end.number == decode(start_json).number:
-            # A warm-up: a task that reads nothing for each core, so that each gets its Python worker.
+            # A warm-up: one task without records for each core, so that each core starts its Python worker.
             return ((),) * self._packing.cores
         if end.number != self._batch.number:
             member = self._start(end)
             self._resume(resume_unfinished, end)
-            # The group is about to move on from what others have stopped reading.
+            # A complete reset request is about to replace these positions, and the other members have paused.
             due = {*(self._resets.due() if self._resets is not None else ()), *self._available.continued(member)}
             again = {
                 r.topic_partition: (r.next_offset, r.end_offset)
@@ -220,27 +227,27 @@ class MicroBatches:
         return pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
 
     def is_done(self, number: int) -> bool:
-        """Whether Spark has finished a batch. Called on any thread; ``False`` if that is not known."""
+        """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""
         begun = self._begun
         if begun is None or self._commit_log is None or decode(begun).number != number:
             return False
         return self._commit_log.has_finished(begun)
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
-        """The end offsets that were last seen, for Spark's progress report."""
+        """The end offsets of the last poll, for Spark's progress report."""
         by_topic: dict[str, dict[str, int]] = {}
         for tp, end in sorted(self._available.ends.items()):
             by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
         return by_topic or None
 
     def stop(self) -> None:
-        """Commits what is done and leaves the group. Idempotent."""
+        """Commits finished batches and leaves the group. Idempotent."""
         if self._member is None:
             return
         begun, self._begun = self._begun, None
         if begun is not None and self._commit_log is not None and self._commit_log.has_finished(begun):
             number = decode(begun).number
-            # A member that has failed cannot commit, and the query knows why already.
+            # A member that has failed cannot commit, and the query has already received its error.
             with suppress(StreamGroupsError):
                 if self._times is not None:
                     self._times.finished(self._member.membership, number)
@@ -252,7 +259,7 @@ class MicroBatches:
     # ---- starting ----------------------------------------------------------------------------------------------------
 
     def _start(self, checkpoint: BatchOffset) -> Member:
-        """Checks everything, then joins; only the first call does anything."""
+        """Checks everything, then joins the group. Only the first call has an effect."""
         if self._member is not None:
             return self._member
         self._joining.check(checkpoint)
@@ -268,9 +275,10 @@ class MicroBatches:
         return member
 
     def _is_to_warm_up(self, *, limited: bool) -> bool:
-        """Whether a batch without records comes first, while the others still read everything.
+        """Whether a batch without records comes first, while the other members still read all partitions.
 
-        Spark's first batch starts Python workers and compiles code, which takes seconds. The trigger ``once`` has only one.
+        Spark's first batch starts Python workers and compiles code, which takes seconds. The trigger ``once`` has only
+        one batch.
         """
         if self._member is not None or self._until_now or not limited:
             return False
@@ -278,7 +286,7 @@ class MicroBatches:
         return cold and self._joining.others_read
 
     def _await_share(self, member: Member) -> None:
-        """``availableNow`` must not end because the group has not yet given this member its share."""
+        """Waits until the group has assigned partitions to this member: before that, ``availableNow`` must not end."""
         if not self._until_now or self._available.is_limited:
             return
         partitions = partitions_of(self._settings.subscription, self._cluster.topics())
@@ -310,7 +318,7 @@ class MicroBatches:
         decide: Callable[[BatchOffset, Mapping[TopicPartition, Owned], OnRestart], Resumption],
         checkpoint: BatchOffset,
     ) -> None:
-        """Applies what a restart means for the partitions that came with the first assignment."""
+        """Applies the decision about a restart to the partitions of the first assignment."""
         assert self._member is not None
         owned = self._member.membership.owned
         self._continuity.remember(checkpoint)
@@ -343,11 +351,11 @@ class MicroBatches:
     # ---- moving ------------------------------------------------------------------------------------------------------
 
     def _follow_reset_requests(self) -> Collection[TopicPartition]:
-        """Moves with the group; returns what must not be read yet."""
+        """Applies reset requests. Returns the partitions that must not be read yet."""
         if (resets := self._resets) is None:
             return ()
         stopped = resets.follow()
-        # What ``availableNow`` is not told now it is never told.
+        # An ``availableNow`` query has no later trigger that could return these offsets.
         if stopped and self._until_now:
             comes_true(lambda: not resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
             stopped = resets.follow()
@@ -361,5 +369,5 @@ class MicroBatches:
     def _limits(self, limited: bool) -> Limits:
         if not limited:
             return UNLIMITED
-        # What is there now is read now: nothing will come to make it more.
+        # No further records are read, so a minimum would never be reached.
         return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits

@@ -1,7 +1,8 @@
-"""Asking the log what positions mean in offsets.
+"""Looks up the offsets of positions in the log.
 
-Called wherever positions become offsets: by the Spark source at the start of a query and for batch reads. The one place
-that joins the :class:`~streamgroups.ports.Log` with the rules of :mod:`streamgroups.query.starting_offsets`.
+Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_spark.source.data_source`` for
+batch reads. It connects the port :class:`~streamgroups.ports.Log` with the rules of
+:mod:`streamgroups.query.starting_offsets`. Source: SEMANTICS G1, S4.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ def offsets_of(
     """The offset of each partition at which reading starts.
 
     Args:
-        log: who is asked.
-        positions: what the user named.
-        partitions: all that is read.
-        on_data_loss: whether an offset that a partition has not got is rejected. If not, the nearest one that it has is
-            taken, with a warning.
+        log: the topics of the cluster.
+        positions: the positions that the user named.
+        partitions: all partitions to read.
+        on_data_loss: whether an offset outside a partition is rejected. If not, the nearest offset of the partition is
+            used, with a warning.
 
     Raises:
         InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`.
@@ -44,11 +45,11 @@ def offsets_of(
 
 
 def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-    """How large a record of each partition is on average, as stored, where that can be known.
+    """The average stored size of a record of each partition, in bytes, where it is known.
 
     Args:
-        log: who is asked.
-        partitions: of which.
+        log: the topics of the cluster.
+        partitions: the partitions.
 
     >>> from streamgroups.fakes import FakeCluster
     >>> cluster, tp = FakeCluster(lambda: 0), TopicPartition("flights", 0)
@@ -72,17 +73,18 @@ def ranges_of(
     *,
     on_data_loss: LossPolicies = FAIL_ON_LOSS,
 ) -> list[OffsetRange]:
-    """What a batch read reads of each partition, empty ranges included.
+    """The range of each partition for a batch read, including empty ranges.
 
     Args:
-        log: who is asked.
-        starting: where to begin.
-        ending: where to end.
-        partitions: all that is read.
+        log: the topics of the cluster.
+        starting: the positions at which reading starts.
+        ending: the positions at which reading ends.
+        partitions: all partitions to read.
         on_data_loss: see :func:`offsets_of`.
 
     Raises:
-        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`; and if a range would end before it begins.
+        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`; also if a range would end before it
+            begins.
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
     """
     bounds = _bounds(log, partitions)

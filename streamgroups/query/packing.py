@@ -1,8 +1,9 @@
-"""Which task reads what: ranges are split where they are long and packed where they are short.
+"""Assigns ranges to tasks: long ranges are split, short ranges are packed together.
 
-Called by ``streamgroups_spark`` for every batch. A Python task costs tens of milliseconds before its first record, so eight
-short ranges in eight tasks cost twice the trigger time of the same ranges in one. Source: SEMANTICS S4; Spark's options
-``minPartitions`` and ``maxRecordsPerPartition`` (SPARK-23541, SPARK-49259).
+Called by ``streamgroups.query.micro_batches`` and ``streamgroups_spark`` for every batch. A Python task takes tens of
+milliseconds before its first record. Eight short ranges in eight tasks therefore take twice the trigger time of the
+same ranges in one task. Source: SEMANTICS S4; Spark's options ``minPartitions`` and ``maxRecordsPerPartition``
+(SPARK-23541, SPARK-49259).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 from streamgroups.partitions import OffsetRange, TopicPartition
 
-#: Below this many offsets, and this many bytes, a further task costs more than it saves: a task starts in about 30 ms, and what
-#: follows the reader in the same task takes some microseconds per record.
+#: Below this number of offsets and of bytes, another task costs more than it saves. A task starts in about 30 ms, and
+#: the operators after the reader take some microseconds per record.
 SMALL_TASK_OFFSETS = 15_000
 SMALL_TASK_BYTES = 8 * 1024 * 1024
 
@@ -24,12 +25,12 @@ _NOT_KNOWN: Mapping[TopicPartition, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How to make tasks.
+    """How ranges are packed into tasks.
 
     Args:
-        cores: tasks that can run at once; no more are made unless asked for.
-        min_tasks: make at least so many where there are as many offsets (``minPartitions``).
-        max_task_offsets: give no task more than so many offsets (``maxRecordsPerPartition``).
+        cores: the number of tasks that can run at once, and the maximum unless another option requires more.
+        min_tasks: the minimum number of tasks, if there are as many offsets (``minPartitions``).
+        max_task_offsets: the maximum number of offsets of a task (``maxRecordsPerPartition``).
     """
 
     cores: int
@@ -40,15 +41,16 @@ class Packing:
 def pack(
     ranges: Iterable[OffsetRange], packing: Packing, record_bytes: Mapping[TopicPartition, float] = _NOT_KNOWN
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Tasks that together read exactly the ranges, each offset once, with about as many bytes in each.
+    """Tasks that together read exactly the ranges, each offset once, with about the same number of bytes in each.
 
-    A range is only split if the user asked for it: a split partition arrives in several tasks, so its order is kept within
-    each of them only.
+    A range is split only if an option requires it. A split partition arrives in several tasks, so its order is kept
+    only within each of them.
 
     Args:
-        ranges: what to read.
-        packing: how to make tasks.
-        record_bytes: how large a record of a partition is, where that is known. Elsewhere it counts as the mean of those.
+        ranges: the ranges to read.
+        packing: how ranges are packed into tasks.
+        record_bytes: the average record size of a partition, where it is known. Elsewhere the mean of the known sizes
+            applies.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> eight_short = [OffsetRange(TopicPartition("t", p), 0, 100) for p in range(8)]
@@ -79,7 +81,7 @@ def pack(
 
 
 class _Scales:
-    """What ranges weigh: bytes where a size is known, else offsets."""
+    """The weight of a range: bytes if a record size is known, otherwise offsets."""
 
     def __init__(self, record_bytes: Mapping[TopicPartition, float]) -> None:
         self._record_bytes = record_bytes
@@ -89,12 +91,12 @@ class _Scales:
         return len(piece) * self._record_bytes.get(piece.topic_partition, self._else)
 
     def tasks_worth(self, pieces: Iterable[OffsetRange]) -> int:
-        """How many tasks the bytes are worth; 0 if nothing is known of them."""
+        """The number of tasks that these bytes justify; 0 if no record size is known."""
         return math.ceil(sum(map(self, pieces)) / SMALL_TASK_BYTES) if self._record_bytes else 0
 
 
 def split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Cuts a range into ``parts`` (at most its length) of nearly equal length.
+    """Splits a range into ``parts`` ranges (at most its length) of nearly equal length.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> [str(r) for r in split(OffsetRange(TopicPartition("t", 0), 0, 10), 3)]
@@ -107,7 +109,7 @@ def split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def _split_to(pieces: Sequence[OffsetRange], least: int, weigh: _Scales) -> list[OffsetRange]:
-    """Splits the heaviest pieces until there are ``least``, or none can be cut."""
+    """Splits the heaviest pieces until there are ``least`` pieces, or until no piece can be split."""
     parts = [1] * len(pieces)
     for _ in range(least - len(pieces)):
         can_be_cut = [i for i, piece in enumerate(pieces) if len(piece) > parts[i]]
@@ -120,7 +122,7 @@ def _split_to(pieces: Sequence[OffsetRange], least: int, weigh: _Scales) -> list
 def _fill(
     pieces: Sequence[OffsetRange], wanted: int, max_offsets: int | None, weigh: _Scales
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Heaviest piece first, each into the lightest task that may hold it; a new task where none may."""
+    """Assigns the heaviest piece first, each to the lightest task with enough room, or to a new task."""
     tasks: list[list[OffsetRange]] = [[] for _ in range(wanted)]
     weights, offsets = [0.0] * wanted, [0] * wanted
     for piece in sorted(pieces, key=lambda r: (-weigh(r), r)):

@@ -1,8 +1,9 @@
-"""The options that say where to start and to end, in our words and in those of Spark's ``kafka`` source.
+"""Parses the options for starting and ending positions, both those of this library and those of Spark's ``kafka``
+source.
 
-Called by ``options``. Source: SEMANTICS G1, S4. Spark's own precedence is kept: a timestamp for all beats timestamps by
-partition, which beat offsets. ``startingPosition`` is ours and goes with none of them, except that ``AT_OFFSET`` takes its
-offsets from ``startingOffsets``.
+Called by ``streamgroups_spark.source.options``. Spark's precedence applies: a timestamp for all partitions, then
+timestamps by partition, then offsets. ``startingPosition`` is an option of this library. It cannot be combined with the
+others, except that ``AT_OFFSET`` reads its offsets from ``startingOffsets``. Source: SEMANTICS G1, S4.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ STARTING = (
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _WORDS: dict[str, Position] = {"earliest": TrimHorizon(), "latest": Latest()}
-#: How Spark's JSON spells the oldest and the newest offset.
+#: The numbers for the earliest and the latest offset in Spark's JSON.
 _SPECIAL: dict[int, Position] = {-2: TrimHorizon(), -1: Latest()}
 
 
 def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Positions:
-    """Where a new group (or a batch read) starts.
+    """The positions at which a new group, or a batch read, starts.
 
     Args:
         known: options under their canonical names.
-        streaming: decides the default, as in Spark: ``latest`` for streams, ``earliest`` for batches.
+        streaming: selects the default, as in Spark: ``latest`` for streams, ``earliest`` for batches.
 
     Raises:
-        InvalidOption: for a malformed or contradictory option.
+        InvalidOption: if an option is malformed or contradicts another one.
 
     >>> starting_positions({"startingPosition": "TRIM_HORIZON"}, streaming=True).default
     TrimHorizon()
@@ -75,10 +76,10 @@ def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Position
 
 
 def ending_positions(known: Mapping[str, str]) -> Positions:
-    """Where a batch read ends; a time after the last record means the end, as in Spark.
+    """The positions at which a batch read ends. A time after the last record means the end, as in Spark.
 
     Raises:
-        InvalidOption: for a malformed option.
+        InvalidOption: if an option is malformed.
     """
     at_end = WhenNoRecordMatches.LATEST
     if "endingTimestamp" in known:

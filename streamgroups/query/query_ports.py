@@ -1,6 +1,8 @@
-"""What ``micro_batches`` needs of the world, beside the ports of the library: so that a query can be tested without Spark or Kafka.
+"""Further ports of ``streamgroups.query.micro_batches``, so that tests run a query without Spark and Kafka.
 
-Implemented by ``source`` (with what ``streamgroups_kafka`` has), ``checkpoint_log``, ``participation`` and ``options``.
+Implemented by ``streamgroups_spark.source.running_query`` (with the clients of ``streamgroups_kafka``),
+``streamgroups_spark.internals.checkpoint_log``, ``streamgroups.query.reset_participation`` and
+``streamgroups_spark.source.options``. Source: SEMANTICS S1-S6.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from streamgroups.query.data_loss import LossPolicies
 
 
 class Cluster(Log, Groups, Protocol):
-    """What a query needs of the cluster."""
+    """The part of the Kafka cluster that a query uses."""
 
     def check_reachable(self) -> None:
-        """Raises :class:`~streamgroups.errors.BrokerUnreachable`, quickly, if no broker answers."""
+        """Raises :class:`~streamgroups.errors.BrokerUnreachable` after a short timeout if no broker answers."""
         ...
 
 
 class NewMember(Protocol):
-    """Makes a member; called once per query."""
+    """Creates a member. Called once per query."""
 
     def __call__(
         self,
@@ -41,51 +43,55 @@ class NewMember(Protocol):
 
 
 class CommitLog(Protocol):
-    """Spark's record of the query's batches (``streamgroups_spark.internals.checkpoint_log``)."""
+    """Spark's commit log of the query (``streamgroups_spark.internals.checkpoint_log``)."""
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """Whether the batch that ends at ``offset`` is done, if that can be known."""
+        """Whether the batch that ends at ``offset`` is done; ``False`` if that is not known."""
         ...
 
 
 class Resets(Protocol):
-    """The orders of whoever moves the group (``streamgroups.query.reset_participation``)."""
+    """The reset requests for the group of a query (``streamgroups.query.reset_participation``)."""
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """From now on this is the query's member, of a group that reads these partitions."""
+        """Sets the member of the query, whose group reads these partitions."""
         ...
 
     def due(self) -> Collection[TopicPartition]:
-        """The partitions that are about to move."""
+        """The partitions that are about to be reset."""
         ...
 
     def follow(self) -> Collection[TopicPartition]:
-        """Moves as far as all others let it, with nothing in flight; returns what must not be read yet."""
+        """Applies reset requests as far as the other members have paused, with nothing in flight. Returns the
+        partitions that must not be read yet.
+        """
         ...
 
     def began(self, batch: InFlight) -> None:
-        """A batch has begun, which others may want to see."""
+        """Stores the ranges of a batch that has begun, for operators."""
         ...
 
     def close(self) -> None:
-        """The query has ended."""
+        """Ends the participation of the query."""
         ...
 
 
 class SkippedRangeStore(Protocol):
-    """What a query has left to its group, for its later runs (``streamgroups.query.skipped_range_store``)."""
+    """The skipped ranges of a query, stored for its later runs (``streamgroups.query.skipped_range_store``)."""
 
     def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
-        """Notes which of its partitions a batch that runs again does not read. Before Spark can finish it."""
+        """Stores the partitions of a replayed batch that the query does not read. Called before Spark can finish the
+        batch.
+        """
         ...
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of the partitions that a finished batch has not read, or for which that cannot be known."""
+        """Those of the partitions that a finished batch has not read, or for which that is unknown."""
         ...
 
 
 class GapRecorder(Protocol):
-    """Where gaps are recorded (``streamgroups_kafka.admin.gap_records``)."""
+    """Records gaps (``streamgroups_kafka.admin.gap_records``)."""
 
     def now_ms(self) -> int:
         """The time to record, in milliseconds since the epoch."""
@@ -97,19 +103,21 @@ class GapRecorder(Protocol):
 
 
 class Times(Protocol):
-    """How far event time has come (``streamgroups_spark.event_time.query_time``)."""
+    """Receives the progress of event time (``streamgroups_spark.event_time.query_time``)."""
 
     def finished(self, membership: Membership, number: int) -> None:
-        """Batch ``number`` and all before it are done, and will be committed next. Asked before each batch, what is owned with it."""
+        """Batch ``number`` and all earlier ones are done, and their commit follows. Called before each batch, with the
+        current membership.
+        """
         ...
 
     def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """The log was asked where partitions end, for readers of committed records if that is what the query reads."""
+        """The end offsets have been read; the last stable offsets if the query reads committed records only."""
         ...
 
 
 class QuerySettings(Protocol):
-    """The part of the options that decides here (``streamgroups_spark.source.options.SourceOptions`` has it)."""
+    """The options that the query engine uses (implemented by ``streamgroups_spark.source.options.SourceOptions``)."""
 
     @property
     def group_id(self) -> str | None: ...

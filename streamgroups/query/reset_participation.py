@@ -1,9 +1,10 @@
-"""A Spark query follows the orders of whoever moves its group, without being restarted.
+"""Lets a running Spark query take part in offset resets of its group, without a restart.
 
-Made by ``source`` on the driver, one for each query that is a member of its group; called by ``micro_batches`` between two batches,
-when nothing is in flight, so that a query finishes what it reads and drops nothing. Its jobs run in one thread, of the executor it is given;
-the query waits for it for a bounded time. A query that may not use the board works all the same: it cannot be moved while it
-runs, and says so once. Source: SEMANTICS G8, S6.
+Created by ``streamgroups_spark.source.running_query`` on the driver, once for each query that is a member of its group.
+Called by ``streamgroups.query.micro_batches`` between two batches. Then nothing is in flight, so a query finishes its
+reads and drops nothing. All jobs run in one thread, that of the given executor. The query waits for them for a bounded
+time. A query without access to the metadata groups also works. Its group cannot be reset while it runs, and it logs one
+warning about that. Source: SEMANTICS G8, S6.
 """
 
 from __future__ import annotations
@@ -24,30 +25,31 @@ from streamgroups.retry import comes_true
 
 logger = logging.getLogger(__name__)
 
-#: The board is looked at after so much time, or so many batches, so that a query moves within two. A look is a request to a broker: a
-#: fortieth of a small batch.
+#: Reset requests are polled after this time or after this number of batches, so that a query applies them within two
+#: batches. A poll is one request to a broker, about a fortieth of a small batch.
 _POLL_EVERY_MS = 250
 _POLL_EVERY_BATCHES = 2
 _AGAIN_S, _SELDOM_S = 0.02, 0.2
-#: What waits for others longer than a batch takes is polled this often, and no batch waits for it.
+#: The poll interval for an overdue request, which waits for other members longer than a batch takes. No batch waits for
+#: it.
 _OVERDUE_EVERY_MS = 2_000
-#: What is in flight is noted at most this often: it is for people to see.
+#: The minimum interval between two writes of the ranges in flight, which are for operators only.
 _NOTE_EVERY_MS = 1_000
-#: How long a board that could not be read is left alone.
+#: How long polls pause after the metadata groups could not be read.
 _BACK_OFF_MS = 30_000
 
 _T = TypeVar("_T")
 
 
 class MemberPlace:
-    """A query's place in its group: see :class:`streamgroups.coordination.reset_participant.Place`.
+    """The place of a query in its group: see :class:`streamgroups.coordination.reset_participant.Place`.
 
     Args:
-        member: the query's member.
-        board: who is asked what is committed: it stays connected.
+        member: the member of the query.
+        metadata_store: reads committed offsets of the group. It stays connected.
         group_id: the group.
-        record: takes note of moves.
-        wait_timeout_ms: how long a commit is waited for.
+        record: records offset resets.
+        wait_timeout_ms: how long to wait for a commit.
     """
 
     def __init__(
@@ -64,17 +66,19 @@ class MemberPlace:
 
     @property
     def holds(self) -> dict[TopicPartition, Hold]:
-        """What may be planned. Any assignment may have given a partition away and back, so it makes all tenures new ones."""
+        """The partitions that may be planned. Each assignment begins new ownership epochs, since it may have revoked a
+        partition and assigned it again.
+        """
         membership = self._member.membership
         return {tp: Hold(membership.assignments, n) for tp, n in membership.plannable.items()}
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
-        """Nothing: between two batches nothing is in flight."""
+        """Does nothing: between two batches nothing is in flight."""
 
     def move(
         self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
     ) -> Collection[TopicPartition]:
-        """Goes on elsewhere, and waits for a while until the group has it committed."""
+        """Sets new positions, and waits for a bounded time until the group has committed them."""
         places = self._member.membership.plannable
         moved = {tp: n for tp, n in next_offsets.items() if tp in places}
         if any(places[tp] != n for tp, n in moved.items()):
@@ -94,18 +98,19 @@ class MemberPlace:
 
 
 class ResetParticipation:
-    """See the module.
+    """Applies reset requests in one query.
 
     Args:
-        board: the notes of all groups; closed with this.
-        cluster: who is asked who owns what.
-        group_id: the query's group.
-        name: the member's name.
+        metadata_store: the metadata entries of all groups. :meth:`close` closes it.
+        cluster: describes the group and its topics.
+        group_id: the group of the query.
+        name: the name of the member.
         executor: runs all jobs that read or write metadata entries.
-        record: takes note of moves.
-        clock: a steady clock, in milliseconds.
-        now_ms: milliseconds since the epoch, for notes.
-        wait_timeout_ms: how long a query waits for others to stop, and for its commit; then it asks again at its next trigger.
+        record: records offset resets.
+        clock: a monotonic clock in milliseconds.
+        now_ms: milliseconds since the epoch, for metadata entries.
+        wait_timeout_ms: how long a query waits for other members to pause and for its own commit. After that it polls
+            again at its next trigger.
     """
 
     def __init__(
@@ -136,7 +141,9 @@ class ResetParticipation:
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
-        """A recorder that hears of new partitions, introduces the member on the board, and hands everything on."""
+        """A recorder that forwards all events. When partitions are assigned, it also writes the metadata entries of the
+        member.
+        """
 
         def heard(
             kind: Kind,
@@ -153,23 +160,23 @@ class ResetParticipation:
         return heard
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """From now on this is the query's member, of a group that reads these partitions. Does not wait."""
+        """Sets the member of the query, whose group reads these partitions. Does not wait."""
         self._place = MemberPlace(
             member, self._metadata_store, self._group_id, self._record, wait_timeout_ms=self._wait_timeout_ms
         )
-        # While the member joins there is time to connect.
+        # The connection is established while the member joins.
         self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
 
     def due(self) -> frozenset[TopicPartition]:
-        """The partitions that are about to move: what was read of them before a restart is not read again."""
+        """The partitions that are about to be reset. A restarted query does not read their earlier ranges again."""
         nothing: frozenset[TopicPartition] = frozenset()
         return self._owner.run(partial(self._try, self._participant.due, nothing))
 
     def follow(self) -> frozenset[TopicPartition]:
-        """Does what can be done about orders. Nothing may be in flight.
+        """Applies reset requests as far as possible. Nothing may be in flight.
 
         Returns:
-            The partitions that must not be read: other members have not stopped yet.
+            The partitions that must not be read, because other members have not paused yet.
         """
         now_ms = self._clock()
         if self._is_due(now_ms):
@@ -185,7 +192,7 @@ class ResetParticipation:
         return is_time or (self._batches_since_poll >= _POLL_EVERY_BATCHES and not self._participant.is_overdue)
 
     def began(self, batch: InFlight) -> None:
-        """A batch has begun; does not wait until that is noted."""
+        """Stores the ranges of a batch that has begun. Does not wait for the write."""
         self._batches_since_poll += 1
         now_ms = self._clock()
         if self._next_note_ms is None or now_ms >= self._next_note_ms:
@@ -193,7 +200,7 @@ class ResetParticipation:
             self._owner.start(partial(self._try, partial(self._note, batch), None))
 
     def close(self) -> None:
-        """Ends its thread, in the background, and closes the board."""
+        """Ends the thread in the background and closes the metadata store."""
         self._owner.finish(self._metadata_store.close)
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
@@ -232,7 +239,7 @@ class ResetParticipation:
             self._off = True
             logger.warning("The offsets of group '%s' cannot be reset while this query runs: %s", self._group_id, e)
         except StreamGroupsError as e:
-            # Whoever moves the group waits for this member, so nothing goes wrong but the move.
+            # The reset waits for this member. Reads and commits continue as before.
             self._left_alone_until_ms = self._clock() + _BACK_OFF_MS
             logger.warning("The reset requests of group '%s' could not be read: %s", self._group_id, e)
         return otherwise

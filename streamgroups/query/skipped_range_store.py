@@ -1,8 +1,9 @@
-"""What a query has left to its group, kept on the group's board for the query's later runs.
+"""Stores the skipped ranges of a query in a metadata group of its group, for later runs of the query.
 
-Made by ``running_query``, called by ``micro_batches`` when a query is restarted, on Spark's thread for the query; each call is one
-or two requests. Where the board cannot be used, what is unsure is read again rather than lost. Source:
-:mod:`streamgroups.checkpoints.skipped_ranges`.
+Created by ``streamgroups_spark.source.running_query``. Called by ``streamgroups.query.micro_batches`` after a restart,
+on Spark's thread for the query. Each call is one or two requests. If the metadata group cannot be used, uncertain
+ranges are read again, so that no record is lost. Source: :mod:`streamgroups.checkpoints.skipped_ranges`; SEMANTICS S1,
+S5.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class SkippedRangeStore:
-    """See the module.
+    """Reads and writes the skipped ranges of a query.
 
     Args:
-        board: the notes of all groups; not closed here.
-        group_id: the query's group.
+        metadata_store: the metadata entries of all groups. It is not closed here.
+        group_id: the group of the query.
     """
 
     def __init__(self, metadata_store: MetadataStore, group_id: str) -> None:

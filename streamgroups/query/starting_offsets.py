@@ -1,6 +1,7 @@
-"""From positions to offsets, given what the log answers.
+"""Converts positions to offsets, given the offsets of the log.
 
-Called by :mod:`streamgroups.query.offset_lookup`, which asks the log. Source: SEMANTICS G1, G2, S4; Spark's ``startingOffsets`` family.
+Called by :mod:`streamgroups.query.offset_lookup`, which reads the log. Source: SEMANTICS G1, G2, S4; Spark's
+``startingOffsets`` family.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def times_asked(positions: Positions, partitions: Iterable[TopicPartition]) -> d
 def nearest_offsets(
     positions: Positions, bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, tuple[int, AtOffset]]:
-    """Of the partitions in ``bounds``, those named with an offset they have not got: that offset, and the nearest they have.
+    """The partitions in ``bounds`` whose position is an offset outside of them: that offset, and the nearest valid one.
 
     >>> p = TopicPartition("t", 0)
     >>> nearest_offsets(Positions(AtOffset(2)), {p: Bounds(3, 9)})
@@ -52,13 +53,13 @@ def resolve(
     """The offset of each partition in ``bounds``.
 
     Args:
-        positions: what the user asked for.
-        bounds: of every partition to resolve.
-        at_times: the log's answers to :func:`times_asked`.
+        positions: the positions that the user named.
+        bounds: the bounds of every partition to resolve.
+        at_times: the results of the log for :func:`times_asked`.
 
     Raises:
-        InvalidOption: if an offset is outside the partition, no record is late enough and that is an error, or positions
-            are given by partition and do not name exactly these partitions.
+        InvalidOption: if an offset is outside the partition, if no record matches a time and that is an error, or if
+            positions by partition do not name exactly these partitions.
 
     >>> p = TopicPartition("t", 0)
     >>> resolve(Positions(TrimHorizon()), {p: Bounds(3, 9)}, {})
