@@ -1,6 +1,6 @@
-"""Makes ``format("streamgroups")`` known to a Spark session.
+"""Registers the data source ``streamgroups`` with a Spark session.
 
-Called by users, once per session, as ``sg.register(spark)``.
+Called by users, once per session, as ``sg.register(spark)``. Source: Spark's ``DataSourceRegistration``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from streamgroups_spark.internals.rpc import Answering
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
 
-#: One for each driver: a query that another driver has left behind must not take part.
+#: Identifies this driver process, so that it receives no requests from the queries of another driver.
 SESSION = uuid.uuid4().hex[:12]
-#: What tasks have told.
+#: The event times that tasks have reported.
 SEEN = ObservationStore()
-#: One for each Spark application of this process, one after the other.
+#: The reporting channel of each Spark application that this process has run.
 _tells: dict[str, Tell] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
@@ -36,8 +36,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
 
     Args:
         spark: the session.
-        parallelism: tasks that can run at once; a batch is packed into no more unless asked for. Default: what the session
-            says (``spark.sparkContext.defaultParallelism``).
+        parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
+            option requires more. Default: ``spark.sparkContext.defaultParallelism``.
 
     Example::
 
@@ -52,7 +52,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
         )
     """
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
-    # Spark creates the source in other processes, which do not see the session: what it says travels with the class.
+    # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
+    # class.
     told = {"parallelism": cores, "session": SESSION, "tell": tell_of(spark)}
     spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
     spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
@@ -60,10 +61,10 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
 
 
 def _answer_sources(spark: SparkSession) -> None:
-    """From now on sources of the session's application can request facts about their queries."""
+    """Starts the server that answers requests of sources about their queries."""
     global _answering, _queries
     with _lock:
-        # A process has one application at a time, and the newest session is of the one that runs.
+        # A process runs one application at a time, and the latest session belongs to it.
         _queries = ActiveQueries(spark)
         if _answering is None:
             _answering = Answering(SESSION, _answer)
@@ -77,17 +78,17 @@ def _answer(request: Any) -> Any:
 
 
 def active_checkpoints() -> frozenset[str]:
-    """The checkpoints of the queries that run in this process now, as Spark has resolved them."""
+    """The checkpoints of the active queries of this process, as Spark has resolved them."""
     return frozenset() if _queries is None else _queries.checkpoints()
 
 
 def resolved_checkpoint(checkpoint: str) -> str:
-    """A checkpoint as Spark resolves it; without a session that is registered it is as it was given."""
+    """Resolves a checkpoint as Spark does. Returns it unchanged if no session is registered."""
     return checkpoint if _queries is None else _queries.resolved(checkpoint)
 
 
 def tell_of(spark: SparkSession) -> Tell:
-    """How the tasks of a session tell what event times they read."""
+    """The channel by which the tasks of a session report observed event times."""
     application = spark.sparkContext.applicationId
     if application not in _tells:
         _tells[application] = new_tell(spark, SEEN.keep)

@@ -1,1 +1,1 @@
-"""Spark's checkpoints, plans and Python processes."""
+"""Access to Spark's checkpoints, plans and Python processes."""

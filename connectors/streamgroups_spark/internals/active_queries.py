@@ -1,8 +1,9 @@
-"""The streaming queries of this Spark application, for their own sources: which query a source belongs to.
+"""Finds the query of a source among the active streaming queries of this Spark application.
 
-Answers in the user's own process, from ``sg.register`` on, what sources request (``query_facts``). Spark keeps the running queries of all its sessions,
-each query keeps its sources, and each Python source the process that it runs in: the one that requests. Much of that is private to Spark, so it is
-read by reflection. Source: Spark's ``SharedState.activeStreamingQueries``, ``MicroBatchExecution`` and ``PythonStreamingSourceRunner`` (4.2).
+After ``sg.register`` it answers the requests of sources in the user's process (``source.query_facts``). Spark stores
+the active queries of all its sessions. Each query refers to its sources, and each Python source to its process, which
+identifies the requester. Most of these fields are private to Spark, so they are read by reflection. Source: Spark's
+``SharedState.activeStreamingQueries``, ``MicroBatchExecution`` and ``PythonStreamingSourceRunner`` (4.2).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SCAN = "StreamingDataSourceV2ScanRelation"
 
 
 class ActiveQueries:
-    """The running queries of a Spark application.
+    """The active queries of a Spark application.
 
     Args:
         spark: any of its sessions.
@@ -34,14 +35,14 @@ class ActiveQueries:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark: Any = spark
-        # Each name on the way to a class is a round trip to the JVM, which no query is to wait for.
+        # Each part of a class name is a round trip to the JVM. It happens here, so that no query waits for it.
         jvm: Any = spark._jvm
         self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
-        #: Queries and sources by what their processes are called in requests: Spark forgets a query before its sources have ended.
+        #: Queries and sources by the process ids of requests. Spark removes a query before its sources have ended.
         self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
 
     def answer(self, request: Any) -> QueryFacts | bool | None:
-        """What a source requests; ``None`` if no query here can be meant."""
+        """Returns the reply to a source. ``None`` if no query of this application matches the request."""
         if isinstance(request, QueryRequest):
             return self._facts(request)
         if isinstance(request, FinishedRequest):
@@ -56,10 +57,10 @@ class ActiveQueries:
         return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
 
     def _facts(self, request: QueryRequest) -> QueryFacts | None:
-        """The facts about a source's query.
+        """Returns the facts about the query of a source.
 
-        Where the process of a source cannot be found, every query that reads for its group may be meant, and state of any of them counts: better to
-        reject one query too many than one too few.
+        If the process of a source cannot be found, every query that reads for its group matches. State in any of them
+        counts, because an unnecessary rejection is better than a missing one.
         """
         queries = list(self._active())
         self._answered = {ids: known for ids, known in self._answered.items() if known[0].isActive()}
@@ -77,11 +78,11 @@ class ActiveQueries:
         return _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id) if meant else None
 
     def checkpoints(self) -> frozenset[str]:
-        """The checkpoints of the running queries, as Spark has resolved them."""
+        """The checkpoints of the active queries, as Spark has resolved them."""
         return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
 
     def resolved(self, checkpoint: str) -> str:
-        """A checkpoint as Spark resolves it: on the file system that the application uses by default, and absolute."""
+        """Resolves a checkpoint as Spark does: to an absolute path on the default file system of the application."""
         path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
         files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
         return str(files.makeQualified(path).toString())
@@ -92,12 +93,14 @@ class ActiveQueries:
             yield queries.nextElement()
 
     def _streams(self, query: Any) -> list[ReadStream]:
-        # Its method would wait for the query's thread, which may be waiting for this answer.
+        # The method would wait for the thread of the query, which can be waiting for this reply.
         plan = self._field(query, "logicalPlan")
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
 
     def _process_ids(self, source: Any) -> Iterator[int]:
-        """The processes of a Python source; none for any other, or where this version of Spark keeps them elsewhere."""
+        """The processes of a Python source. Empty for other sources, and if this version of Spark stores them
+        elsewhere.
+        """
         try:
             factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")
             for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
@@ -120,7 +123,7 @@ def _facts(
 
 
 def _time_of(stream: ReadStream) -> StreamTime | None:
-    """The event time that a stream of punctuations asserts; ``None`` for any other stream."""
+    """The event time of a stream of punctuations. ``None`` for any other stream."""
     options = stream.leaf.relation().options()
     if options.get("reported_as") is None:
         return None

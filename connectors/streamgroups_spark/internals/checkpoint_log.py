@@ -1,13 +1,14 @@
-"""What Spark records of a query in its checkpoint: which batch has begun, and whether it is done.
+"""Reads the logs of a query's checkpoint: the batch that started last, and whether it is finished.
 
-Spark tells a Python source that a batch is done only by the request for the next one, and stops it without a word about the last.
-But before a batch runs its offsets are in ``offsets/<batch id>``, and once its output is written there is a
-``commits/<batch id>``. Used by ``micro_batches`` when a query stops, and by sinks (``batch_info``).
-Source: Spark's ``OffsetSeqLog`` and ``CommitLog``; a file of offsets holds a version, a line of metadata, and a line for each
-source of the query: in version 1 its offset, in version 2 (Spark 4.2, for sources that have names) its name and its offset. ``metadata`` holds the id
-that Spark gives each checkpoint.
+Used by ``source.last_batch`` when a query stops, and by sinks (``sinks.batch_info``). For a Python source, only the
+request for the next batch indicates that a batch is finished. After the last batch Spark stops it without a call. But
+Spark writes ``offsets/<batch id>`` before a batch runs, and ``commits/<batch id>`` after its output is written.
 
-Only ever read, and believed only when it fits: whatever cannot be read, or is not of this query, is no proof of anything.
+Source: Spark's ``OffsetSeqLog`` and ``CommitLog``. A file of offsets contains a version, a line of metadata, and a line
+for each source of the query. The line is its offset in version 1, and its name and offset in version 2 (Spark 4.2, for
+named sources). ``metadata`` contains the id of the query.
+
+The checkpoint is never written. A file that cannot be read or that belongs to another query proves nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from streamgroups_kafka.client.jaas import redacted
 logger = logging.getLogger(__name__)
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
-#: As Spark and Hadoop write a path of the driver's machine.
+#: The prefix by which Spark and Hadoop write a local path.
 _LOCAL = re.compile(r"file:(?://)?(?=/)")
-#: Hadoop has a name of its own for S3.
+#: The schemes of Hadoop for S3.
 _S3 = re.compile(r"^s3[an]:")
-#: Instead of the offset of a source that has none.
+#: The line of a source without an offset.
 _VOID = "-"
 
 
@@ -47,7 +48,9 @@ class CommitLog:
         self._location = location
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """Whether the newest batch that is done ends at ``offset``; ``False``, with a warning, if the checkpoint does not say."""
+        """Returns whether the last finished batch has this end offset. If that is unknown, logs a warning and returns
+        ``False``.
+        """
         try:
             newest = self._newest("commits")
             return newest is not None and offset in self.ends(newest).values()
@@ -61,7 +64,7 @@ class CommitLog:
             return False
 
     def newest(self) -> int | None:
-        """The id of the batch that began last; ``None`` if none has.
+        """Returns the id of the batch that started last. ``None`` if none has started.
 
         Raises:
             OSError: if the checkpoint cannot be read.
@@ -69,21 +72,21 @@ class CommitLog:
         return self._newest("offsets")
 
     def ends(self, batch_id: int) -> dict[str, Any]:
-        """Where each source of the query ends in a batch, as Spark has logged it: see :func:`ends_in`.
+        """Returns the end offset of each source in a batch, as Spark has logged it: see :func:`ends_in`.
 
         Raises:
             OSError: if the checkpoint cannot be read.
-            ValueError: if it holds something else.
+            ValueError: if the file has another format.
             OffsetFormat: if a newer version of Spark has written it.
         """
         return ends_in(self._offsets(batch_id))
 
     def identity(self, batch_id: int) -> NoDataBatch:
-        """What tells a batch from all others, whether it reads or not.
+        """Returns the identity of a batch, also of a no-data batch.
 
         Raises:
             OSError: if the checkpoint cannot be read.
-            ValueError: if it holds something else.
+            ValueError: if a file has another format.
         """
         query_id = self.query_id()
         if query_id is None:
@@ -91,11 +94,11 @@ class CommitLog:
         return NoDataBatch.logged(query_id, batch_id, self._offsets(batch_id))
 
     def query_id(self) -> str | None:
-        """The id that Spark gives each checkpoint when a query is started on it, and keeps; ``None`` for a new checkpoint.
+        """Returns the query id, which Spark creates with the checkpoint and keeps. ``None`` for a new checkpoint.
 
         Raises:
             OSError: if the checkpoint cannot be read.
-            ValueError: if it holds something else.
+            ValueError: if the file has another format.
         """
         files, path = self._open()
         try:
@@ -108,7 +111,7 @@ class CommitLog:
         return str(query["id"])
 
     def has_state(self) -> bool:
-        """Whether the query keeps state.
+        """Returns whether the query is stateful.
 
         Raises:
             OSError: if the checkpoint cannot be read.
@@ -117,7 +120,7 @@ class CommitLog:
         return bool(files.get_file_info(f"{path}/state").type == FileType.Directory)
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the output of a batch is written."""
+        """Returns whether the output of a batch is written."""
         try:
             files, path = self._open()
             return bool(files.get_file_info(f"{path}/commits/{batch_id}").type == FileType.File)
@@ -139,14 +142,14 @@ class CommitLog:
 
 
 def open_location(location: str) -> tuple[FileSystem, str]:
-    """The file system of a checkpoint, and the path in it.
+    """Returns the file system of a checkpoint, and the path in it.
 
     Args:
         location: a path, or a URI of a file system that Arrow can read.
 
     Raises:
         OSError: if the file system cannot be reached.
-        ValueError: if Arrow knows no such file system.
+        ValueError: if Arrow does not support the file system.
     """
     location = _LOCAL.sub("", location)
     if not _SCHEME.match(location):
@@ -156,16 +159,17 @@ def open_location(location: str) -> tuple[FileSystem, str]:
 
 
 def ends_in(log: str) -> dict[str, Any]:
-    """Where each source ends, by a file of Spark's offset log.
+    """Parses the end offset of each source from a file of Spark's offset log.
 
     Args:
-        log: its content.
+        log: the content of the file.
 
     Returns:
-        The offset of each source by its name, which is its number where it has none; ``None`` for a source without an offset.
+        The offset by the name of the source, or by its number if it has no name. ``None`` for a source without an
+        offset.
 
     Raises:
-        ValueError: if the content is something else.
+        ValueError: if the content has another format.
         OffsetFormat: if a newer version of Spark has written it.
 
     >>> ends_in('v1\\n{"batchWatermarkMs":0}\\n-\\n{"n": 3}')
@@ -191,7 +195,7 @@ def ends_in(log: str) -> dict[str, Any]:
 
 
 def _end(logged: str) -> Any:
-    # Offsets of other sources need not be JSON; ours are, and a part of one must not be taken for another source's.
+    # Offsets of other sources need not be JSON. Ours are JSON, and a truncated one must not pass for another source's.
     if logged == _VOID:
         return None
     try:

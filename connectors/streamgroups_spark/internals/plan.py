@@ -1,7 +1,8 @@
-"""What a query reads and does, by the plan that Spark has analysed.
+"""Reads the streams and stateful operators of a query from its analyzed plan.
 
-Called by ``exactly_once``, ``event_time``, ``windows`` and ``active_queries`` on the driver, with Spark's own objects behind py4j. Source: Spark's
-``LogicalPlan``, ``StreamingRelationV2``, ``StreamingDataSourceV2ScanRelation`` and ``MicroBatchExecution.containsStatefulOperator``.
+Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``windows.api`` and ``internals.active_queries`` on
+the driver, with Spark's objects behind py4j. Source: Spark's ``LogicalPlan``, ``StreamingRelationV2``,
+``StreamingDataSourceV2ScanRelation`` and ``MicroBatchExecution.containsStatefulOperator``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-#: Operators that keep state from batch to batch, beside joins of streams.
+#: Operators with state across batches, besides stream-stream joins.
 _STATEFUL = frozenset(
     (
         "Aggregate",
@@ -33,8 +34,8 @@ class ReadStream:
     """A stream that a plan reads.
 
     Args:
-        leaf: where the plan reads it.
-        operators: the operators above it that keep state of it.
+        leaf: the node of the plan that reads it.
+        operators: the stateful operators above it.
     """
 
     leaf: Any
@@ -42,12 +43,12 @@ class ReadStream:
 
 
 def analyzed(df: DataFrame) -> Any:
-    """The plan of a DataFrame."""
+    """Returns the analyzed plan of a DataFrame."""
     return df._jdf.queryExecution().analyzed()
 
 
 def nodes(plan: Any) -> Iterator[Any]:
-    """All nodes of a plan, from the output on."""
+    """Yields all nodes of a plan, beginning with the output."""
     yield plan
     children = plan.children()
     for i in range(children.size()):
@@ -55,32 +56,34 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 
 def leaves(plan: Any) -> Iterator[Any]:
-    """What a plan reads."""
+    """Yields the leaves of a plan."""
     found = plan.collectLeaves()
     for i in range(found.size()):
         yield found.apply(i)
 
 
 def is_data_source(leaf: Any) -> bool:
-    """Whether it is a stream of a data source, which has a name and options."""
+    """Returns whether the leaf is a stream of a data source, which has a name and options."""
     return bool(leaf.nodeName() == "StreamingRelationV2")
 
 
 def source_name(leaf: Any) -> str:
-    """The data source that a leaf reads; of what is none, what Spark calls it."""
+    """Returns the name of the data source of a leaf, or the name of the node if it has no data source."""
     return str(leaf.sourceName() if is_data_source(leaf) else leaf.nodeName())
 
 
 def read_streams(plan: Any) -> list[ReadStream]:
-    """The streams that a plan reads, with what keeps state of each. One that is read twice is there twice.
+    """Returns the streams that a plan reads, with their stateful operators. A stream that is read twice is contained
+    twice.
 
-    What reads no stream keeps no state: a limit, an aggregate or a join of tables. A common table expression counts where it is used.
+    Operators without a stream as input are not stateful: a limit, an aggregate or a join of tables. The streams of a
+    common table expression belong to each reference.
     """
     return _read_streams(plan, {})
 
 
 def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[ReadStream]:
-    # Each call is a round trip to the JVM: nothing is looked up that is not needed.
+    # Each call is a round trip to the JVM, so the plan is traversed once and only as far as needed.
     children = plan.children()
     below = [_read_streams(children.apply(i), expressions) for i in range(children.size())]
     if not below:

@@ -1,16 +1,18 @@
-"""What our code does first in a Python worker of Spark's, so that neither the worker nor its batch waits needlessly.
+"""Prepares a Python worker of Spark, to avoid two delays of each micro-batch.
 
-Called by whatever Spark runs in its workers: readers, writers and functions, in tasks and beside the driver.
+Called first by all classes and functions of this library that Spark runs in a worker: readers, writers and functions,
+in tasks and beside the driver.
 
-**The rest of the task is acknowledged.** The JVM sends a task in two writes, first the command (which holds a reader), then its
-rows, over a TCP connection within the machine with Nagle's algorithm on. The second, short write leaves only when the first
-is acknowledged, and a receiver with nothing to say delays that by 40 ms: a fifth of the trigger time of a small micro-batch.
-Source: RFC 896, RFC 1122 (4.2.3.2), ``tcp(7)`` on ``TCP_QUICKACK``. With ``spark.python.unix.domain.socket.enabled=true``
-there is no TCP, and nothing to do here.
+**Acknowledgement of the rest of the task.** The JVM sends a task in two writes: first the command, which contains a
+reader, then its rows. They use a local TCP connection with Nagle's algorithm. The second, short write waits until the
+first is acknowledged. An idle receiver delays the acknowledgement by 40 ms, a fifth of the trigger time of a small
+micro-batch. Source: RFC 896, RFC 1122 (4.2.3.2), ``tcp(7)`` on ``TCP_QUICKACK``. With
+``spark.python.unix.domain.socket.enabled=true`` no TCP is used, and this step has no effect.
 
-**Modules are set aside.** After each task Spark's daemon collects garbage in the worker: it looks at every object there is, some
-50,000 of them of the modules that reading needs. That takes tens of milliseconds of a processor, just when the micro-batch ends
-on the same ones, and before the worker can have its next task. Source: ``pyspark/daemon.py``; CPython on ``gc.freeze``.
+**Frozen modules.** After each task Spark's daemon runs the garbage collector in the worker. It traverses every object,
+including about 50,000 of the imported modules. That takes tens of milliseconds of a processor while the micro-batch
+ends on the same processors. The worker receives its next task only afterwards. Source: ``pyspark/daemon.py``; CPython
+on ``gc.freeze``.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ _tasks = itertools.count(1)
 
 
 def prepare_python_worker() -> None:
-    """Acknowledges what has come, and sets aside, once, what outlives the tasks of this process.
+    """Acknowledges received data and, once per process, freezes the objects that outlive its tasks.
 
-    That is not done in the first task: the garbage that imports have left behind is collected after it.
+    The freeze happens in the second task, after a collection of the garbage of the imports.
     """
     _acknowledge_at_once()
     if next(_tasks) == 2:
@@ -36,7 +38,7 @@ def prepare_python_worker() -> None:
 
 
 def _acknowledge_at_once() -> None:
-    """Sends the acknowledgements that are due on this process's TCP connections. Never fails; Linux only."""
+    """Sends the pending acknowledgements of the TCP connections of this process. Never fails. Linux only."""
     quickack = getattr(socket, "TCP_QUICKACK", None)
     if quickack is None:
         return

@@ -1,9 +1,10 @@
-"""How processes of one Spark session find and ask each other: the source's, the sink's and the user's own.
+"""Driver RPC: requests between the processes of one Spark session on the driver's machine.
 
-Spark runs a query's source in one Python process, and each commit of its sink in another; neither knows of the other, but both
-come from ``sg.register`` and so know the session's name. Who can answer listens on a Unix socket in a directory of that name; who asks, asks
-all who listen there. All of them run on the driver's machine, as one user, whom
-alone the directory lets in: so what comes may be unpickled. What is asked is in ``batch_messages``.
+Spark runs the source of a query in one Python process, and each commit of its sink in another. These processes have no
+connection, but both receive the session id from ``sg.register``. A server listens on a Unix socket in a directory with
+this name, and a caller sends its request to all servers there. All processes belong to one user, and only this user can
+enter the directory. Requests may therefore be unpickled. Used by ``source.running_query``, ``sinks`` and ``ops``.
+``source.batch_messages`` defines the messages.
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ from streamgroups.errors import StreamGroupsError
 
 logger = logging.getLogger(__name__)
 
-#: The address of a Unix socket has 104 bytes, or 108; what comes behind the directory of temporary files has less than 50.
+#: The address of a Unix socket has 104 or 108 bytes. The part after the directory of temporary files has less than 50.
 _LONGEST = 54
-#: An answer takes a look into memory. A process that takes longer is stopped or starved.
+#: A reply only reads memory. A process that takes longer is stopped or starved.
 _RETRY_TIMEOUT_S = 10.0
-#: A listener that breaks a connection off is closing, so the next connection fails; or it answers then.
+#: A listener that closes a connection is itself being closed, and then the next connection fails. Otherwise a retry
+#: gets the reply.
 _ATTEMPTS = 3
 
 
-#: Whoever leaves a session last, or sweeps it, may just be removing its directory.
+#: Another process that leaves the session last, or sweeps it, can remove its directory at the same time.
 _again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
 
 
 @_again
 def directory_of(session: str) -> Path:
-    """Where the sockets of a session are; only this user may enter it.
+    """Returns the directory of the sockets of a session, which only this user can enter.
 
     Args:
-        session: the name that ``sg.register`` has given it.
+        session: the session id from ``sg.register``.
 
     Raises:
-        StreamGroupsError: if somebody else has made the directory.
+        StreamGroupsError: if another user owns the directory or can enter it.
     """
     temporary = tempfile.gettempdir()
     mine = Path(temporary if len(temporary) <= _LONGEST else "/tmp") / f"streamgroups-{os.getuid()}"
@@ -65,12 +67,12 @@ def directory_of(session: str) -> Path:
 
 
 class Answering:
-    """Listens in a session's directory and answers each question, one after the other, on a thread of its own.
+    """Listens in the directory of a session and answers requests one by one, on its own thread.
 
     Args:
-        session: whose.
-        answer: makes the answer; ``None`` says that the question is for another process. Any exception of it, and an answer that
-            does not pickle, is raised where it was asked, as a :class:`~streamgroups.errors.StreamGroupsError`.
+        session: the session id.
+        answer: returns the reply. ``None``: the request is for another process. Its exceptions, and a reply that cannot
+            be pickled, are raised by the caller as a :class:`~streamgroups.errors.StreamGroupsError`.
     """
 
     def __init__(self, session: str, answer: Callable[[Any], Any]) -> None:
@@ -89,17 +91,17 @@ class Answering:
         return path
 
     def close(self) -> None:
-        """Answers nobody any more. Idempotent."""
+        """Stops the server. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        # Nothing else wakes a thread that waits for somebody to connect.
+        # Only a connection wakes a thread in ``accept``.
         with suppress(OSError), socket.socket(socket.AF_UNIX) as waker:
             waker.connect(str(self._path))
         self._thread.join(_RETRY_TIMEOUT_S)
         self._socket.close()
         self._path.unlink(missing_ok=True)
-        # The last one leaves nothing behind.
+        # The last server of a session removes its directory.
         with suppress(OSError):
             self._path.parent.rmdir()
 
@@ -127,7 +129,9 @@ class Answering:
         connection.sendall(reply)
 
     def _answer_to(self, question: Any) -> bytes:
-        """Any exception is an answer: this thread must live, and the process that sent the question must hear of it."""
+        """Returns each exception as a reply: this thread must continue, and the requesting process must receive the
+        error.
+        """
         try:
             return _pickled(self._answer(question))
         except StreamGroupsError as e:
@@ -156,7 +160,7 @@ def _pickled(what: object) -> bytes:
 
 
 def _sweep(sessions: Path) -> None:
-    """Removes what killed processes have left behind: nobody listens there."""
+    """Removes sockets of killed processes, on which no process listens."""
     for path in sessions.glob("*/*"):
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_RETRY_TIMEOUT_S)
@@ -169,24 +173,24 @@ def _sweep(sessions: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _NoAnswer:
-    """A process listens, and what it answers cannot be used."""
+    """A process listens, but its reply is unusable."""
 
     why: str
 
 
 def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
-    """The answers of the processes that listen in a session.
+    """Calls the processes that listen in a session, and returns their replies.
 
     Args:
-        session: whose directory.
-        question: anything that pickles; answers may be of classes of the user's own program.
-        needs_all: whether a process that listens and does not answer is an error, unless another one has the answer.
+        session: the session id.
+        question: the request, any object that can be pickled. Replies can be of classes of the user's program.
+        needs_all: whether a listening process without a reply is an error, unless another process replies.
 
     Returns:
-        The answers, without those of processes for which the question is not.
+        All replies except ``None``.
 
     Raises:
-        StreamGroupsError: the answer of a process was one; or, with ``needs_all``, a process did not answer.
+        StreamGroupsError: if a process replied with one. With ``needs_all`` also if a process did not reply.
     """
     answers, silent = [], []
     for path in sorted(directory_of(session).glob("*")):
@@ -210,13 +214,14 @@ def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
 
 
 def _answer_of(path: Path, question: Any) -> Any:
-    """One process's answer; ``None`` if the question is not for it or it does not listen any more."""
+    """The reply of one process. ``None`` if the request is for another process, or the process has stopped listening.
+    """
     why = ""
     for _ in range(_ATTEMPTS):
         try:
             return _asked(path, question)
         except ConnectionRefusedError:
-            # Left behind by one that was killed.
+            # The socket of a killed process.
             path.unlink(missing_ok=True)
             return None
         except FileNotFoundError:

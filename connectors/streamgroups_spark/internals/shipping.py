@@ -1,13 +1,13 @@
-"""What Spark ships to its Python processes says first whether they can run it.
+"""Makes pickled classes and functions check the library in Spark's Python processes first.
 
-Used by every class and function of ours that Spark pickles: data sources, readers, writers, functions of a DataFrame, the processor of
-windows. Spark pickles what can be imported as a name, so in a Python without this library unpickling fails inside Spark, with a traceback
-that names neither the interpreter nor the setting. So each of them starts with a function that is pickled by value and needs
-nothing but the standard library. It compares the versions and imports the rest; if it cannot, its error names the interpreter, the host
-and ``PYSPARK_PYTHON``.
+Used by every class and function of this library that Spark pickles: data sources, readers, writers, functions of a
+DataFrame, the processor of windows. Spark pickles an importable object as its name. In a Python without this library,
+unpickling then fails inside Spark, and the traceback names neither the interpreter nor the setting. Each pickle
+therefore starts with a function that is pickled by value and uses only the standard library. The function compares the
+versions and imports the object. If that fails, its error names the interpreter, the host and ``PYSPARK_PYTHON``.
 
-Source: ``pyspark.cloudpickle``, which pickles a function inside a function by value, the attributes of a function before its globals, and the
-bases of a class as they were written (PEP 560, ``__mro_entries__``).
+Source: ``pyspark.cloudpickle``. It pickles a nested function by value, and the attributes of a function before its
+globals. It pickles the bases of a class in their original form (PEP 560, ``__mro_entries__``).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Shipped:
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As ``object`` does, with the class looked up by a function that checks first."""
+        """Reduces as ``object`` does, but a function with the check looks up the class."""
         reduced: Any = super().__reduce_ex__(protocol)
         _new, (cls, *arguments), *state = reduced
         return object.__new__, (_Name(cls.__module__, cls.__qualname__), *arguments), *state
 
 
 class _Name:
-    """Unpickled it is what it names."""
+    """A name whose unpickled form is the named object."""
 
     __slots__ = ("_module", "_name")
 
@@ -47,9 +47,9 @@ class _Name:
 
 
 class _Base:
-    """A base of a dynamic class: the class it names, wherever it is unpickled.
+    """A base of a dynamic class: the named class, in every process.
 
-    Unpickled it is a base again, so that the next process checks too.
+    It is unpickled as a ``_Base``, so that the next process checks too.
     """
 
     __slots__ = ("_cls",)
@@ -65,7 +65,7 @@ class _Base:
 
 
 class _Check:
-    """Unpickled it is nothing of interest: the check is done then."""
+    """An object whose unpickling runs the check."""
 
     __slots__ = ()
 
@@ -77,11 +77,11 @@ CHECK = _Check()
 
 
 def shipped_class(base: type, attributes: dict[str, Any]) -> Any:
-    """A class for Spark to pickle by value, with attributes of its own.
+    """Creates a class with its own attributes that Spark pickles by value.
 
     Args:
         base: a class of this library, at the top of its module.
-        attributes: of the new class, which has the name of the base.
+        attributes: the attributes of the new class, which has the name of the base.
 
     Example::
 
@@ -95,29 +95,30 @@ def shipped_class(base: type, attributes: dict[str, Any]) -> Any:
 
 
 def shipped_function(function: _F) -> _F:
-    """The same function, for Spark to pickle by value.
+    """Adds the check to a function that Spark pickles by value.
 
     Args:
-        function: one that is defined in a function, which is why it is pickled by value.
+        function: a nested function, which is therefore pickled by value.
     """
-    # Attributes of a function are unpickled before what its code refers to.
+    # The attributes of a function are unpickled before its globals.
     vars(function)["_streamgroups"] = CHECK
     return function
 
 
 def named(module: str, name: str) -> Any:
-    """What stands under a name in a module."""
+    """Returns the object with this name in a module."""
     return getattr(import_module(module), name)
 
 
 def base_named(module: str, name: str) -> Any:
-    """The base of a dynamic class; see :func:`shipped_class`."""
+    """Returns the base of a dynamic class. See :func:`shipped_class`."""
     return _Base(named(module, name))
 
 
 def _self_contained() -> Callable[..., Any]:
     def load(version: str, module: str, function: str, *arguments: str) -> Any:
-        # Calls a function of the library. Nothing of ours may be named in here; what is, is looked up when it is unpickled.
+        # Calls a function of the library. This code must not refer to the library itself: such a reference would be
+        # looked up at unpickling.
         from importlib import import_module
 
         try:

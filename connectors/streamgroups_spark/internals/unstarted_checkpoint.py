@@ -1,9 +1,10 @@
-"""A checkpoint that a kill left before its first batch, which Spark would reject for ever.
+"""Repairs a checkpoint whose query was killed before its first batch, because Spark would always reject it.
 
-Called by ``exactly_once`` before a query is built, and by ``supervise`` after Spark has rejected the checkpoint. Spark writes ``offsets/0`` under a
-temporary name and renames it. A kill in between leaves the temporary file. Every later start then fails with
-``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`` (SQLSTATE 42K03), for Spark takes any file for a sign of an earlier query.
-Source: Spark's ``MicroBatchExecution.verifyNewCheckpointDirectory`` and ``CheckpointFileManager``.
+Called by ``sinks.exactly_once`` before a query is built, and by ``ops.supervise`` after Spark has rejected the
+checkpoint. Spark writes ``offsets/0`` under a temporary name and renames it. A kill between these steps leaves the
+temporary file. Every later start then fails with ``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`` (SQLSTATE 42K03),
+because for Spark any file indicates an earlier query. Source: Spark's
+``MicroBatchExecution.verifyNewCheckpointDirectory`` and ``CheckpointFileManager``.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from streamgroups_spark.internals.checkpoint_log import open_location
 
 logger = logging.getLogger(__name__)
 
-#: Spark's name for the error.
+#: Spark's name of the error.
 NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
-#: What Spark writes before a batch is there, and Hadoop's checksum of it.
+#: The temporary files of Spark's first batch, and Hadoop's checksums of them.
 _TEMPORARY = re.compile(r"\.{1,2}0\.[0-9a-f-]{36}\.tmp(\.crc)?")
-#: What holds something only once a batch has begun.
+#: The directories that contain files only after a batch has started.
 _LOGS = ("offsets", "commits", "state", "sources")
 
 
 def clear_unstarted(location: str) -> tuple[str, ...]:
-    """Removes what a kill has left in a checkpoint before its first batch; nothing of any other checkpoint.
+    """Removes the temporary files of a checkpoint without a batch. Leaves any other checkpoint unchanged.
 
     Args:
-        location: of the checkpoint: a path, or a URI of a file system that Arrow can read.
+        location: the checkpoint: a path, or a URI of a file system that Arrow can read.
 
     Returns:
-        The files that it has removed.
+        The removed files.
     """
     try:
         files, path = open_location(location)

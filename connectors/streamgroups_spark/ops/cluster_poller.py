@@ -1,8 +1,9 @@
-"""Looks at the groups of running queries for what Spark does not know of them, in a thread of its own.
+"""Polls the groups of running queries for facts that Spark does not have, in its own thread.
 
-Used by ``metrics_listener``, when the user has said where the cluster is. One look at an interval, as long as there are groups to look
-at, with the requests of ``streamgroups metrics``: each is bounded in time, and how many there are does not depend on the number of queries.
-A cluster that does not answer leaves what Spark tells.
+Used by ``ops.metrics_listener`` if the user configures a cluster. It polls once per interval while queries read for
+groups, with the requests of ``streamgroups metrics``. Each request has a timeout, and their number does not depend on
+the number of queries. If the cluster does not respond, the metrics from Spark remain. Source:
+:mod:`streamgroups.monitoring`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ logger = logging.getLogger(__name__)
 
 _STOP_WITHIN_S = 30
 
-#: What one look may read to count records exactly; as ``streamgroups metrics`` by default.
+#: The limit of bytes that one poll may read to count records exactly. It is the default of ``streamgroups metrics``.
 _COUNT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A cluster that is connected. Used by one thread, but for ``requests``.
+    """A connection to a cluster. One thread uses it, except for ``requests``.
 
     Args:
-        look: looks at groups; raises as :class:`streamgroups.ports.Log` does.
-        requests: how many requests were sent so far.
-        close: ends it.
+        poll: polls groups. Raises the errors of :class:`streamgroups.ports.Log`.
+        requests: returns the number of requests sent.
+        close: closes the connection.
     """
 
     poll: Callable[[Collection[str]], Sequence[WatchedGroup]]
@@ -48,14 +49,14 @@ class Connection:
 
 
 def connect(config: ClientConfig, *, window_ms: int) -> Connection:
-    """Connects to a real cluster.
+    """Connects to a Kafka cluster.
 
     Args:
-        config: how to reach it.
-        window_ms: how far back verdicts look.
+        config: the configuration of the Kafka clients.
+        window_ms: the period of offset samples from which lag states are determined.
 
     Raises:
-        StreamGroupsError: if it does not answer in time, or refuses.
+        StreamGroupsError: if the cluster does not respond in time, or rejects the connection.
     """
     session = AdminSession(config)
     groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
@@ -64,11 +65,11 @@ def connect(config: ClientConfig, *, window_ms: int) -> Connection:
 
 
 class ClusterPoller:
-    """What the last look at the groups of queries has found.
+    """Keeps the result of the last poll of the groups of queries.
 
     Args:
-        connect: connects to the cluster; called in the thread, and again until it succeeds.
-        interval_s: how often to look.
+        connect: connects to the cluster. Called in the thread, and again until it succeeds.
+        interval_s: the seconds between two polls.
     """
 
     def __init__(self, connect: Callable[[], Connection], *, interval_s: float) -> None:
@@ -81,32 +82,32 @@ class ClusterPoller:
         self._thread = threading.Thread(target=self._run, name="streamgroups-looks", daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it; waits for a look that is under way. Also if it never began."""
+        """Stops polling and waits for a poll in progress. Permitted before ``start``."""
         self._stopping = True
         self._asked.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_WITHIN_S)
 
     def ask_about(self, group_ids: frozenset[str]) -> None:
-        """Says which groups to look at from now on. New ones are looked at at once. Does not wait."""
+        """Sets the groups to poll. New groups are polled at once. Does not block."""
         before, self._group_ids = self._group_ids, group_ids
         if before - group_ids:
-            # Should it come back, what was seen of it long ago must not be shown.
+            # If the group returns, its old samples must not be shown.
             self._polls.keep_only(group_ids)
         if group_ids - before:
             self._asked.set()
 
     @property
     def groups(self) -> dict[str, WatchedGroup]:
-        """The groups as they were last seen, by name; none if the last look failed."""
+        """The groups by name, as of the last poll. Empty if the last poll failed."""
         return {group.snapshot.description.group_id: group for group in self._polls.groups}
 
     def metrics(self) -> Iterator[Metric]:
-        """How the looking goes."""
+        """Yields the metrics of the polls themselves."""
         return self._polls.metrics()
 
     def _run(self) -> None:
@@ -134,7 +135,7 @@ class ClusterPoller:
         except StreamGroupsError:
             raise
         except Exception as e:
-            # The thread must outlive whatever a client does; the text of its errors may hold settings.
+            # The thread must survive any exception of a client. The text of such an exception can contain settings.
             raise BrokerUnreachable(f"Polling the groups failed with {type(e).__name__}.") from None
 
     def _requests(self) -> int:

@@ -1,9 +1,9 @@
-"""``sg.MetricsListener``: tells Prometheus of an application's streaming queries what ``streamgroups metrics`` tells of groups.
+"""``sg.MetricsListener``: exports metrics of the streaming queries of an application to Prometheus.
 
-Added by users with ``spark.streams.addListener``. Spark calls it on the thread of its listener bus, which every other listener waits for too:
-so it only notes what it is told, and never asks Spark or Kafka anything there. Figures are worked out when Prometheus asks; what only
-the cluster knows is asked for by a thread of ``cluster_poller``, if the user has said where the cluster is. Source: Spark's
-``StreamingQueryListener``.
+Added by users with ``spark.streams.addListener``. It exports the metrics of ``streamgroups metrics`` for the groups of
+queries. Spark calls it on the thread of its listener bus, which all other listeners share. It therefore only records
+events there, and calls neither Spark nor Kafka. Metrics are computed when Prometheus scrapes them. If the user
+configures a cluster, a thread of ``ops.cluster_poller`` polls it. Source: Spark's ``StreamingQueryListener``.
 """
 
 from __future__ import annotations
@@ -50,20 +50,24 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsListener(StreamingQueryListener):
-    """Keeps Prometheus informed of the streaming queries of a Spark application. ``docs/metrics.rst`` lists the metrics.
+    """Exports metrics of the streaming queries of a Spark application to Prometheus. ``docs/metrics.rst`` lists the
+    metrics.
 
     Args:
-        registry: where the metrics are kept. Default: Prometheus' default one; or one of their own, if a port is given.
-        port: where to answer Prometheus; 0 takes a free one. Default: nowhere, for programs that serve the registry themselves.
-        host: the address to answer at.
-        bootstrap_servers: the cluster to look at for what Spark does not know: members and state of the groups, what is committed,
-            where partitions begin, timestamps. Default: no connection to Kafka is made.
-        settings: more client settings for that, by Java's or librdkafka's names.
-        interval_s: how often to look, in seconds.
-        window_s: how far back verdicts on lags look, in seconds; they need half of it.
+        registry: the registry of the metrics. Default: the default registry of Prometheus, or a separate one if a port
+            is given.
+        port: the port for Prometheus. 0 selects a free one. Default: no server, for programs that serve the registry
+            themselves.
+        host: the address of the server.
+        bootstrap_servers: the cluster to poll for facts that Spark does not have: members and state of the groups,
+            committed offsets, earliest offsets, timestamps. Default: no connection to Kafka.
+        settings: more client settings for this connection, by Java's or librdkafka's names.
+        interval_s: the seconds between two polls.
+        window_s: the period of offset samples, in seconds, from which lag states are determined. At least half of it
+            must be sampled.
 
     Raises:
-        InvalidOption: if the port is taken, a setting is wrong, or the registry has such metrics already.
+        InvalidOption: if the port is in use, a setting is invalid, or the registry already contains these metrics.
 
     Example::
 
@@ -123,13 +127,14 @@ class MetricsListener(StreamingQueryListener):
 
     @property
     def address(self) -> str | None:
-        """Where Prometheus is answered, as ``host:port``; ``None`` if nowhere."""
+        """The address of the server for Prometheus, as ``host:port``. ``None`` without a server."""
         return None if self._server is None else "{}:{}".format(*self._server.server_address[:2])
 
     def close(self) -> None:
-        """Stops answering and looking, and takes the metrics out of the registry. Idempotent.
+        """Stops the server and the polls, and removes the metrics from the registry. Idempotent.
 
-        Remove it from its sessions first (``spark.streams.removeListener``). A program that just ends need not call it.
+        Remove the listener from its sessions first (``spark.streams.removeListener``). A program that exits need not
+        call this.
         """
         if self._closed:
             return
@@ -150,24 +155,24 @@ class MetricsListener(StreamingQueryListener):
     ) -> None:
         self.close()
 
-    # ---- what Spark calls --------------------------------------------------------------------------------------------
+    # ---- called by Spark ---------------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Notes that a query was started."""
+        """Records that a query was started."""
         self._note(lambda queries, now_ms: queries.started(str(event.id), str(event.runId), event.name, now_ms))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Notes what a batch did."""
+        """Records the progress of a batch."""
         self._note(lambda queries, now_ms: queries.progressed(read_progress(event.progress.json), now_ms))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Notes that there was nothing to read."""
+        """Records that no records were available."""
         self._note(
             lambda queries, now_ms: queries.idle(str(event.id), str(event.runId), read_time_ms(event.timestamp), now_ms)
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forgets a query, and counts it if it failed."""
+        """Removes a query, and counts it if it failed."""
         self._note(
             lambda queries, _: queries.terminated(
                 str(event.id), str(event.runId), cause_of(event.exception, event.errorClassOnException)
@@ -175,7 +180,7 @@ class MetricsListener(StreamingQueryListener):
         )
 
     def _set_spark_session(self, session: Any) -> None:
-        """Spark Connect calls this when the listener is added, a session whose driver is in this process does not."""
+        """Rejects a session of Spark Connect. Only such a session calls this method when the listener is added."""
         raise InvalidOption(
             "MetricsListener was added to a Spark Connect session, which streamgroups does not support.",
             remedy="Add it on the driver, to a session that was created without remote().",
@@ -188,7 +193,9 @@ class MetricsListener(StreamingQueryListener):
 
 
 class _Noted:
-    """What Spark has told, by the thread of its listener bus, for the threads that answer Prometheus."""
+    """The state from Spark's events. The thread of the listener bus writes it, and the threads of Prometheus requests
+    read it.
+    """
 
     def __init__(self, window_ms: int) -> None:
         self._lock = threading.Lock()
@@ -196,9 +203,9 @@ class _Noted:
         self._errors = 0
 
     def note(self, change: Callable[[Queries, int], None]) -> frozenset[str]:
-        """Takes note of an event; returns the groups that queries read in now.
+        """Records an event. Returns the groups that queries now read for.
 
-        Raises nothing: an exception would only reach a log of Spark's, and watching must not harm what is watched.
+        Raises nothing: an exception would only reach Spark's log, and monitoring must not harm the queries.
         """
         with self._lock:
             try:
@@ -209,23 +216,23 @@ class _Noted:
             return self._queries.group_ids
 
     def now(self) -> tuple[Queries, int]:
-        """The queries as they are now, and how many events were not understood."""
+        """Returns a copy of the queries, and the number of events that could not be parsed."""
         with self._lock:
             return self._queries.copy(), self._errors
 
 
 class _QueryCollector(Collector):
-    """Hands what is known of the queries to Prometheus."""
+    """Provides the metrics of the queries to Prometheus."""
 
     def __init__(self, noted: _Noted, polls: ClusterPoller | None) -> None:
         self._noted, self._polls = noted, polls
 
     def describe(self) -> Iterator[Metric]:
-        """What there is, so that a registry refuses to take it twice."""
+        """Yields the metrics, so that a registry rejects a second collector of them."""
         return self.collect()
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """Yields the current values of all metrics."""
         noted, errors = self._noted.now()
         queries = noted.watched(_now_ms())
         looked = {} if self._polls is None else self._polls.groups
@@ -244,7 +251,7 @@ class _QueryCollector(Collector):
 
 
 def _flights() -> list[BatchFlight]:
-    """The answers of the sources of this session: Spark reports a batch only when it has ended."""
+    """Returns the batches in flight from the sources of this session. Spark reports a batch only after its end."""
     try:
         return ask(SESSION, InFlightRequest())
     except (StreamGroupsError, OSError) as e:

@@ -1,7 +1,8 @@
-"""Looks at Spark for ``streamgroups doctor``, without importing PySpark: that takes longer than all the rest.
+"""Inspects the Spark installation for ``streamgroups doctor``, without the slow import of PySpark.
 
-Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.machine`. Sources: ``SparkContext`` (the workers' Python
-is ``PYSPARK_PYTHON``, else ``python3`` from ``PATH``) and ``find_spark_home`` (``SPARK_HOME`` is believed wherever it is set).
+Called by ``streamgroups_cli.doctor``. :mod:`streamgroups.doctor.machine` evaluates the results. Sources:
+``SparkContext`` (the Python of workers is ``PYSPARK_PYTHON``, else ``python3`` from ``PATH``) and ``find_spark_home``
+(``SPARK_HOME`` has precedence).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from streamgroups.doctor.machine import SparkHome, WorkerPython
 
-#: What a worker imports to read from Kafka; PySpark itself comes along with Spark.
+#: The modules that a worker imports to read from Kafka. PySpark itself is part of Spark.
 _WORKERS_NEED = ("pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
 _ASK = (
     "import importlib.util as u, json, platform, sys; "
@@ -28,7 +29,7 @@ _CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
 
 def pyspark_without_pip() -> str | None:
-    """The version of a PySpark that is importable, but was not installed by pip: the one inside a Spark distribution."""
+    """Returns the version of an importable PySpark that pip did not install, as in a Spark distribution."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         return None
@@ -41,7 +42,7 @@ def pyspark_without_pip() -> str | None:
 
 
 def probe_spark_home() -> SparkHome | None:
-    """``SPARK_HOME`` and the Spark that is there; None if it is not set."""
+    """Returns ``SPARK_HOME`` and the version of Spark in it. ``None`` if it is not set."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
         return None
@@ -50,7 +51,7 @@ def probe_spark_home() -> SparkHome | None:
 
 
 def probe_workers() -> WorkerPython:
-    """The Python that workers on this machine will run, asked for its version and for what workers import."""
+    """Runs the Python of workers on this machine, and returns its version and missing modules."""
     command = os.environ.get("PYSPARK_PYTHON", "python3")
     origin = "PYSPARK_PYTHON" if "PYSPARK_PYTHON" in os.environ else "PATH"
     path = shutil.which(command)
@@ -68,6 +69,8 @@ def probe_workers() -> WorkerPython:
 
 
 def _is_this_python(path: Path) -> bool:
-    """Whether both are the same link, or links side by side: a virtual environment's ``python`` and ``python3``."""
+    """Returns whether both are one link, or links in one directory: ``python`` and ``python3`` of a virtual
+    environment.
+    """
     this = Path(sys.executable)
     return path.parent.absolute() == this.parent.absolute() and path.resolve() == this.resolve()

@@ -1,8 +1,8 @@
-"""``sg.supervise``: keeps a streaming query running until it ends, is to stop, or is given up.
+"""``sg.supervise``: keeps a streaming query running until it ends, is stopped, or fails permanently.
 
-Called by users as the last line of a program. When a query is started again is decided by :mod:`streamgroups.supervision.policy`; here runs are
-watched, causes are told, and signals are noted. Source: Spark's ``StreamingQuery`` (a query that failed goes on from its checkpoint when
-it is started again); POSIX: what orchestrators send is SIGTERM.
+Called by users as the last line of a program. :mod:`streamgroups.supervision.policy` decides about restarts. This
+module watches the runs, logs failures and handles signals. Source: Spark's ``StreamingQuery`` (a restarted query
+continues from its checkpoint); POSIX (orchestrators send SIGTERM).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_u
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-#: How long a signal may go unnoticed. A failure is noticed at once.
+#: The longest delay in the handling of a signal. A failure is detected at once.
 _POLL_S = 0.5
-#: Spark's own words for a query that has found nothing new.
+#: Spark's status message of a query without new data.
 _IDLE = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a supervised query has ended.
+    """The result of a supervised query.
 
     Args:
-        was_asked: whether by a signal, or else by itself or by ``query.stop()``.
-        restarts: how often it was started again.
+        was_asked: whether a signal stopped it. Otherwise it ended itself or by ``query.stop()``.
+        restarts: the number of restarts.
     """
 
     was_asked: bool
@@ -63,22 +63,23 @@ class Outcome:
 
 
 def supervise(start_query: Callable[[], StreamingQuery], *, policy: RestartPolicy | None = None) -> Outcome:
-    """Starts a streaming query, and starts it again from its checkpoint when it has failed. Returns when it has ended.
+    """Starts a streaming query, and restarts it from its checkpoint after a failure. Returns when it has ended.
 
-    Each failure is told in one line of the log, at level WARNING: what, of which query, and when the next try is. In the main thread,
-    SIGTERM and SIGINT stop the query; a second one does what it did before. Other threads may supervise more queries.
+    Each failure is logged in one line at level WARNING, with the query, the error and the time of the restart. In the
+    main thread, SIGTERM and SIGINT stop the query. A second signal runs the previous handler. Other threads can
+    supervise more queries.
 
     Args:
-        start_query: starts the query and returns it. It is called for every restart, so it must name the same
-            ``checkpointLocation`` each time. If it raises an exception, that counts as a failure.
-        policy: when to restart, and when to give up; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
+        start_query: starts the query and returns it. It is called for every restart, so it must use the same
+            ``checkpointLocation`` each time. An exception that it raises counts as a failure.
+        policy: the rules for restarts; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
 
     Returns:
-        How it has ended.
+        The result of the query.
 
     Raises:
-        QueryGivenUp: if the error cannot pass, if too many runs in a row have failed without progress, or if Spark's JVM is gone. The
-            last run's exception is its cause.
+        QueryGivenUp: if the error is permanent, if too many consecutive runs have failed without progress, or if
+            Spark's JVM has ended. Its cause is the exception of the last run.
 
     Example::
 
@@ -92,7 +93,7 @@ def supervise(start_query: Callable[[], StreamingQuery], *, policy: RestartPolic
 
 
 class _Supervisor:
-    """Applies the rule to one query after another, all of them runs of the same."""
+    """Applies the restart policy to the consecutive runs of one query."""
 
     def __init__(self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy) -> None:
         self._start_query, self._policy = start_query, policy
@@ -103,7 +104,7 @@ class _Supervisor:
         self._runs = 0
 
     def run(self) -> Outcome:
-        """Returns when the query has ended; raises when it is given up."""
+        """Returns when the query has ended. Raises when it is not restarted any more."""
         again = Retrying(
             retry=retry_if_result(lambda decision: isinstance(decision, Restart)),
             wait=_wait_s,
@@ -122,7 +123,7 @@ class _Supervisor:
         except Exception as e:
             event, cause = EngineGone() if _jvm_is_gone() else run.failed(e, self._clock()), e
         if cause is not None and run.query is not None and NOT_EMPTY in str(cause):
-            # The next run has a checkpoint that Spark takes, if the one that was killed had come to no batch.
+            # If the killed run had no batch, Spark accepts the repaired checkpoint in the next run.
             clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
         if cause is not None and self._stop_requested.is_set():
             logger.warning("%s failed while it was being stopped: %s", self._name, _failure(cause).what)
@@ -133,7 +134,7 @@ class _Supervisor:
         return decision
 
     def _watch(self, run: _Run) -> Ended | StopRequested:
-        """One run; an exception is how it failed."""
+        """Watches one run. Raises the exception with which it fails."""
         if self._stop_requested.is_set():
             return StopRequested()
         self._runs += 1
@@ -168,16 +169,16 @@ class _Supervisor:
 
 @dataclass
 class _Run:
-    """What is seen of one run."""
+    """The observations of one run."""
 
     began_ms: int
     query: StreamingQuery | None = None
     was_idle: bool = False
 
     def failed(self, error: Exception, now_ms: int) -> Failed:
-        """How it has failed."""
+        """Returns the event of the failure."""
         batches = [] if self.query is None else self.query.recentProgress
-        # A batch that only warms workers up, or is made by the watermark, can finish where no other does.
+        # A batch that only warms up workers, or only advances the watermark, can finish although no other batch does.
         finished = any(batch.numInputRows > 0 for batch in batches)
         return Failed(_failure(error), now_ms - self.began_ms, finished, self.was_idle)
 
@@ -191,7 +192,9 @@ def _failure(error: Exception) -> Failure:
 
 
 def _jvm_is_gone() -> bool:
-    """Whether there was a JVM, and it does not answer. Py4J has many errors for that, and users' code has the same ones."""
+    """Returns whether a JVM existed and does not respond. Py4J reports this by many errors, which user code can raise
+    too.
+    """
     gateway = SparkContext._gateway
     if gateway is None:
         return False
@@ -211,12 +214,12 @@ def _wait_s(call: RetryCallState) -> float:
 
 @contextmanager
 def _noting_signals(stop_requested: threading.Event) -> Iterator[None]:
-    """Lets signals to end the program set the event, if this is the thread that gets signals."""
+    """Makes the termination signals set the event, if this is the main thread, which receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    # Only noted: an exception in the middle of a call to the JVM would break the connection to it.
+    # The handler only sets the event: an exception during a call to the JVM would break the connection to it.
     def note(_number: int, _frame: FrameType | None) -> None:
         stop_requested.set()
         restore()

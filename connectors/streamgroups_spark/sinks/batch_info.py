@@ -1,9 +1,10 @@
-"""What a sink finds out about the batch that it writes: from the query's checkpoint and from the query's sources.
+"""The facts about a batch for its sink, from the checkpoint and the sources of the query.
 
-Used by ``kafka`` and ``ledger`` on the driver, and by ``foreach_ledger``. Spark logs where each source ends
-before it runs a batch; whoever runs up to there in this session is the source, and knows what is read and by which claim. Sources that do not
-move in a batch are not asked: after a restart Spark has not yet called them. If none moves the batch is quiet (``streamgroups.ledgers.no_data_batch``).
-Source: Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
+Used by ``sinks.kafka`` and ``sinks.ledger`` on the driver, and by ``sinks.foreach_ledger``. Spark logs the end offset
+of each source before it runs a batch. The source that runs to this offset in the session returns its ranges and
+consumer group metadata. Sources without new offsets in the batch receive no request, because Spark has not called them
+yet after a restart. Without any new offsets it is a no-data batch (``streamgroups.ledgers.no_data_batch``). Source:
+Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
 
-#: For how long a source that has been silent may find out whether the group still knows it.
+#: How long a source that made no progress may take to confirm its membership.
 _RETRY_TIMEOUT_S = 10.0
 _AGAIN_S = 0.05
 _AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
@@ -36,10 +37,11 @@ class BatchInfo:
     """A batch that Spark runs.
 
     Args:
-        sources: what each of the query's sources says of it that moves in it.
-        batch_id: Spark's number.
-        quiet: the batch, if none does and the query keeps state; ``None`` if Spark has not begun any.
-        partitions: what its sources had when they planned their last batches.
+        sources: the facts of each source of the query that has new offsets in the batch.
+        batch_id: Spark's batch id.
+        quiet: the no-data batch, if no source has new offsets and the query is stateful. Otherwise ``None``, also
+            before the first batch.
+        partitions: the partitions that its sources had when they planned their last batches.
     """
 
     sources: tuple[BatchFacts, ...]
@@ -49,18 +51,18 @@ class BatchInfo:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """All that it reads."""
+        """All ranges that the batch reads."""
         return tuple(r for source in self.sources for r in source.ranges)
 
     @property
     def reads(self) -> dict[str, tuple[OffsetRange, ...]]:
-        """All that it reads, for each group."""
+        """All ranges that the batch reads, by group."""
         groups = {source.group_id for source in self.sources}
         return {g: tuple(r for s in self.sources if s.group_id == g for r in s.ranges) for g in groups}
 
     @property
     def identities(self) -> dict[str, dict[TopicPartition, TopicIdentity]]:
-        """The topics that its ranges are of, for each group."""
+        """The identities of the topics that the batch reads, by group."""
         found: dict[str, dict[TopicPartition, TopicIdentity]] = {}
         for source in self.sources:
             end = decode(source.end)
@@ -70,10 +72,10 @@ class BatchInfo:
 
     @property
     def is_written(self) -> bool:
-        """Whether the sink has committed it already, before a restart.
+        """Whether the sink had committed the batch before a restart.
 
         Raises:
-            FencedBatch: if that is so for a part of it: a group was reset in between.
+            FencedBatch: if it had committed only a part of it, because the group was reset during the batch.
         """
         ranges = {(source.group_id, r) for source in self.sources for r in source.ranges}
         written = {(source.group_id, r) for source in self.sources for r in source.written}
@@ -91,16 +93,16 @@ class BatchInfo:
 
 
 def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> BatchInfo:
-    """Finds out about a batch, and refuses what cannot be written exactly once.
+    """Returns the facts about a batch, and rejects a batch that cannot be written exactly once.
 
     Args:
-        checkpoint: the query's checkpoint.
-        session: where its sources are to be found.
-        batch_id: Spark's number; ``None`` for the batch that began last.
-        to_commit: whether the offsets of its sources are committed next, by whoever asks.
+        checkpoint: the checkpoint of the query.
+        session: the session in which its sources run.
+        batch_id: Spark's batch id. ``None``: the batch that started last.
+        to_commit: whether the caller then commits the offsets of the sources.
 
     Raises:
-        InvalidOption: if the query cannot be exactly once, naming the way out.
+        InvalidOption: if the query does not support exactly once. The error contains the remedy.
         FencedMember: if a source is no longer in its group.
         SinkUnreachable: if the checkpoint cannot be read.
     """
@@ -118,17 +120,17 @@ def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to
     for source in sources:
         check_source(source)
     with _reading(checkpoint):
-        # Without state there is no output without input.
+        # A stateless query has no output without input.
         quiet = None if moved or not has_state else log.identity(batch_id)
     partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
     return BatchInfo(sources, batch_id, quiet, tuple(sorted(partitions)))
 
 
 def query_id_of(checkpoint: str) -> str | None:
-    """The id that Spark has given a checkpoint; ``None`` if no query has been started on it.
+    """Returns the id of the query that Spark has stored in a checkpoint. ``None`` if no query has started on it.
 
     Args:
-        checkpoint: the query's checkpoint.
+        checkpoint: the checkpoint of the query.
 
     Raises:
         SinkUnreachable: if the checkpoint cannot be read.
@@ -149,7 +151,9 @@ def _reading(checkpoint: str) -> Iterator[None]:
 
 
 def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
-    """Where the batch before ended; nothing of what is no longer there, so that all sources count as moved."""
+    """Returns the end offsets of the previous batch. They are empty if it was deleted, so that all sources count as
+    advanced.
+    """
     try:
         return log.ends(batch_id - 1) if batch_id else {}
     except FileNotFoundError:
@@ -170,7 +174,8 @@ def _facts(session: str, question: BatchRequest, batch_id: int) -> BatchFacts:
 
     def is_known() -> bool:
         found[:] = ask(session, question)
-        # What reads nothing commits nothing; and what is no longer the member's is not written, whatever the group answers.
+        # A source without ranges commits nothing. A batch with revoked ranges is not written, whatever the group
+        # reports.
         return bool(found) and (
             found[0].group_metadata is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
         )
@@ -197,11 +202,11 @@ def check_source(source: BatchFacts) -> None:
     """Rejects a batch of a source that cannot be written exactly once.
 
     Args:
-        source: what the source says of the batch.
+        source: the facts of the source about the batch.
 
     Raises:
-        InvalidOption: if the query cannot be exactly once, naming the way out.
-        FencedBatch: if the group has taken partitions while the batch read them.
+        InvalidOption: if the query does not support exactly once. The error contains the remedy.
+        FencedBatch: if the group has revoked partitions while the batch read them.
     """
     if not source.joins:
         raise InvalidOption(
@@ -220,7 +225,7 @@ def check_source(source: BatchFacts) -> None:
 
 
 def _gone(source: BatchFacts) -> frozenset[OffsetRange]:
-    """What the batch reads and the member no longer owns."""
+    """The ranges of the batch whose partitions the member no longer owns."""
     return frozenset(source.ranges) - frozenset(source.held)
 
 

@@ -1,7 +1,8 @@
-"""``sg.exactly_once(df, sink=...)``: a streaming query whose output and positions change together.
+"""``sg.exactly_once(df, sink=...)``: a streaming query that changes output and positions together.
 
-Called by users on the driver. It looks at the query's plan, refuses what cannot be exactly once, gives each output partition to one task,
-shuts out older runs, and tells the source of a ledger. Source: SEMANTICS X1-X4, X8; DESIGN "Exactly once".
+Called by users on the driver. It checks the plan of the query and rejects operators and sources that do not support
+exactly once. It assigns each output partition to one task, fences older runs, and registers a ledger for the source.
+Source: SEMANTICS X1-X4, X8; DESIGN "Exactly once".
 """
 
 from __future__ import annotations
@@ -52,12 +53,15 @@ class KafkaSink:
 
     Args:
         bootstrap_servers: brokers of the cluster, separated by commas.
-        topic: the topic of all records; ``None``: each row names its own in the column ``topic``.
+        topic: the topic of all records. ``None``: the column ``topic`` of each row contains it.
         include_headers: whether the column ``headers`` is written.
-        delivery: ``at-least-once`` writes without a transaction: records are visible at once, and a replayed batch writes them again.
-        transactional_id: the id of the writer; ``None``: made of the group, and of the checkpoint's id if the group is shared.
+        delivery: ``at-least-once`` writes without a transaction. Records are visible at once, and a replayed batch
+            writes them again.
+        transactional_id: the transactional id of the writer. ``None``: derived from the group, and for a shared group
+            also from the id of the checkpoint.
         transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
-        settings: more client settings by Java's or librdkafka's names, as ``security.protocol``. Their values are never shown.
+        settings: more client settings by Java's or librdkafka's names, such as ``security.protocol``. Their values are
+            never shown.
 
     Raises:
         InvalidOption: if a setting is unknown, malformed, or contradicts another one.
@@ -87,7 +91,7 @@ class KafkaSink:
 
     @property
     def options(self) -> dict[str, str]:
-        """The sink as options of ``writeStream.format("streamgroups")``."""
+        """The options of the sink for ``writeStream.format("streamgroups")``."""
         timeout_ms = parse_duration_ms(self.transaction_timeout, option="transaction_timeout")
         given = {
             "topic": self.topic,
@@ -104,19 +108,20 @@ class KafkaSink:
 
 
 def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
-    """Writes a streaming DataFrame so that output and the group's offsets change together, whatever dies when (SEMANTICS X2).
+    """Writes a streaming DataFrame so that output and offsets of the group change together, also after failures
+    (SEMANTICS X2).
 
     Args:
         df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.
         sink: :class:`KafkaSink`, ``sg.PostgresSink`` or ``sg.DeltaSink``.
-        checkpoint: the query's checkpoint: a path or a URI that the driver can read.
+        checkpoint: the checkpoint of the query: a path or a URI that the driver can read.
 
     Returns:
         The writer. Set its trigger, output mode and name, and call ``start()``.
 
     Raises:
-        InvalidOption: if the query cannot be exactly once: it names why, and the way out.
-        StreamGroupsError: if the output cluster does not answer or refuses.
+        InvalidOption: if the query does not support exactly once. The error contains the reason and the remedy.
+        StreamGroupsError: if the output cluster does not respond or rejects a request.
 
     Example::
 
@@ -135,16 +140,16 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
     return _to_ledger(df, sources, sink, checkpoint)
 
 
-# ---- what can be exactly once ----------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
 
 def _checked_sources(df: DataFrame) -> list[SourceOptions]:
-    """The options of the query's sources, if it can be exactly once."""
+    """Returns the options of the sources of a query. Rejects a query that does not support exactly once."""
     sources = []
     for stream in read_streams(analyzed(df)):
         name = source_name(stream.leaf)
         if name == TimeDataSource.name():
-            # It reads nothing, and goes where the others' time goes.
+            # It reads no records, and follows the watermark of the other streams.
             continue
         if name != "streamgroups":
             raise InvalidOption(
@@ -161,13 +166,13 @@ def _checked_sources(df: DataFrame) -> list[SourceOptions]:
 
 
 def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
-    # One of its groups keeps the note on batches that read nothing; any will do, as long as it is always the same.
+    # One of the groups stores the metadata entry of no-data batches. It must be the same group after each restart.
     alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
     noting = min(alone or [str(source.group_id) for source in sources])
     given = {"group.id": noting, **sink.options, "checkpointLocation": checkpoint}
     options = parse_sink(given)
     if alone and options.transactional_id is None:
-        # No other query has the group. So a run shuts out all before it, whatever checkpoint each has.
+        # No other query has this group. A run therefore fences all earlier runs, also those with other checkpoints.
         given["kafka.transactional.id"] = transactional_id_of(noting)
         options = parse_sink(given)
     check_output_schema(df.schema, options)
@@ -181,10 +186,11 @@ def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, 
 
 
 def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
-    """Aborts now what a killed run has left open, which the source would wait for to time out; and checks that this user may write.
+    """Aborts the open transaction of a killed run, and checks that the user may write.
 
-    Not while the group has its member: a query that will be rejected does not disturb it. A checkpoint without an id is new, or has been lost. Then there is
-    no run to shut out by its epoch, only by its generation, and an id of its own is for the check.
+    Otherwise the source would wait until the transaction times out. The caller skips this while the group has a member,
+    because a rejected query must not disturb it. A checkpoint without an id is new or was lost. Only its generation
+    then fences an earlier run, and the check uses a new id.
     """
     transactional_id = options.transactional_id
     if transactional_id is None:
@@ -208,10 +214,10 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
 
 
 def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> DataFrame:
-    """Each output partition to one task: no two tasks may write to one partition in one transaction."""
+    """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction."""
     tasks = df.sparkSession.sparkContext.defaultParallelism
     if not {"key", "partition"} & set(df.columns):
-        # Each task picks partitions of its own.
+        # Each task chooses its own partitions.
         return df.coalesce(tasks)
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
@@ -219,7 +225,7 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
             f"Topic '{options.topic}' does not exist.", remedy="Create the topic, or correct the option 'topic'."
         )
     chosen = with_partitions(df, counts, topic=options.topic)
-    # What has neither key nor partition may go anywhere, as long as it is one task's; to the same place if it is made again.
+    # A row without key and partition can go to any partition of one task. A retried task must choose the same one.
     anywhere = F.hash("value") + F.spark_partition_id()
     if options.topic is not None:
         count = F.lit(counts[options.topic])

@@ -1,8 +1,9 @@
-"""``sg.ledger(...)``: makes a sink of one's own, in ``foreachBatch``, exactly once.
+"""``sg.ledger(...)``: makes the user's own sink in ``foreachBatch`` exactly once.
 
-Called by users on the driver. They keep the positions in a table beside their output and change both in one transaction; here is what they
-need for that: which ranges a batch has read, and whether it is written. The source asks for the positions when partitions come in, as it
-does with our own ledgers (``ledger_member``). Source: SEMANTICS X2-X4; :mod:`streamgroups.ledgers.ledger`.
+Called by users on the driver. They store the positions in a table beside their output and change both in one
+transaction. This module returns the ranges of a batch and whether it is written. The source reads the positions when
+partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledger_member``). Source: SEMANTICS X2-X4;
+:mod:`streamgroups.ledgers.ledger`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class LedgerPosition(NamedTuple):
 
     Args:
         next_offset: the offset of the next record.
-        cluster_id: the id of the cluster that it is of; ``None`` if the brokers do not give it.
-        topic_id: the id of the topic that it is of; ``None`` likewise.
+        cluster_id: the id of the cluster of the topic. ``None`` if the brokers do not return it.
+        topic_id: the id of the topic. ``None`` if the brokers do not return it.
     """
 
     next_offset: int
@@ -42,26 +43,28 @@ LedgerPositions = Mapping[tuple[str, int], LedgerPosition]
 
 
 class LedgerTable(Protocol):
-    """The user's table of positions. It is pickled to the source's process: it connects when it is asked."""
+    """The user's table of positions. It is pickled to the process of the source, so its methods open the connection."""
 
     def read(self) -> LedgerPositions:
-        """All positions; none, if nothing was ever written."""
+        """Returns all positions. Empty if none was ever written."""
         ...
 
     def write(self, positions: LedgerPositions) -> None:
-        """Sets positions, new ones included, in a transaction of its own. The source does so when it meets new partitions, or is moved."""
+        """Writes positions, also of new partitions, in its own transaction. The source calls it for new partitions and
+        after a reset.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerBatch:
-    """What a batch has read.
+    """The ranges that a batch has read.
 
     Args:
-        group_id: the group it was read for.
-        ranges: what of each partition; none if Spark runs it only because time has come further.
-        quiet: what tells it from other batches in that case.
-        identities: the topics that the ranges are of.
+        group_id: the group of the source.
+        ranges: the range of each partition. Empty for a no-data batch.
+        quiet: the identity of a no-data batch. ``None`` for other batches.
+        identities: the identities of the topics of the ranges.
     """
 
     group_id: str
@@ -70,14 +73,16 @@ class LedgerBatch:
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
     def is_written(self, positions: LedgerPositions) -> bool:
-        """Whether the batch is written already. Ask in the transaction that is to write it, with the positions' rows locked.
+        """Returns whether the batch is written. Call it in the transaction that writes the batch, with the rows of the
+        positions locked.
 
         Args:
-            positions: where the ledger stands, as that transaction reads it.
+            positions: the positions of the ledger, as that transaction reads them.
 
         Raises:
-            FencedBatch: if it stands neither where the batch begins nor where it ends: write nothing (SEMANTICS X3). A batch that has
-                read nothing is told from others by two more positions, of a topic ``streamgroups.quiet...`` that there is not.
+            FencedBatch: if the ledger is neither at the start nor at the end of the batch. Then write nothing
+                (SEMANTICS X3). Two more positions identify a no-data batch, of a topic ``streamgroups.quiet...`` that
+                does not exist in Kafka.
 
         >>> batch = LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),))
         >>> batch.is_written({("flights", 0): LedgerPosition(10)}), batch.is_written({("flights", 0): LedgerPosition(20)})
@@ -95,7 +100,7 @@ class LedgerBatch:
 
     @property
     def positions(self) -> dict[tuple[str, int], LedgerPosition]:
-        """Where the ledger stands once the batch is written.
+        """The positions of the ledger after the batch is written.
 
         >>> LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),)).positions
         {('flights', 0): LedgerPosition(next_offset=20, cluster_id=None, topic_id=None)}
@@ -106,24 +111,24 @@ class LedgerBatch:
 
 @dataclass(frozen=True)
 class BatchLedger:
-    """The ledger of a sink of one's own; made by :func:`ledger`.
+    """The ledger of a user's own sink, created by :func:`ledger`.
 
     Args:
-        group_id: the group that the query reads for.
-        checkpoint: the query's.
+        group_id: the group of the source.
+        checkpoint: the checkpoint of the query.
     """
 
     group_id: str
     checkpoint: str
 
     def batch(self, batch_id: int) -> LedgerBatch:
-        """What a batch has read. Ask in ``foreachBatch``.
+        """Returns the ranges that a batch has read. Call it in ``foreachBatch``.
 
         Args:
-            batch_id: as Spark calls it.
+            batch_id: Spark's batch id.
 
         Raises:
-            StreamGroupsError: if it cannot be exactly once, or the group has gone on without this query.
+            StreamGroupsError: if the query does not support exactly once, or the group has fenced its member.
         """
         seen = batch_info(self.checkpoint, SESSION, batch_id)
         others = sorted({source.group_id for source in seen.sources} - {self.group_id})
@@ -137,11 +142,11 @@ class BatchLedger:
 
 
 def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLedger:
-    """Keeps the positions of a group beside one's own output. Call it before the query is started.
+    """Stores the positions of a group beside the user's own output. Call it before the query is started.
 
     Args:
         group_id: the option ``group.id`` of the query's source.
-        checkpoint: the query's ``checkpointLocation``: a path or a URI that the driver can read.
+        checkpoint: the ``checkpointLocation`` of the query: a path or a URI that the driver can read.
         positions: reads and writes the table of positions.
 
     Example::
@@ -165,7 +170,7 @@ def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLe
 
 @dataclass(frozen=True, slots=True)
 class _PositionsSink:
-    """What the source needs of a :class:`streamgroups.ledgers.staging.StagingSink`: the ledger."""
+    """The part of a :class:`streamgroups.ledgers.staging.StagingSink` that the source needs: the ledger."""
 
     positions: LedgerTable
 
@@ -174,7 +179,7 @@ class _PositionsSink:
 
 
 class _PositionsLedger:
-    """Takes partitions over, which are one member's: nothing is written to it but by ``foreachBatch`` itself."""
+    """The ledger for the takeover of partitions by one member. Only ``foreachBatch`` writes output."""
 
     def __init__(self, positions: LedgerTable) -> None:
         self._positions = positions
@@ -191,7 +196,7 @@ class _PositionsLedger:
         return {tp: it for tp, it in _identities(self._rows).items() if tp in partitions}
 
     def of(self, group_id: str) -> _PositionsLedger:
-        # The user's table names no groups: BatchLedger.batch() rejects a query of several.
+        # The user's table contains no groups: BatchLedger.batch() rejects a query with several.
         return self
 
     def advance(

@@ -1,16 +1,16 @@
-"""Writing a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
+"""Writes a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
 
-Made by ``source`` (``StreamGroupsDataSource.streamWriter``). Spark makes a writer twice for each batch, in two processes
-of the driver: in one it is pickled to the tasks, in the other its ``commit`` is called with what they returned. So a transaction
-begins when the writer is pickled, travels with it, and comes back with each task's message::
+Created by ``source.data_source`` (``StreamGroupsDataSource.streamWriter``). Spark creates a writer twice for each
+batch, in two processes of the driver. It pickles one to the tasks, and calls ``commit`` of the other with their
+messages. A transaction therefore begins when the writer is pickled, and each message returns it::
 
-    driver   __getstate__   what is in flight? ── InitProducerId                         (streamgroups_kafka.transactions.coordinator)
-    tasks    write          AddPartitionsToTxn, Produce                                  (streamgroups_kafka.transactions.output)
-    driver   commit         what is in flight? ── TxnOffsetCommit, EndTxn
+    driver   __getstate__   check for output ── InitProducerId      (streamgroups_kafka.transactions.coordinator)
+    tasks    write          AddPartitionsToTxn, Produce             (streamgroups_kafka.transactions.output)
+    driver   commit         check for output ── TxnOffsetCommit, EndTxn
 
-Whether a batch that Spark runs again was committed before, its source knows from the group (``batch_info``); of one that reads nothing a note tells
-(``no_data_entries``). Source: Spark's
-``DataSourceStreamArrowWriter``; KIP-98, KIP-447; SEMANTICS X1-X4; DESIGN "Exactly once".
+The source detects from the group whether a replayed batch was committed (``sinks.batch_info``). For a no-data batch, a
+metadata entry records it (``sinks.no_data_entries``). Source: Spark's ``DataSourceStreamArrowWriter``; KIP-98, KIP-447;
+SEMANTICS X1-X4; DESIGN "Exactly once".
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 
 logger = logging.getLogger(__name__)
 
-#: For how long a source may take to learn the group's next generation, once the last one was refused.
+#: How long a source may take to receive the next generation of the group after the last one was rejected.
 _NEXT_GENERATION_S = 30.0
 _AGAIN_S = 0.05
-#: For how long a run asks whether its output is there before it shuts others out.
+#: How long a run checks whether its output exists before it fences other runs.
 _FIRST_LOOK_S = 3.0
 
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver.
+    """The result of a task, for the driver.
 
     Args:
-        written: what it has written.
-        transaction: in which; ``None`` if in none.
+        written: the partitions and records that it has written.
+        transaction: the transaction of the output. ``None`` if there was no transaction.
     """
 
     written: Written
@@ -74,23 +74,23 @@ class TaskWritten(WriterCommitMessage):
 
 
 class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
-    """See the module.
+    """Writes batches to Kafka, with their offsets in one transaction.
 
     Args:
-        options: the user's.
-        session: where the query's sources are to be found.
-        tasks: how many tasks there usually are.
+        options: the options of the user.
+        session: the session in which the sources of the query run.
+        tasks: the usual number of tasks.
     """
 
     def __init__(self, options: SinkOptions, session: str, tasks: int) -> None:
         self._options, self._session = options, session
         self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
-        #: What the tasks write in, or that they write nothing; known once the writer has been pickled.
+        #: The transaction of the tasks. ``None`` if they write nothing, or before the writer is pickled.
         self._begun: OpenTransaction | None = None
         self._is_written: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """On the driver, on the way to the tasks: the transaction begins."""
+        """Begins the transaction on the driver, before the writer is pickled to the tasks."""
         if self._is_written is None:
             self._begin()
         return self.__dict__
@@ -99,7 +99,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             self._is_written = False
             return
-        # The source vouches for its group, so that an old run that wakes up does not shut a newer one out.
+        # The source confirms its membership first, so that a zombie does not fence a newer run.
         seen = self._seen()
         note = self._note(seen)
         self._is_written = seen.is_written or (note is not None and _seems_to_be_there(note))
@@ -107,24 +107,26 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
             return
         with closing(self._transactions()) as transactions:
             self._begun = transactions.begin()
-            # No other run can write it from now on, but one may have a moment ago.
+            # From here no other run can write the batch, but one may have written it just before.
             if note is not None and note.is_there():
                 transactions.abort(self._begun)
                 self._is_written, self._begun = True, None
 
     def _note(self, batch: BatchInfo) -> NoDataEntry | None:
-        """How a batch that reads nothing is told from its replay; ``None`` if it reads, or nobody has said where to note it."""
+        """Returns the metadata entry that records a no-data batch. ``None`` for other batches, and without a group to
+        store it.
+        """
         if batch.quiet is None or self._options.group_id is None or not batch.partitions:
             return None
         return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
-        """In a task: writes what it has."""
+        """Writes the rows of a task, in the worker."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
         prepare_python_worker()
         if self._is_written:
-            # Spark needs the batch again for its state; its output is there.
+            # Spark reads the batch again for its state. Its output is already committed.
             for _ in iterator:
                 pass
             return TaskWritten(Written(context.partitionId(), frozenset(), 0), None)
@@ -139,13 +141,13 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return TaskWritten(written, self._begun)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """On the driver: output and offsets become visible together."""
+        """Commits output and offsets together, on the driver."""
         parts = _parts(messages)
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return
         transaction = _transaction(parts, batch_id)
         if transaction is None:
-            # Nothing was written in one: there were no tasks, or all of it is there already. The source commits as always.
+            # There were no tasks, or the output is already committed. The source commits its offsets itself.
             return
         with closing(self._transactions()) as transactions:
             try:
@@ -161,7 +163,8 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         batch = self._seen(batch_id)
         records = sum(part.written.records for part in parts)
         note = self._note(batch) if records else None
-        # When it began, a newer run may have been a batch further; from then on nobody else can write.
+        # A newer run may already have written this batch before the transaction began. Since then no other run can
+        # write.
         if (note is not None and note.is_there()) or not (records or batch.ranges):
             transactions.abort(transaction)
             return
@@ -180,7 +183,9 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def _commit_offsets(
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
     ) -> None:
-        """Adds a source's offsets. A rebalance may have given the group a newer generation in which all is still the member's."""
+        """Adds the offsets of a source to the transaction. Retries with a newer generation in which the member still
+        owns all ranges.
+        """
         offsets, group_metadata = _offsets(source), source.group_metadata
         while True:
             assert group_metadata is not None, "batch_info waits for it"
@@ -207,7 +212,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """On the driver: the batch has failed, and readers need not wait until its transaction times out."""
+        """Aborts the transaction of a failed batch on the driver, so that readers need not wait for its timeout."""
         begun = next((part.transaction for part in _parts(messages) if part.transaction is not None), None)
         if begun is not None:
             with closing(self._transactions()) as transactions:
@@ -228,7 +233,8 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def _transactional_id(self) -> str:
         if self._options.transactional_id is not None:
             return self._options.transactional_id
-        # Members of a group on several hosts may have checkpoints of the same path. Their ids differ, and are kept over restarts.
+        # Members of a group on several hosts may have checkpoints with equal paths. The query ids differ, and restarts
+        # keep them.
         query_id = query_id_of(self._checkpoint)
         if query_id is None:
             raise SinkUnreachable(
@@ -242,9 +248,10 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
 
 def _seems_to_be_there(note: NoDataEntry) -> bool:
-    """A first look, so that a run that has nothing to write shuts nobody out.
+    """Checks whether the batch is written before the transaction begins, so that a run without output fences no other
+    run.
 
-    If a killed run has left its transaction open there is no answer until that is aborted, which beginning one does.
+    The transaction of a killed run blocks this check until it is aborted. The begin of a new transaction aborts it.
     """
     try:
         return note.is_there(retry_timeout_s=_FIRST_LOOK_S)
@@ -255,11 +262,12 @@ def _seems_to_be_there(note: NoDataEntry) -> bool:
 
 
 def transactional_id_of(group_id: str | None, query_id: str | None = None) -> str:
-    """The transactional id of a query that has not been given one: the same after each restart, and no other query's.
+    """Returns the default transactional id of a query. It is unique, and the same after each restart.
 
     Args:
-        group_id: the group that the query reads for; ``None`` if it is not known.
-        query_id: of the query's checkpoint; ``None`` for a query that has its group to itself, whatever its checkpoint is.
+        group_id: the group of the source. ``None`` if it is unknown.
+        query_id: the query id of the checkpoint. ``None`` for an exclusive query, whose id does not depend on its
+            checkpoint.
 
     >>> transactional_id_of("board"), transactional_id_of("board", "5f2c")
     ('streamgroups-board', 'streamgroups-board-5f2c')

@@ -1,9 +1,9 @@
-"""Writing a micro-batch to a sink that keeps a ledger of its own: PostgreSQL, Delta.
+"""Writes a micro-batch to a sink with its own ledger: PostgreSQL, Delta.
 
-Registered with the session by ``exactly_once``, once for each sink, so that the sink travels with the class and its login reaches no option
-and no plan. As with ``kafka`` Spark makes a writer twice for each batch, in two processes of the driver: the stage is made when the
-writer is pickled to the tasks, and comes back with their messages. Source: Spark's ``DataSourceStreamArrowWriter``;
-:class:`streamgroups.ledgers.staging.StagingSink`; SEMANTICS X2-X4.
+``sinks.exactly_once`` registers one format for each sink. The sink travels with the class, so its credentials appear in
+no option and no plan. As in ``sinks.kafka``, Spark creates a writer twice for each batch, in two processes of the
+driver. The stage is created when the writer is pickled to the tasks, and their messages return it. Source: Spark's
+``DataSourceStreamArrowWriter``; :class:`streamgroups.ledgers.staging.StagingSink`; SEMANTICS X2-X4.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ logger = logging.getLogger(__name__)
 
 AnySink = StagingSink[pa.Schema, pa.RecordBatch, Any, Any]
 
-#: For how long a commit is tried again that others have crossed, or of which nobody knows whether it was done.
+#: How long a commit is retried after a conflict, or after an unknown result.
 _RETRY_TIMEOUT_S = 60.0
 
 
 @dataclass
 class TaskStaged(WriterCommitMessage):
-    """What a task tells the driver.
+    """The result of a task, for the driver.
 
     Args:
-        stage: where it has put its output; ``None`` if there is no need to.
-        staged: what the sink wants to know of it.
-        records: how many.
+        stage: the stage of its output. ``None`` if no output is required.
+        staged: the result of the sink for this task.
+        records: the number of records.
     """
 
     stage: Any
@@ -54,12 +54,12 @@ class TaskStaged(WriterCommitMessage):
 
 
 class LedgerDataSource(DataSource):
-    """A format of one sink; ``exactly_once`` makes a class for each."""
+    """A format for one sink. ``exactly_once`` creates a subclass for each."""
 
     format_name: ClassVar[str] = "streamgroups-ledger"
     session: ClassVar[str] = "alone"
     sink: ClassVar[AnySink]
-    #: The groups that the query reads for, by name: one for each stream of a join.
+    #: The groups of the query, sorted: one for each stream of a join.
     group_ids: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -68,7 +68,7 @@ class LedgerDataSource(DataSource):
         return cls.format_name
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The writer of a streaming query. Made in two processes for each batch."""
+        """Returns the writer of a streaming query. Spark creates it in two processes for each batch."""
         prepare_python_worker()
         checkpoint = self.options.get("checkpointLocation")
         if not checkpoint:
@@ -83,14 +83,14 @@ class LedgerDataSource(DataSource):
 
 
 class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
-    """See the module.
+    """Writes batches to a sink, with their positions in one transaction.
 
     Args:
-        sink: where to.
-        schema: of the records.
-        checkpoint: the query's.
-        session: where its source is to be found.
-        group_ids: the groups that the query reads for, by name. The first keeps the entry of no-data batches.
+        sink: the sink.
+        schema: the schema of the records.
+        checkpoint: the checkpoint of the query.
+        session: the session in which its sources run.
+        group_ids: the groups of the query, sorted. The ledger of the first one stores the entry of no-data batches.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
     ) -> None:
         self._sink, self._schema, self._checkpoint, self._session = sink, schema, checkpoint, session
         self._group_ids = group_ids
-        #: Known once the writer has been pickled.
+        #: Both are set when the writer is pickled.
         self._stage: Any = None
         self._is_written: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """On the driver, on the way to the tasks: the stage is made."""
+        """Creates the stage on the driver, before the writer is pickled to the tasks."""
         if self._is_written is None:
             batch = batch_info(self._checkpoint, self._session)
             self._is_written = batch.is_written or (batch.quiet is not None and self._is_noted(batch.quiet))
@@ -118,12 +118,12 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return isinstance(judge_no_data(quiet, noted, group_id=group_id), AlreadyDone)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """In a task: stages what it has."""
+        """Writes the rows of a task to the stage, in the worker."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
         prepare_python_worker()
         if self._is_written:
-            # Spark needs the batch again for its state; its output is there.
+            # Spark reads the batch again for its state. Its output is already committed.
             for _ in iterator:
                 pass
             return TaskStaged(None, None, 0)
@@ -131,10 +131,10 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         return TaskStaged(self._stage, self._sink.write(self._stage, counted, context.taskAttemptId()), counted.records)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """On the driver: output and positions change together."""
+        """Commits output and positions together, on the driver."""
         parts = [message for message in messages if isinstance(message, TaskStaged) and message.stage is not None]
         if not parts:
-            # There were no tasks, or all of it is there already.
+            # There were no tasks, or the output is already committed.
             return
         batch = batch_info(self._checkpoint, self._session, batch_id)
         staged = [part.staged for part in parts] if sum(part.records for part in parts) else None
@@ -154,7 +154,7 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
         logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """On the driver: the batch has failed; nobody has seen anything of it."""
+        """Discards the stage of a failed batch, on the driver. None of its output was visible."""
         for message in messages:
             if isinstance(message, TaskStaged) and message.stage is not None:
                 return self._sink.discard(message.stage)
@@ -162,7 +162,7 @@ class LedgerStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
 
 class _Counted(Iterator[pa.RecordBatch]):
-    """The records of a task, counted on the way."""
+    """Counts the records of a task while they are written."""
 
     def __init__(self, records: Iterator[pa.RecordBatch]) -> None:
         self._of, self.records = records, 0

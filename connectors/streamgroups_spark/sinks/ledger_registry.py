@@ -1,8 +1,9 @@
-"""Which sink keeps the ledger of which query, in the user's own process. The sources of a query request it (``rpc``).
+"""The registry of sinks with a ledger, by query, in the user's process.
 
-Called by ``exactly_once`` and ``foreach_ledger`` before a query is started. A sink goes straight from here to the source's process, so its login
-reaches no option, no plan and no file. An entry belongs to one checkpoint: a later query of the same group with another sink, or with none, has
-nothing to do with it. It goes when the query has ended and its writer cannot be started again.
+``sinks.exactly_once`` and ``sinks.foreach_ledger`` register a sink before its query is started, and the source requests
+it by driver RPC. The sink moves directly to the process of the source, so its credentials appear in no option, plan or
+file. An entry belongs to one checkpoint, and does not affect a later query of the group with another sink. It is
+deleted when the query has ended and its writer cannot be started again. Source: SEMANTICS X2, X3.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class _Ledger:
     """The sink of a query.
 
     Args:
-        group_ids: the groups that the query reads for.
+        group_ids: the groups of the query.
         sink: see :class:`streamgroups.ledgers.staging.StagingSink`.
-        pickled: the same.
-        writer: what starts the query.
+        pickled: the pickled sink.
+        writer: the object that starts the query.
     """
 
     group_ids: frozenset[str]
@@ -38,7 +39,7 @@ class _Ledger:
     writer: weakref.ref[Any]
 
     def is_same_sink(self, other: _Ledger) -> bool:
-        # A restarted query may make its sink again.
+        # A restarted query may create an equal sink.
         return bool(self.sink == other.sink) or self.pickled == other.pickled
 
 
@@ -46,8 +47,8 @@ class Ledgers:
     """The ledgers of one process.
 
     Args:
-        active: the checkpoints of the queries that run now.
-        resolved: a checkpoint as Spark resolves it, from what the user has given.
+        active: returns the checkpoints of the active queries.
+        resolved: resolves a checkpoint of the user as Spark does.
     """
 
     def __init__(self, active: Callable[[], Collection[str]], resolved: Callable[[str], str]) -> None:
@@ -56,16 +57,18 @@ class Ledgers:
         self._kept: dict[str, _Ledger] = {}
 
     def keep(self, sink: Any, group_ids: Sequence[str], *, checkpoint: str, writer: Any) -> None:
-        """From now on this sink keeps the ledger of the query with this checkpoint.
+        """Registers this sink as the ledger of the query with this checkpoint.
 
         Args:
             sink: see :class:`streamgroups.ledgers.staging.StagingSink`.
-            group_ids: the groups that the query reads for.
-            checkpoint: the query's.
-            writer: what starts the query. The entry stays for as long as this is referenced, or the query runs.
+            group_ids: the groups of the query.
+            checkpoint: the checkpoint of the query.
+            writer: the object that starts the query. The entry exists while this object is referenced, or the query
+                runs.
 
         Raises:
-            InvalidOption: if a running query keeps the ledger of one of these groups in another sink, or the sink does not pickle.
+            InvalidOption: if an active query has the ledger of one of these groups in another sink, or if the sink
+                cannot be pickled.
         """
         ledger = _Ledger(frozenset(group_ids), sink, _pickled(sink, group_ids), weakref.ref(writer))
         active = self._active()
@@ -76,14 +79,16 @@ class Ledgers:
             self._kept[checkpoint] = ledger
 
     def of(self, group_id: str, checkpoint: str | None) -> Any:
-        """The sink that keeps the ledger of a group; ``None`` if the query has none.
+        """Returns the sink with the ledger of a group. ``None`` if the query has no ledger.
 
         Args:
-            group_id: the group that the source reads for.
-            checkpoint: of its query; ``None`` if it is not known. Then the group alone must say which ledger is meant.
+            group_id: the group of the source.
+            checkpoint: the checkpoint of its query. ``None`` if it is unknown. Then the group must have only one
+                ledger.
 
         Raises:
-            InvalidOption: if another running query keeps the ledger of the group in another sink, or if several could be meant.
+            InvalidOption: if another active query has the ledger of the group in another sink, or if several ledgers
+                match.
         """
         active = self._active()
         with self._lock:

@@ -1,8 +1,8 @@
-"""Which batch the Kafka sink wrote last that had read nothing: a note on the board of one of the query's groups.
+"""The metadata entry of the last no-data batch that the Kafka sink has written.
 
-Used by ``kafka`` on the driver. The note is an offset that is committed in the transaction of the batch's output, to an auxiliary group without
-members; so it becomes visible with the output, and what tells a zombie from a newer run is the transaction's epoch. Source: KIP-98, by which any group's
-offsets can be in a transaction; :mod:`streamgroups.ledgers.no_data_batch`; SEMANTICS X2, X3.
+Used by ``sinks.kafka`` on the driver. The entry is an offset of a metadata group, committed in the transaction of the
+output. It becomes visible with the output, and the producer epoch of the transaction fences zombies. Source: KIP-98, by
+which a transaction can contain offsets of any group; :mod:`streamgroups.ledgers.no_data_batch`; SEMANTICS X2, X3.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 
 @dataclass(frozen=True, slots=True)
 class NoDataEntry:
-    """The note about one batch.
+    """The metadata entry of one batch.
 
     Args:
-        client: how to reach the cluster that is written to.
-        group_id: the group on whose board it is.
-        partitions: what the query reads, at least one: brokers want the note at a partition that there is. Which one changes if there
-            are more of them, so it is looked for at all.
-        batch: the batch that is to be written.
+        client: the configuration for the output cluster.
+        group_id: the group whose metadata group stores the entry.
+        partitions: the partitions that the query reads, at least one. Brokers store the entry only at an existing
+            partition. The partition of the entry can change with their number, so all are read.
+        batch: the batch to write.
     """
 
     client: ClientConfig
@@ -41,14 +41,14 @@ class NoDataEntry:
     batch: NoDataBatch
 
     def is_there(self, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> bool:
-        """Whether the batch is written. An answer that a transaction may still change is waited for.
+        """Returns whether the batch is written. Waits while an open transaction can still change the result.
 
         Args:
-            retry_timeout_s: for how long, in seconds.
+            retry_timeout_s: the timeout, in seconds.
 
         Raises:
-            FencedBatch: if a later one is, or another one of its number.
-            StreamGroupsError: if the broker does not answer, or refuses.
+            FencedBatch: if a later batch is written, or another one with the same number.
+            StreamGroupsError: if the broker does not respond, or rejects the request.
         """
         with closing(KafkaMetadataStore(self.client, retry_timeout_s=retry_timeout_s)) as metadata_store:
             found = metadata_store.read(no_data_group_of(self.group_id), self.partitions)
@@ -60,13 +60,13 @@ class NoDataEntry:
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:
-        """What is committed."""
-        # Each checkpoint at a place of its own, if there are enough.
+        """The offsets to commit."""
+        # Each checkpoint has its own partition, if there are enough.
         place = self.partitions[zlib.crc32(self.batch.query_id.encode()) % len(self.partitions)]
         # confluent-kafka takes the text for one that ends with a NUL.
         return {place: Committed(self.batch.batch_id, self.batch.encode() + "\0")}
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """By which it is committed: nobody's, for the group has no members."""
+        """The consumer group metadata of the commit. It names no member, because the group has none."""
         return ConsumerGroupMetadata(no_data_group_of(self.group_id), None, "")

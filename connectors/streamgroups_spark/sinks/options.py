@@ -1,7 +1,7 @@
-"""The options of ``writeStream.format("streamgroups")``: one dataclass, checked as a whole before anything is written.
+"""The options of ``writeStream.format("streamgroups")``: one dataclass, checked completely before any write.
 
-Called by ``source`` when Spark makes the data source for writing. Source: SEMANTICS X1; the options of Spark's own ``kafka`` sink and of
-Kafka's producer keep their names and meanings. Names are case-insensitive.
+Called by ``source.data_source`` when Spark creates the data source for writing. The options of Spark's ``kafka`` sink
+and of Kafka's producer keep their names and meanings. Names are case-insensitive. Source: SEMANTICS X1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
 
 _NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation", "group.id")
-#: Settings of Kafka's producer that mean nothing to one that sends large batches, one at a time, until they are there.
+#: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
+#: success.
 _WITHOUT_EFFECT = frozenset(
     [
         "linger.ms",
@@ -41,28 +42,29 @@ _LEVELS = {codec: f"compression.{codec}.level" for codec in ("gzip", "lz4", "zst
 class Delivery(Enum):
     """The option ``delivery`` (SEMANTICS X1)."""
 
-    #: A micro-batch's output and the group's offsets are one transaction.
+    #: Output and offsets of a micro-batch change in one transaction.
     EXACTLY_ONCE = "exactly-once"
-    #: No transaction: records are visible at once, and are written again when a batch is run again.
+    #: No transaction: records are visible at once, and a replayed batch writes them again.
     AT_LEAST_ONCE = "at-least-once"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What the user asked for, understood.
+    """The parsed options of a sink.
 
     Args:
-        client: how to reach the cluster that is written to.
-        topic: of all records; ``None``: each has its own.
-        batches: how record batches are made.
-        with_headers: whether the column ``headers`` is written, if there is one.
+        client: the configuration for the output cluster.
+        topic: the topic of all records. ``None``: each row contains its topic.
+        batches: the settings for Kafka's record batches.
+        with_headers: whether a column ``headers`` is written.
         delivery: the option ``delivery``.
-        checkpoint_location: the query's checkpoint; ``None`` if nobody has said.
-        group_id: the group whose board notes which batch was written last that had read nothing; ``None``: such a batch is refused if it has
-            output.
-        transactional_id: the option ``kafka.transactional.id``; ``None`` to make one of the group and the checkpoint's id.
-        transaction_timeout_ms: after how long the broker aborts a transaction.
-        ignored: options that were given and have no effect: for one log line.
+        checkpoint_location: the checkpoint of the query. ``None`` if the option is missing.
+        group_id: the group whose metadata group records the last no-data batch. ``None``: a no-data batch with output
+            is rejected.
+        transactional_id: the option ``kafka.transactional.id``. ``None``: derived from the group and the id of the
+            checkpoint.
+        transaction_timeout_ms: the time after which the broker aborts a transaction.
+        ignored: given options without effect, for one log line.
     """
 
     client: ClientConfig
@@ -78,13 +80,13 @@ class SinkOptions:
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
-    """Reads and checks all options.
+    """Parses and checks all options.
 
     Args:
-        options: as Spark hands them over; names in any case.
+        options: the options from Spark. Names are case-insensitive.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+        InvalidOption: for the first invalid option. The error contains its name, its value and the permitted values.
 
     >>> parse_sink({"kafka.bootstrap.servers": "broker:9092", "topic": "board", "delivery": "at-least-once"}).topic
     'board'
@@ -138,7 +140,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-#: The columns of Spark's Kafka sink, and the types that each may have.
+#: The columns of Spark's Kafka sink, and the permitted types of each.
 _COLUMNS = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -150,7 +152,7 @@ _COLUMNS = {
 
 
 def check_output_schema(schema: StructType, options: SinkOptions) -> None:
-    """What is to be written must have the columns of Spark's Kafka sink.
+    """Checks that the output has the columns of Spark's Kafka sink.
 
     Raises:
         InvalidOption: for the first column that is missing, unknown or of a wrong type.
@@ -178,7 +180,7 @@ def check_output_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 def _reject_weaker(kafka: dict[str, str]) -> None:
-    """What would let records be lost or repeated."""
+    """Rejects producer settings that could lose or duplicate records."""
     for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
         value = kafka.pop(name, allowed[0]).strip().lower()
         if value not in allowed:

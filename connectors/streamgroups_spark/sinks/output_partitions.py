@@ -1,7 +1,7 @@
-"""Adds to rows that are to be written the partition that Kafka's own clients would choose for their key.
+"""Adds the partition that Kafka's default partitioner chooses for the key of each row.
 
-Called on the driver, by what writes to Kafka, before output is shuffled so that no two tasks write to one partition. Source: the
-columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly once".
+Called on the driver by ``sinks.exactly_once``, before output is shuffled so that no two tasks write to one partition.
+Source: the columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly once".
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from streamgroups_spark.internals.shipping import shipped_function
 
 
 def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, topic: str | None = None) -> DataFrame:
-    """Rows with a column ``partition``, an int: murmur2 of the key, as Kafka's default partitioner has it.
+    """Adds a column ``partition``, an int: murmur2 of the key, as in Kafka's default partitioner.
 
-    A row that has a partition keeps it. A row without a key gets null: any partition may have it.
+    A row keeps a given partition. A row without a key gets null, which permits any partition.
 
     Args:
-        records: rows with a column ``key`` (binary or string; may be missing or null), and ``topic`` unless it is given here.
-            A column ``partition`` may be there.
-        partition_counts: how many partitions each topic has.
-        topic: where all rows go, whatever a column ``topic`` says.
+        records: rows with a column ``key`` (binary or string, can be missing or null), and ``topic`` unless it is an
+            argument. A column ``partition`` is optional.
+        partition_counts: the number of partitions of each topic.
+        topic: the topic of all rows. It overrides a column ``topic``.
 
     Returns:
-        The rows with all their columns; ``partition`` is replaced or comes last.
+        The rows with all their columns. ``partition`` is replaced or comes last.
 
     Raises:
-        InvalidOption: if ``key`` is of another type, there is no topic, or a number of partitions cannot be.
-        UnknownTopic: if the given topic has no number of partitions. The query fails with it where a row's topic has none, and
-            with RecordRejected where a row with a key has no topic.
+        InvalidOption: if ``key`` is of another type, the topic is missing, or a number of partitions is invalid.
+        UnknownTopic: if the number of partitions of the topic is missing. The query fails with this error for the topic
+            of a row, and with RecordRejected for a row with a key and without a topic.
 
     Example::
 
@@ -52,14 +52,14 @@ def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, 
             f"Column 'key' is of type {key_type.simpleString()}, which cannot be written to Kafka.",
             remedy="Cast it to binary or string.",
         )
-    # Where there is a partition already, the key is not sent to Python.
+    # A key is sent to Python only if the row has no partition.
     key = sf.when(given.isNull(), sf.col("key")) if "partition" in records.columns else sf.col("key")
     return records.withColumn("partition", sf.coalesce(given, _chosen(records, key, dict(partition_counts), topic)))
 
 
 def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str | None) -> Column:
     for n_partitions in counts.values():
-        # Refused here, if it cannot be, and not in the first task.
+        # Rejects an invalid number here, before the first task runs.
         partitions_of_keys(pa.array([], pa.binary()), n_partitions)
     if topic is not None:
         if topic not in counts:
@@ -78,13 +78,13 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
 
 
 def _int_udf(function: Callable[..., pa.Array]) -> Callable[..., Column]:
-    # Its annotations demand the type of function that it warns against naming.
+    # The annotations of ``arrow_udf`` require the function type, although its warning discourages it.
     udf: Callable[..., Column] = arrow_udf(shipped_function(function), "int")  # type: ignore[call-overload]
     return udf
 
 
 def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> pa.Array:
-    """How many partitions each row's topic has; null where there is no key to need it."""
+    """Returns the number of partitions of the topic of each row. Null for rows without a key, which do not need it."""
     coded = pc.if_else(keys.is_valid(), topics, None).dictionary_encode()
     if coded.null_count > keys.null_count:
         raise RecordRejected("A row has no topic.", remedy="Fill the column 'topic', or set the option 'topic'.")

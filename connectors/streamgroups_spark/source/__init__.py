@@ -1,1 +1,1 @@
-"""The data source: from options to a running query."""
+"""The data source, from its options to the running query."""

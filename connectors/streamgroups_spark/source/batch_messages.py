@@ -1,7 +1,8 @@
-"""What sources and sinks ask each other (``rpc``).
+"""The messages between sources and sinks of the driver RPC (``internals.rpc``).
 
-A sink asks about the batch that it writes (``batch_info``) and the source answers (``running_query``); before it starts, the source asks for the
-ledger of its group, and the user's own process answers (``ledger_registry``). Source: SEMANTICS X2, X3.
+A sink requests facts about its batch (``sinks.batch_info``), and the source returns them (``source.running_query``).
+Before a query starts, its source requests the ledger of its group from the user's process (``sinks.ledger_registry``).
+Source: SEMANTICS X2, X3.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from streamgroups_kafka.membership.state import MemberSnapshot
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """Who runs the batch that ends here?
+    """Requests the facts of the batch with this end offset.
 
     Args:
         end: the offset as Spark has logged it for the source.
-        to_commit: whether whoever asks commits the source's offsets next, in a transaction of its own.
+        to_commit: whether the caller then commits the offsets of the source in its own transaction.
     """
 
     end: Mapping[str, Any]
@@ -32,7 +33,8 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """The batch that ends here is written, and its offsets are committed with it. Nobody answers.
+    """Reports that the batch with this end offset is written, and that its offsets are committed with it. It has no
+    reply.
 
     Args:
         end: the offset as Spark has logged it for the source.
@@ -43,11 +45,12 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRequest:
-    """Which sink keeps the ledger of a query? Requested by its source, answered by the user's own process (``ledger_registry``).
+    """Requests the sink that stores the ledger of a query. The source sends it to the user's process
+    (``sinks.ledger_registry``).
 
     Args:
-        group_id: the group that the source reads for.
-        checkpoint: the query's, as Spark has resolved it; ``None`` if it is not known.
+        group_id: the group of the source.
+        checkpoint: the checkpoint of the query, as Spark has resolved it. ``None`` if it is unknown.
     """
 
     group_id: str
@@ -56,24 +59,25 @@ class LedgerRequest:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRequest:
-    """For how long has a batch been in flight? Asked by ``metrics_listener``; every source answers with a
-    :class:`~streamgroups.monitoring.metrics.BatchFlight`."""
+    """Requests how long a batch has been in flight. ``ops.metrics_listener`` sends it, and each source returns a
+    :class:`~streamgroups.monitoring.metrics.BatchFlight`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A batch as its source knows it now.
+    """The current state of a batch in its source.
 
     Args:
-        end: the offset at which it ends.
-        group_id: the group that the source reads for.
-        member: the source's name in it.
-        ranges: what the batch reads; nothing if Spark runs it only to move its watermark.
-        held: what of that is still the member's.
-        written: what of that the sink has committed already, before a restart.
-        claim: by which the group knows the member; ``None`` if nobody can be sure that it still does.
-        mode: how the source is in the group.
-        joins: whether it is a member at all: with the option ``assign`` it is not.
+        end: the end offset.
+        group_id: the group of the source.
+        member: the name of the source in the group.
+        ranges: the ranges that the batch reads. Empty for a no-data batch.
+        held: those of ``ranges`` that the member still owns.
+        written: those of ``ranges`` that the sink had committed before a restart.
+        group_metadata: the consumer group metadata of the member. ``None`` if the member may be fenced.
+        mode: the membership of the source.
+        joins: whether the source joins the group. With the option ``assign`` it does not.
     """
 
     end: Mapping[str, Any]
@@ -98,17 +102,17 @@ def facts_of(
     mode: MembershipMode,
     joins: bool,
 ) -> BatchFacts:
-    """What a source says of the batch that Spark runs.
+    """Builds the facts of the batch that Spark runs.
 
     Args:
-        end: the offset at which it ends.
-        run: its number, and all that it reads.
-        snapshot: the ranges in flight and the group metadata of the member, of one moment.
-        written: the batch that was written, or a part of it, when the query was restarted.
-        group_id: the group that the source reads for.
-        member: the source's name in it.
-        mode: how the source is in the group.
-        joins: whether it is a member at all.
+        end: the end offset.
+        run: the number of the batch, and all ranges that it reads.
+        snapshot: the ranges in flight and the group metadata of the member at one moment.
+        written: the batch that was already written, completely or partly, when the query was restarted.
+        group_id: the group of the source.
+        member: the name of the source in the group.
+        mode: the membership of the source.
+        joins: whether the source joins the group.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
@@ -117,7 +121,7 @@ def facts_of(
     >>> facts.ranges == (r,), facts.held
     (True, ())
     """
-    # A batch that is finished is followed by one that reads nothing: Spark moves its watermark so.
+    # After a finished batch Spark runs a no-data batch to advance the watermark.
     is_in_flight = snapshot.in_flight is not None and snapshot.in_flight.number == run.number
     planned = run.ranges if is_in_flight else ()
     return BatchFacts(

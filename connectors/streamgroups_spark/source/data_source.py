@@ -1,11 +1,11 @@
-"""The data source ``streamgroups`` as Spark sees it.
+"""The data source ``streamgroups``, as Spark's Python data source API requires it.
 
-Spark creates these classes from ``sg.register(spark)``, pickles them and calls them in several processes: options and
-schema are read in one, a stream reader lives on the driver in another for as long as its query, ``read`` runs in the
-workers. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2). This module only
-translates; ``micro_batches`` plans and ``streamgroups_kafka`` talks to Kafka.
+Spark calls these classes after ``sg.register(spark)`` and pickles them into several processes. One process reads
+options and schema. Another one, on the driver, runs the stream reader during its query, and the Python workers call
+``read``. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2). This module
+only translates. ``streamgroups.query.micro_batches`` plans, and ``streamgroups_kafka`` connects to Kafka.
 
-Each of these processes imports this module while somebody waits for it. What only one of them needs is imported there.
+The start of each process waits for this import. Imports that only one kind of process needs are therefore local.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The most rows that Spark's protocol can say.
+#: The greatest number of rows that Spark's protocol can express.
 _NO_LIMIT = 2**63 - 1
 _COLUMNS = {
     "key": "binary",
@@ -73,23 +73,24 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 @dataclass(frozen=True)
 class RangesPartition(InputPartition):
-    """One task: the ranges it reads."""
+    """One task and the ranges that it reads."""
 
     ranges: tuple[OffsetRange, ...]
-    #: Under which name the task tells the event times that it reads, and of which column; ``None`` if it does not.
+    #: The name under which the task reports the event times that it reads, and their column. ``None`` if it reports
+    #: none.
     tells: tuple[str, str] | None = None
 
-    # InputPartition sets ``value``; a frozen dataclass has its own fields instead.
+    # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
 
 class StreamGroupsDataSource(DataSource):
-    """``format("streamgroups")``. Registered by ``sg.register(spark)``."""
+    """The format ``streamgroups``. ``sg.register(spark)`` registers it."""
 
-    #: Tasks that can run at once; ``sg.register`` sets it from the session.
+    #: The number of tasks that can run at once. ``sg.register`` sets it from the session.
     parallelism: ClassVar[int] = os.cpu_count() or 1
-    #: How the processes of a session find each other (``rpc``); ``sg.register`` sets it.
+    #: The id by which the processes of a session connect to each other (``internals.rpc``). ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
-    #: How tasks tell what event times they read; ``sg.register`` sets it.
+    #: The channel by which tasks report observed event times. ``sg.register`` sets it.
     tell: ClassVar[Tell | None] = None
 
     @classmethod
@@ -98,10 +99,10 @@ class StreamGroupsDataSource(DataSource):
         return "streamgroups"
 
     def schema(self) -> str:
-        """The columns of Spark's ``kafka`` source.
+        """Returns the columns of Spark's ``kafka`` source.
 
         Raises:
-            InvalidOption: if the options fit neither a streaming nor a batch read, so that ``load()`` already says so.
+            InvalidOption: if the options are valid for neither a streaming nor a batch read. ``load()`` raises it.
         """
         _reject_if_never_right(self.options)
         columns = dict(_COLUMNS)
@@ -112,7 +113,9 @@ class StreamGroupsDataSource(DataSource):
         return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query. Made in several processes: it does nothing until it is called."""
+        """Returns the reader of a streaming query. Spark creates it in several processes, so its constructor connects
+        to nothing.
+        """
         try:
             options = parse(self.options, streaming=True)
             return StreamReader(
@@ -122,12 +125,12 @@ class StreamGroupsDataSource(DataSource):
             return RejectedStream(rejection)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """The reader of a batch query."""
+        """Returns the reader of a batch query."""
         options = parse(self.options, streaming=False)
         return BatchReader(options, _checked(schema, options), _packing(options, self.parallelism))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The writer of a streaming query to Kafka. Made in two processes for each batch.
+        """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
 
         Raises:
             InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
@@ -142,28 +145,28 @@ class StreamGroupsDataSource(DataSource):
 
 
 class RejectedStream(Shipped, DataSourceStreamReader):
-    """Says why there is no reader when Spark first asks it for something.
+    """Raises the error of invalid options at the first call by Spark.
 
-    Raised any earlier, Spark's stream runner would print an error of its own instead.
+    If the constructor raised it, Spark's stream runner would print an error of its own instead.
     """
 
     def __init__(self, rejection: InvalidOption) -> None:
         self._rejection = rejection
 
     def initialOffset(self) -> dict[str, Any]:
-        """Raises the refusal."""
+        """Raises the error."""
         raise self._rejection
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Raises the refusal."""
+        """Raises the error."""
         raise self._rejection
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
-        """Raises the refusal."""
+        """Raises the error."""
         raise self._rejection
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises the refusal."""
+        """Raises the error."""
         raise self._rejection
 
 
@@ -181,11 +184,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until_now = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Workers get the settings; the member stays on the driver."""
+        """Excludes the member, which stays on the driver. Workers receive the settings."""
         return {**self.__dict__, "_query": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Runs in workers, before they get their partition."""
+        """Prepares the Python worker before it receives its partition."""
         self.__dict__.update(state)
         prepare_python_worker()
 
@@ -194,7 +197,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._running().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The user's limits, so that Spark says ``ReadAllAvailable`` only when it means to lift them: the trigger ``once``."""
+        """Returns the limits of the user. Spark then passes ``ReadAllAvailable`` only for the trigger ``once``, to
+        disable them.
+        """
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -203,7 +208,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """See :meth:`MicroBatches.run_until_now`. Spark is still making the query's plan, so nothing is checked yet."""
+        """See :meth:`MicroBatches.run_until_now`. Spark still plans the query at this point, so the query is started
+        later.
+        """
         self._until_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -211,7 +218,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """See :meth:`MicroBatches.report_latest_offset`, with whose they are: Spark's progress does not say."""
+        """See :meth:`MicroBatches.report_latest_offset`. The report also names group and member, which Spark's progress
+        does not.
+        """
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:
             return None
@@ -231,12 +240,12 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return batches
         reported_as, column = partition.tells
         if column not in self._schema.names:
-            # It is another query of the group whose event time is told.
+            # The reported event time belongs to another query of the group.
             return batches
         return measured(batches, column, reported_as, self._tell)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: ``latestOffset`` says earlier, and for the last batch too, that a batch is done."""
+        """Does nothing: ``latestOffset`` detects earlier that a batch is done, also for the last batch."""
 
     def stop(self) -> None:
         """Leaves the group."""
@@ -268,7 +277,7 @@ class BatchReader(Shipped, DataSourceReader):
         prepare_python_worker()
 
     def partitions(self) -> Sequence[RangesPartition]:
-        """Looks up where to start and to end, and packs what lies between into tasks."""
+        """Looks up the starting and ending offsets, and packs the ranges into tasks."""
         from streamgroups.query.offset_lookup import ranges_of, record_bytes
         from streamgroups_spark.source.running_query import cluster_of
 
@@ -278,7 +287,7 @@ class BatchReader(Shipped, DataSourceReader):
         cluster.check_reachable()
         partitions = partitions_of(options.subscription, cluster.topics())
         ranges = ranges_of(cluster, options.starting, options.ending, partitions, on_data_loss=options.on_data_loss)
-        # Spark runs one task even where there is nothing to read.
+        # Spark requires at least one task, also if there are no records.
         tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
         return [RangesPartition(task) for task in tasks] or [RangesPartition(())]
 
@@ -295,16 +304,17 @@ def _reject_if_never_right(options: Mapping[str, str]) -> None:
         try:
             parse(options, streaming=False)
         except InvalidOption as batch_rejection:
-            # Nothing tells which read it will be, except that a batch read needs no group.
+            # Whether this becomes a streaming or a batch read is still unknown. Only a batch read works without a
+            # group.
             has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
             raise (rejection if has_group else batch_rejection) from None
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:
-    """A schema the user gave must be a choice of our columns.
+    """Checks a schema of the user against the columns of the source.
 
     Raises:
-        InvalidOption: if it names a column or a type that there is not.
+        InvalidOption: if the source does not provide a column, or provides it with another type.
     """
     types = {**_COLUMNS, "headers": _HEADERS}
     if options.event_time_header is not None:
@@ -322,14 +332,14 @@ def _checked(schema: StructType, options: SourceOptions) -> StructType:
 
 
 def _stop_on_sigterm() -> None:
-    """Makes the runner leave the group when its query ends.
+    """Makes the stream runner leave the group when its query ends.
 
-    Spark ends the runner's process with SIGTERM, whose default is to die on the spot: the last commit would be missing and
-    the group would wait for the session timeout. ``SystemExit`` passes through the runner, which then calls ``stop``.
+    Spark ends the process of the runner with SIGTERM. By default it would exit without the last commit, and the group
+    would wait for the session timeout. ``SystemExit`` passes through the runner, which then calls ``stop``.
     """
 
     def leave(number: int, _frame: object) -> None:
-        # Spark sends it twice; the second one must not interrupt the leaving, which is bounded in time.
+        # Spark sends the signal twice. The second one must not interrupt the leave, which has a timeout.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(128 + number)
 

@@ -1,7 +1,9 @@
-"""Whether the last batch of a query is done when the query stops, of which Spark informs no source.
+"""Detects whether the last batch of a stopped query is finished, which Spark does not report to sources.
 
-Used by ``micro_batches`` for each query that stops, and for a batch that is in flight for longer than ``leaseTimeout``. The user's own process can see it in Spark's memory, whatever file system the checkpoint is on
-(``active_queries``). Where that process has ended before the query, the checkpoint says it (``checkpoint_log``). Source: SEMANTICS S2.
+Used by ``streamgroups.query.micro_batches`` when a query stops, and for a batch in flight for longer than
+``leaseTimeout``. The user's process reads it from Spark's memory (``internals.active_queries``), independent of the
+file system of the checkpoint. If that process has ended first, the commit log of the checkpoint is read
+(``internals.checkpoint_log``). Source: SEMANTICS S2.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ class LastBatch:
     """The last batch of one query.
 
     Args:
-        session: of the user's own process.
-        process_ids: of the source, as in its :class:`~streamgroups_spark.source.query_facts.QueryRequest`.
-        checkpoint: the query's; ``None`` if it is not known.
+        session: the session id of the user's process.
+        process_ids: process ids of the source, as in its :class:`~streamgroups_spark.source.query_facts.QueryRequest`.
+        checkpoint: the checkpoint of the query. ``None`` if it is unknown.
     """
 
     def __init__(self, session: str, process_ids: frozenset[int], checkpoint: str | None) -> None:
         self._session, self._process_ids, self._checkpoint = session, process_ids, checkpoint
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """Whether the batch that ends at ``offset`` is done; ``False``, with a warning, if that is not known."""
+        """Returns whether the batch with this end offset is finished. If that is unknown, logs a warning and returns
+        ``False``.
+        """
         try:
             for answer in ask(self._session, FinishedRequest(self._process_ids, offset)):
                 return bool(answer)

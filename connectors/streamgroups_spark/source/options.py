@@ -1,7 +1,7 @@
-"""The options of ``format("streamgroups")``: one dataclass, checked as a whole before anything happens.
+"""The options of ``format("streamgroups")``: one dataclass, checked completely before the query starts.
 
-Called by ``source`` when Spark creates the data source. Source: SEMANTICS S4, S5; the options of Spark's own ``kafka``
-source keep their names and meanings. Names are case-insensitive, as everywhere in Spark.
+Called by ``source.data_source`` when Spark creates the data source. The options of Spark's ``kafka`` source keep their
+names and meanings. Names are case-insensitive, as in Spark. Source: SEMANTICS S4, S5.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from streamgroups_kafka.client.config import ClientConfig
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *TIME_OPTIONS)
-#: A member that is polled every 50 ms and joins within a second cannot sensibly have less.
+#: A member polls every 50 ms and joins within a second, so a shorter lease would expire in normal operation.
 _MIN_LEASE_MS = 1_000
-#: Spark ignores these in batch reads with a warning; so do we.
+#: Spark ignores these options in batch reads with a warning, and this source does the same.
 _IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
     *_SUBSCRIBING,
@@ -57,29 +57,29 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the user asked for, understood.
+    """The parsed options of a read.
 
     Args:
-        client: how to reach the cluster.
-        group_id: the group; ``None`` only in batch reads.
-        group_id_prefix: how readers name themselves in batch reads without a group.
-        subscription: what to read.
-        starting: where a new group starts.
-        ending: where a batch read ends.
+        client: the configuration of the Kafka clients.
+        group_id: the group. ``None`` only in batch reads.
+        group_id_prefix: the prefix of the group id in batch reads without a group.
+        subscription: the topics or partitions to read.
+        starting: the starting positions of a new group.
+        ending: the ending positions of a batch read.
         mode: the option ``membership``.
         on_restart: the option ``onRestart``.
         lease_timeout_ms: the option ``leaseTimeout``.
-        limits: limits per trigger.
+        limits: the limits per trigger.
         min_tasks: the option ``minPartitions``.
         max_task_offsets: the option ``maxRecordsPerPartition``.
-        on_data_loss: what happens when the records at a position are gone.
-        include_headers: whether there is a column ``headers``.
-        event_time_header: the header of which there is a column ``eventTime``; ``None``: there is none.
-        poll_timeout_ms: how long a reader may get nothing from a partition.
-        attempts: how often offsets are asked for.
-        retry_interval_ms: how long to wait in between.
-        history_dir: where the member writes its history; ``None`` for nowhere.
-        ignored: options that were given and have no effect: for one log line.
+        on_data_loss: the policy for positions with deleted records.
+        include_headers: whether the read has a column ``headers``.
+        event_time_header: the header that the column ``eventTime`` contains. ``None``: the read has no such column.
+        poll_timeout_ms: how long a reader waits for records of a partition.
+        attempts: the maximum number of requests for offsets.
+        retry_interval_ms: the wait between two of these requests.
+        history_dir: the directory for the history of the member. ``None``: no history is written.
+        ignored: given options without effect, for one log line.
     """
 
     client: ClientConfig
@@ -105,19 +105,19 @@ class SourceOptions:
 
     @property
     def is_shared(self) -> bool:
-        """Whether partitions may go to other members of the group while the query runs. With ``assign`` they do not."""
+        """Whether partitions can move to other members while the query runs. With ``assign`` they cannot."""
         return self.mode is MembershipMode.SHARED and not isinstance(self.subscription, Partitions)
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Reads and checks all options.
+    """Parses and checks all options.
 
     Args:
-        options: as Spark hands them over; names in any case.
-        streaming: whether they are for ``readStream``; ``read`` otherwise.
+        options: the options from Spark. Names are case-insensitive.
+        streaming: whether they belong to ``readStream``. Otherwise to ``read``.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+        InvalidOption: for the first invalid option. The error contains its name, its value and the permitted values.
 
     >>> parse({"subscrib": "t"}, streaming=True)
     Traceback (most recent call last):
@@ -215,7 +215,7 @@ def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: boo
 
 
 def _ignored(known: Mapping[str, str], group_id: str | None, *, streaming: bool) -> list[str]:
-    """Our options without effect, as in Spark's source: limits in a batch read, a prefix for a group that has a name."""
+    """Returns the given options without effect: limits in a batch read, and a prefix if the group has a name."""
     without_effect = () if streaming else _IGNORED_IN_BATCH
     if group_id is not None:
         without_effect = (*without_effect, "groupIdPrefix")
@@ -259,7 +259,9 @@ def _event_time_header(known: Mapping[str, str]) -> str | None:
 
 
 def _pattern(value: str) -> re.Pattern[str]:
-    """Spark's rules: spaces around it do not count, and nothing is no pattern (it would be found in every name)."""
+    """Compiles a pattern by Spark's rules: surrounding spaces do not count. An empty pattern, which matches any topic,
+    is rejected.
+    """
     if not value.strip():
         raise InvalidOption(
             f"Option 'subscribePattern' is '{value}', which is empty.", remedy="Write '.*' to read every topic."
@@ -277,7 +279,7 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
     try:
         parsed: Any = json.loads(value)
         found = tuple(sorted(TopicPartition(t, p) for t, ps in parsed.items() for p in ps))
-        # A string would be read letter by letter, and true is a 1 in Python.
+        # A string would be read letter by letter, and ``True`` equals 1 in Python.
         if not found or any(type(tp.partition) is not int or tp.partition < 0 for tp in found):
             raise ValueError
     except (ValueError, TypeError, AttributeError):

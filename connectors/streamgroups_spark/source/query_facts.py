@@ -1,7 +1,8 @@
-"""What a source has to know of its query, which Spark does not pass to it.
+"""The facts about a query that its source needs and Spark does not pass to it.
 
-A source runs in a Python process of its own. Before its first batch it requests these facts from the user's own process (``rpc``), where
-``active_queries`` answers; and when it stops, whether its last batch is done (``last_batch``). Source: SEMANTICS S2, S9, W2.
+A source runs in its own Python process. Before its first batch it requests these facts from the user's process by
+driver RPC, and ``internals.active_queries`` answers. When the query stops, the source requests whether the last batch
+is finished (``source.last_batch``). Source: SEMANTICS S2, S9, W2.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from streamgroups_spark.event_time.messages import StreamTime
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """Which query has the source that runs in this process? The answer is :class:`QueryFacts`.
+    """Requests the facts about the query whose source runs in this process. The reply is :class:`QueryFacts`.
 
     Args:
-        process_ids: of the source's process, and of its parent: ``PYSPARK_PYTHON`` may be a script that starts Python.
-        group_id: the group that the source reads for.
+        process_ids: ids of the process of the source and of its parent. ``PYSPARK_PYTHON`` can be a script that starts
+            Python.
+        group_id: the group of the source.
     """
 
     process_ids: frozenset[int]
@@ -28,7 +30,9 @@ class QueryRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRequest:
-    """Is the batch done that ends here? The answer is true or false. A source sends it when it stops, and when a batch takes too long.
+    """Requests whether the batch with this end offset is finished. The reply is a boolean.
+
+    A source sends it when it stops, and for a batch that exceeds ``leaseTimeout``.
 
     Args:
         process_ids: as in the :class:`QueryRequest` of the source.
@@ -41,12 +45,12 @@ class FinishedRequest:
 
 @dataclass(frozen=True, slots=True)
 class QueryFacts:
-    """A query, as its source sees it.
+    """The facts about a query for its source.
 
     Args:
-        checkpoint: where its checkpoint is, as Spark has resolved it; ``None`` if several queries could be meant.
-        operators: what keeps state of the source's stream.
-        time: the rules of the stream's event time; ``None`` if it has none.
+        checkpoint: the path of the checkpoint, as Spark has resolved it. ``None`` if several queries match the request.
+        operators: the stateful operators over the stream.
+        time: the event-time settings of the stream. ``None`` if it has none.
     """
 
     checkpoint: str | None

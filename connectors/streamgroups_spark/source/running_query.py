@@ -1,7 +1,8 @@
-"""What runs on the driver for as long as a query of the source ``streamgroups`` does, put together.
+"""Assembles the parts of a running query on the driver.
 
-Made by ``source`` when Spark first asks its reader for something. Here is what becomes of the options: the cluster, the board, the
-member and ``micro_batches``; and what a sink of the query is told of the batch that it writes (``rpc``).
+Created by ``source.data_source`` when Spark first calls its reader. It builds the cluster, the metadata store, the
+member and ``streamgroups.query.micro_batches`` from the options. It also returns the facts of a batch to the sink that
+writes it (``internals.rpc``). Source: SEMANTICS S1, S9, X2.
 """
 
 from __future__ import annotations
@@ -63,28 +64,28 @@ _REBALANCE_TIMEOUT_MS = 300_000
 #: librdkafka's default for ``session.timeout.ms``, and the broker's under KIP-848.
 _SESSION_TIMEOUT_MS = 45_000
 _JOIN_SLACK_MS = 15_000
-#: How long a query waits for the board of its group, which it can do without.
+#: How long a query waits for the metadata groups of its group. A query also runs without them.
 _METADATA_TIMEOUT_S = 5.0
 
 
 class RunningQuery:
-    """One query, from its first question to the end.
+    """One running query, from the first call by Spark to its stop.
 
     Args:
-        options: the user's.
-        packing: how to make tasks.
-        session: where sinks look for who can tell them of their batch.
+        options: the options of the user.
+        packing: the limits for tasks.
+        session: the session in which sinks request the facts of their batch.
 
     Raises:
         InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9).
-        QueryUnknown: if it shares the stream, and the process that started it does not say whether it keeps state.
+        QueryUnknown: if it shares the stream, and the process that started it does not report whether it is stateful.
     """
 
     def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._group_id, self._session = options, options.group_id, session
         self._process_ids = frozenset((os.getpid(), os.getppid()))
-        #: Of the member, as lists show it.
+        #: The name of the member, as group descriptions show it.
         self.name = options.client.get("client.id") or (
             f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         )
@@ -138,12 +139,16 @@ class RunningQuery:
 
     @property
     def tells(self) -> tuple[str, str] | None:
-        """Under which name the source's tasks tell the event times that they read, and of which column; ``None`` if nobody asks them."""
+        """The name under which tasks report observed event times, and the column to read. ``None`` if nothing is
+        reported.
+        """
         stream = self._stream
         return None if stream is None or stream.read_column is None else (stream.reported_as, stream.read_column)
 
     def _query_facts(self) -> QueryFacts | None:
-        """The facts about the query, once its state is checked; ``None`` where they are not to be had and can be done without."""
+        """Returns the facts about the query after a check of its state. ``None`` if they are unavailable and not
+        required.
+        """
         request = QueryRequest(self._process_ids, self._group_id)
         facts: QueryFacts | None = None
         try:
@@ -241,7 +246,7 @@ class RunningQuery:
         return facts_of(
             question.end,
             run,
-            # While it warms up, a query is no member yet; it reads nothing.
+            # While it warms up, a query has no member yet and reads nothing.
             self._snapshot(to_commit=question.to_commit),
             self.micro_batches.written,
             group_id=self._group_id,
@@ -252,7 +257,7 @@ class RunningQuery:
 
 
 def cluster_of(options: SourceOptions) -> KafkaCluster:
-    """The cluster that the options name."""
+    """Connects to the cluster that the options name."""
     return KafkaCluster(
         options.client,
         read_committed=options.client.isolation_level == "read_committed",
@@ -262,7 +267,7 @@ def cluster_of(options: SourceOptions) -> KafkaCluster:
 
 
 def _in_background(job: Callable[[], None]) -> None:
-    # A daemon: a broker that does not answer must not keep a query that has ended.
+    # A daemon thread: an unresponsive broker must not keep the process of an ended query alive.
     threading.Thread(target=job, name="streamgroups-background", daemon=True).start()
 
 

@@ -1,7 +1,8 @@
-"""State over a shared stream is rejected: it does not follow a partition to its next owner.
+"""Rejects stateful operators over a shared stream, because state does not move to the next owner of a partition.
 
-Called by ``event_time``, ``windows`` and ``exactly_once`` when a query is built, and by ``running_query`` before the first batch of any query.
-Two queries of a group would each hold a part of each result, and a rebalance would split that part again. Source: SEMANTICS S9.
+Called by ``event_time.with_event_time``, ``windows.api`` and ``sinks.exactly_once`` when a query is built.
+``source.running_query`` calls it before the first batch of any query. Two queries of a group would each store a part of
+each result, and a rebalance would split that part again. Source: SEMANTICS S9.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from streamgroups_spark.source.options import SourceOptions, parse
 
 
 def check_state(source: SourceOptions, operators: Collection[str]) -> None:
-    """Rejects state over a stream that is shared.
+    """Rejects stateful operators over a shared stream.
 
     Args:
         source: the options of the stream.
-        operators: what keeps state of it.
+        operators: the stateful operators over the stream.
 
     Raises:
-        InvalidOption: naming the group, the operators and the way out.
+        InvalidOption: the error names the group, the operators and the remedy.
 
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
@@ -42,14 +43,14 @@ State does not move to the next owner of a partition, so each member would have 
 
 
 def check_state_of(df: DataFrame, operator: str) -> None:
-    """Rejects an operator of this library over a DataFrame that reads a shared stream.
+    """Rejects a stateful operator of this library over a DataFrame that reads a shared stream.
 
     Args:
-        df: what the operator is applied to.
-        operator: what keeps state of it.
+        df: the input of the operator.
+        operator: the name of the stateful operator.
 
     Raises:
-        InvalidOption: naming the group, the operator and the way out.
+        InvalidOption: the error names the group, the operator and the remedy.
     """
     for stream in read_streams(analyzed(df)):
         if is_data_source(stream.leaf) and source_name(stream.leaf) == "streamgroups":
