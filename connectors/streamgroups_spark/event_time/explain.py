@@ -1,6 +1,7 @@
-"""``sg.explain_time(query)``: how far the event time of a running query has come, and what holds it back.
+"""``sg.explain_time(query)``: the watermark of a running query, and the partitions that hold it back.
 
-Called by users on the driver. The query's progress names its groups, and their sources are asked (``rpc``). Source: SEMANTICS W2, W3.
+Called by users on the driver. The progress of the query names its groups, and their sources reply by driver RPC
+(``internals.rpc``). Source: SEMANTICS W2, W3.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from streamgroups_spark.register import SESSION
 
 
 def explain_time(query: StreamingQuery) -> str:
-    """How far the event time of each partition has come, and what that does to the watermark.
+    """Returns the event time of each partition, and its effect on the watermark.
 
     Args:
         query: a running query of this session, on :func:`with_event_time`.
@@ -30,7 +31,7 @@ def explain_time(query: StreamingQuery) -> str:
         A table for each stream of the query.
 
     Raises:
-        InvalidOption: if the query has no event time of ours, or has not ended its first batch.
+        InvalidOption: if the query does not use :func:`with_event_time`, or has not finished its first batch.
 
     Example::
 
@@ -50,7 +51,7 @@ def explain_time(query: StreamingQuery) -> str:
 
 
 def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
-    """The groups whose time a query follows, by its progress.
+    """Yields the groups whose watermark a query follows, from its progress.
 
     >>> offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
     >>> list(groups_of({"sources": [{"endOffset": offset}, {"endOffset": None}]}))

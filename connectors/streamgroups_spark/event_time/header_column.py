@@ -1,7 +1,8 @@
-"""The column ``eventTime``: a record's event time out of one of its headers, while the source reads it.
+"""The column ``eventTime``: the event time of a record, read from one of its headers.
 
-Called by ``source`` in tasks if the option ``eventTimeHeader`` names the header. The headers themselves need not leave the task then, which costs Spark more
-than all other columns. Whole Arrow columns at once. Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of several of one name the last counts.
+Called by ``source.data_source`` in tasks if the option ``eventTimeHeader`` names the header. The column ``headers``,
+which costs Spark more than all other columns, can then stay in the task. All functions process whole Arrow columns.
+Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of several headers with one name the last counts.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from streamgroups_kafka.read.columns import COLUMNS
 
 COLUMN = "eventTime"
 _HEADERS = pa.field("headers", COLUMNS["headers"])
-#: Decimal milliseconds, as far as Spark's timestamps go.
+#: Decimal milliseconds in the range of Spark's timestamps.
 _MILLISECONDS = r"^-?[0-9]{1,15}$"
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
-    """What is to be read for these columns: the headers instead of the event time.
+    """Returns the columns to read: the headers instead of the event time.
 
     >>> read_schema(pa.schema([("offset", pa.int64()), ("eventTime", pa.timestamp("us", "UTC"))])).names
     ['offset', 'headers']
@@ -33,11 +34,11 @@ def read_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def with_times(batches: Iterator[pa.RecordBatch], schema: pa.Schema, header: str) -> Iterator[pa.RecordBatch]:
-    """Batches with the event time.
+    """Adds the event time to record batches.
 
     Args:
-        batches: with the columns of :func:`read_schema`.
-        schema: what is asked for.
+        batches: record batches with the columns of :func:`read_schema`.
+        schema: the required columns.
         header: the name of the header.
     """
     for batch in batches:
@@ -47,11 +48,12 @@ def with_times(batches: Iterator[pa.RecordBatch], schema: pa.Schema, header: str
 
 
 def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
-    """The times in a header: milliseconds since 1970, in decimal digits. Null where there is no such header, or something else in it.
+    """Returns the times in a header: decimal milliseconds since 1970. Null if the header is missing or has another
+    format.
 
     Args:
-        headers: of each record, name and value of each header; or null.
-        name: of the header.
+        headers: the name and value of each header of each record, or null.
+        name: the name of the header.
 
     >>> headers = [[("ts", b"1000"), ("ts", b"2000")], None, [("ts", b"soon")]]
     >>> header_times(pa.array(headers, _HEADERS.type), "ts").cast("int64").to_pylist()
@@ -65,7 +67,7 @@ def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
     times_ms = pc.if_else(is_number, values, None).cast(pa.string()).cast(pa.int64())
     times = pc.multiply(times_ms, 1_000).cast(COLUMNS["timestamp"])
     if len(records) == len(headers) and (len(records) == 0 or bool(np.all(np.diff(records) == 1))):
-        # One for each record, as usual.
+        # Usually each record has exactly one such header.
         return times
     last = np.full(len(headers), -1, np.int64)
     last[records] = np.arange(len(records))

@@ -1,8 +1,9 @@
-"""What the processes of a session ask each other about event time (``rpc``).
+"""The messages about event time between the processes of a session (``internals.rpc``).
 
-Before its first batch, a source learns the rules of its time with the facts about its query (``query_facts``). After each batch it requests from the user's
-own process what the tasks have seen (:class:`ObservationsRequest`); ``register`` answers. The time source requests from the query's other source how far time
-has come (:class:`TimeRequest`); ``running_query`` answers. Source: SEMANTICS W2, W3, W10.
+Before its first batch a source receives its event-time settings with the facts about its query
+(``source.query_facts``). After each batch it requests the observed event times of the tasks from the user's process
+(:class:`ObservationsRequest`), and ``register`` answers. The punctuation source requests the watermark from the other
+source of the query (:class:`TimeRequest`), and ``source.running_query`` answers. Source: SEMANTICS W2, W3, W10.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from streamgroups.partitions import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class StreamTime:
-    """How the time of a stream is made.
+    """The event-time settings of a stream.
 
     Args:
-        group_id: the group that reads it: its name.
-        settings: the rules.
-        reported_as: under which name tasks tell what they see.
-        read_column: the column of the source that is the event time, so that its tasks tell it as they read; ``None``: it is computed behind them.
+        group_id: the group that reads it, which is also its name.
+        settings: the watermark strategy and timeouts.
+        reported_as: the name under which tasks report event times.
+        read_column: the column of the source that contains the event time, so that its tasks report it. ``None``: it is
+            computed after the read.
     """
 
     group_id: str
@@ -34,11 +36,13 @@ class StreamTime:
 
 @dataclass(frozen=True, slots=True)
 class ObservationsRequest:
-    """What have tasks seen of these ranges? They are done with; it is asked once. The answer is a list of ``TaskObservation``.
+    """Requests the observed event times of these ranges. It is sent once, after their batch.
+
+    The reply is a list of ``TaskObservation``.
 
     Args:
-        reported_as: under which name tasks tell it.
-        ranges: what they have read.
+        reported_as: the name under which tasks report event times.
+        ranges: the ranges that the tasks have read.
     """
 
     reported_as: str
@@ -47,12 +51,12 @@ class ObservationsRequest:
 
 @dataclass(frozen=True, slots=True)
 class TimeRequest:
-    """How far has the time of this group's stream come? The answer is a :class:`TimeReply`.
+    """Requests the watermark of a group's stream. The reply is a :class:`TimeReply`.
 
     Args:
-        group_id: the group that the source reads for.
-        asserted: what this query has asserted already.
-        settings: how the query expects time to be made; ``None`` if it does not care.
+        group_id: the group of the source.
+        asserted: the watermark that this query has already emitted.
+        settings: the settings that the query expects. ``None``: any.
     """
 
     group_id: str
@@ -62,13 +66,13 @@ class TimeRequest:
 
 @dataclass(frozen=True, slots=True)
 class TimeReply:
-    """How far the time of a stream has come.
+    """The watermark of a stream.
 
     Args:
-        member: who reads it.
+        member: the member that reads it.
         state: the watermark, and the time of each partition.
-        settings: how time is made.
-        now_ms: when it was said, in milliseconds since the epoch.
+        settings: the event-time settings.
+        now_ms: the time of the reply, in milliseconds since the epoch.
     """
 
     member: str

@@ -1,8 +1,9 @@
-"""Tasks tell what event times they have seen: through an accumulator of Spark, which brings it to the user's own process.
+"""Reports the event times that tasks observe to the user's process, by an accumulator of Spark.
 
-Spark adds what a task has told before it takes the task for done, from any machine of a cluster; so when a batch has ended,
-all of it is known. What the source's own tasks read is measured as it is read (:func:`measured`); an event time that is computed from the
-payload, by a function of it (:func:`telling`). Both work on whole Arrow columns. Source: SEMANTICS W2; Spark's ``AccumulatorParam``.
+Used by ``register``, ``source.data_source`` and ``event_time.with_event_time``. Spark merges the accumulator of a task
+before the task counts as finished, on any machine of a cluster. After a batch its observations are therefore complete.
+:func:`measured` observes columns that the tasks of the source read. :func:`telling` observes an event time that is
+computed from the payload. Both process whole Arrow columns. Source: SEMANTICS W2; Spark's ``AccumulatorParam``.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from streamgroups_spark.internals.shipping import shipped_function
 
 Told: TypeAlias = list[tuple[str, TaskObservation]]
 
-#: Of a batch whose source has gone nobody asks any more: so much of a partition is kept at most.
+#: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
 _MAX_SEEN = 10_000
 
 
 class ObservationStore:
-    """What tasks have seen and no source has asked for yet. Used by any thread."""
+    """The observations of tasks that no source has taken yet. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, TopicPartition], dict[int, TaskObservation]] = defaultdict(dict)
 
     def keep(self, told: Told) -> None:
-        """A task has told something."""
+        """Stores the observations of a task."""
         with self._lock:
             for reported_as, seen in told:
                 kept = self._seen[reported_as, seen.topic_partition]
-                # In the order of the last telling, so that the oldest goes first.
+                # In order of the last report, so that the earliest is deleted first.
                 kept.pop(seen.next_offset, None)
                 kept[seen.next_offset] = seen
                 if len(kept) > _MAX_SEEN:
                     del kept[next(iter(kept))]
 
     def take(self, reported_as: str, ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
-        """What was seen of these ranges; of them and what lies before them nobody asks again.
+        """Returns and removes the observations of these ranges. No later request includes them.
 
         >>> store, p0 = ObservationStore(), TopicPartition("flights", 0)
         >>> store.keep([("trades", TaskObservation(p0, 5, 1, 700))])
@@ -66,25 +67,25 @@ class ObservationStore:
 
 
 class ObservationParam(AccumulatorParam[Told]):
-    """Collects in tasks; in the user's own process it hands on what arrives, and keeps nothing.
+    """Collects observations in tasks. In the user's process it passes them on and stores nothing.
 
     Args:
-        keep: what is done with it there.
+        keep: receives the observations there.
     """
 
     def __init__(self, keep: Callable[[Told], None]) -> None:
         self._keep: Callable[[Told], None] | None = keep
 
     def __getstate__(self) -> dict[str, Any]:
-        """Goes to tasks, which have nobody to hand it to."""
+        """Excludes the callback, because tasks only collect."""
         return {"_keep": None}
 
     def zero(self, value: Told) -> Told:
-        """Nothing."""
+        """Returns the empty value."""
         return []
 
     def addInPlace(self, value1: Told, value2: Told) -> Told:
-        """See the class."""
+        """Adds observations in tasks, or passes them on."""
         if self._keep is None:
             return value1 + value2
         self._keep(value2)
@@ -92,37 +93,37 @@ class ObservationParam(AccumulatorParam[Told]):
 
 
 class Tell:
-    """How a task tells. Pickled into tasks; only there the accumulator is unpacked.
+    """The channel by which a task reports. Pickled into tasks, where the accumulator is unpickled at the first report.
 
-    Unpacked anywhere else (Spark plans in processes of its own) it would be taken for one that has something to say.
+    In other processes, such as Spark's planning processes, an unpickled accumulator would count as updated.
     """
 
     def __init__(self, accumulator: Accumulator[Told]) -> None:
         self._pickled = cloudpickle.dumps(accumulator)
 
     def __call__(self, reported_as: str, seen: Iterable[TaskObservation]) -> None:
-        """Tells. What a failed task has told does not count."""
+        """Reports observations. Those of a failed task do not count."""
         accumulator: Accumulator[Told] = cloudpickle.loads(self._pickled)
         accumulator.add([(reported_as, it) for it in seen])
 
 
 def new_tell(spark: SparkSession, keep: Callable[[Told], None]) -> Tell:
-    """A way for the tasks of a session to tell.
+    """Creates the reporting channel for the tasks of a session.
 
     Args:
         spark: the session.
-        keep: called with what each task tells, on a thread of Spark's.
+        keep: receives the observations of each task, on a thread of Spark.
     """
     return Tell(spark.sparkContext.accumulator([], ObservationParam(keep)))
 
 
 def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> list[TaskObservation]:
-    """What one Arrow batch says: of each of its partitions, how many records have an event time, and the latest.
+    """Returns the number of records with an event time, and the latest one, for each partition of an Arrow batch.
 
     Args:
-        batch: with ``topic``, ``partition`` and ``offset``.
+        batch: a batch with ``topic``, ``partition`` and ``offset``.
         column: the event time, a timestamp.
-        topic: of all records; then there need be no column for it.
+        topic: the topic of all records. Then the column ``topic`` is optional.
 
     >>> from datetime import datetime
     >>> day = pa.array([datetime(1970, 1, 2), None], pa.timestamp("us", "UTC"))
@@ -148,28 +149,28 @@ def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> lis
 
 
 def measured(batches: Iterator[pa.RecordBatch], column: str, reported_as: str, tell: Tell) -> Iterator[pa.RecordBatch]:
-    """The same batches; the event times in them are told.
+    """Passes record batches on and reports their event times.
 
     Args:
-        batches: with ``topic``, ``partition``, ``offset`` and the event time.
+        batches: record batches with ``topic``, ``partition``, ``offset`` and the event time.
         column: the event time.
-        reported_as: under which name to tell.
-        tell: how.
+        reported_as: the name of the report.
+        tell: the channel of the report.
     """
     for batch in batches:
-        # Before anybody has the batch: who wants no more of them, as a limit does, does not come back.
+        # The report precedes the batch, because a consumer such as a limit can stop after it.
         tell(reported_as, seen_in(batch, column))
         yield batch
 
 
 def telling(column: Column, reported_as: str, tell: Tell, topic: str | None) -> Column:
-    """An event time that is told as it is computed. Its rows pass through Python with nothing but their time and place.
+    """Returns an event time that is reported when it is computed. Only its time and position pass through Python.
 
     Args:
         column: the event time. The DataFrame has ``partition`` and ``offset``.
-        reported_as: under which name to tell.
-        tell: how.
-        topic: of all records; ``None``: the DataFrame has ``topic``, too.
+        reported_as: the name of the report.
+        tell: the channel.
+        topic: the topic of all records. ``None``: the DataFrame also has ``topic``.
     """
     names = ["partition", "offset"] if topic is not None else ["partition", "offset", "topic"]
 
@@ -179,8 +180,8 @@ def telling(column: Column, reported_as: str, tell: Tell, topic: str | None) -> 
             tell(reported_as, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
             yield times
 
-    # Its stubs do not know that type hints say which kind of function it is; at run time Spark wants them.
+    # The stubs do not support type hints as the function type, although Spark uses them at run time.
     udf = arrow_udf(shipped_function(passing), TimestampType())  # type: ignore[call-overload]
-    # Spark may neither leave it out nor compute it twice, nor filter before it.
+    # Spark must neither remove it, compute it twice, nor filter before it.
     told: Column = udf.asNondeterministic()(column, *names)
     return told

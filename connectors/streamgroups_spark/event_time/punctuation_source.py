@@ -1,9 +1,10 @@
-"""The data source ``streamgroups-time``: punctuations, by which Spark's watermark follows ours.
+"""The data source ``streamgroups-time``: punctuations, which advance Spark's watermark to that of this library.
 
-Hidden behind ``event_time.with_event_time``, registered by ``sg.register``. A row is a point in time: all before it has come. Before each batch Spark
-asks for what is new; this source asks the one that reads the records (``rpc``) how far its time has come. Where it has come to stands in Spark's
-offset, so a query that is started again goes on there. Its rows are made on the driver: they cost no task in Python.
-Source: SEMANTICS W10, W14; Spark's ``SimpleDataSourceStreamReader`` and ``EventTimeWatermark``.
+Used by ``event_time.with_event_time`` and registered by ``register``. A punctuation is a row with the event time up to
+which the input is complete. Before each batch Spark requests new rows, and this source requests the watermark from the
+source of the records by driver RPC. Spark's offset contains the watermark, so a restarted query continues from it. The
+rows are created on the driver and need no Python task. Source: SEMANTICS W10, W14; Spark's
+``SimpleDataSourceStreamReader`` and ``EventTimeWatermark``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from streamgroups_spark.event_time.messages import StreamTime, TimeRequest
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.internals.shipping import Shipped
 
-#: Spark takes a record *at* its watermark for late, we do not: what Spark is told is so much earlier.
+#: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
 SPARK_LATE_MS = 1
-#: Spark asks every 10 ms when there is nothing to do.
+#: Spark polls an idle source every 10 ms.
 _ASK_EVERY_S = 0.04
 _KIND = "streamgroups-time"
 
@@ -35,11 +36,12 @@ _KIND = "streamgroups-time"
 def options_of(
     group_ids: Sequence[str], given: Mapping[str, str], *, reported_as: str, read_column: str | None
 ) -> dict[str, str]:
-    """The options of the time source. They are in the query's plan, so the plan alone says how its time is made.
+    """Returns the options of the punctuation source. They are part of the query's plan, which therefore contains all
+    settings.
 
     Args:
-        group_ids: the group whose time it asserts, the one it is imported from, and so on.
-        given: the options of its time.
+        group_ids: the group whose watermark it emits, the group that it follows, and so on.
+        given: the options of event time.
         reported_as: see :class:`StreamTime`.
         read_column: see :class:`StreamTime`.
 
@@ -51,7 +53,7 @@ def options_of(
 
 
 def stream_time(options: Mapping[str, str]) -> StreamTime:
-    """How the time of a stream is made, by the options of its time source.
+    """Parses the event-time settings of a stream from the options of its punctuation source.
 
     >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column=None)).settings.generation.delay_ms
     5000
@@ -61,9 +63,10 @@ def stream_time(options: Mapping[str, str]) -> StreamTime:
 
 
 def delay_in_spark_ms(settings: TimeSettings) -> int:
-    """How far Spark's watermark is behind the times that it sees. Its dropDuplicatesWithinWatermark remembers a record for so long.
+    """Returns the delay of Spark's watermark. dropDuplicatesWithinWatermark stores a record for this time.
 
-    Spark subtracts the delay from the latest time, and ours is subtracted already: punctuations are ahead of our watermark by it.
+    Spark subtracts the delay from the latest time, and this library has already subtracted it. Punctuations are
+    therefore ahead of its watermark by the delay.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> delay_in_spark_ms(TimeSettings(Generation(delay_ms=5_000))), delay_in_spark_ms(TimeSettings(Generation(delay_ms=-1)))
@@ -73,9 +76,9 @@ def delay_in_spark_ms(settings: TimeSettings) -> int:
 
 
 class TimeDataSource(DataSource):
-    """``format("streamgroups-time")``: one column, ``time``."""
+    """The format ``streamgroups-time``, with one column ``time``."""
 
-    #: How the processes of a session find each other; ``sg.register`` sets it.
+    #: The id by which the processes of a session connect to each other. ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
 
     @classmethod
@@ -84,23 +87,25 @@ class TimeDataSource(DataSource):
         return _KIND
 
     def schema(self) -> StructType:
-        """A point in time. Nullable: Spark would else leave out the filter that keeps punctuations from users."""
+        """Returns the column of the time. It is nullable, or Spark would remove the filter that hides punctuations from
+        users.
+        """
         return StructType([StructField("time", TimestampType(), nullable=True)])
 
     def simpleStreamReader(self, schema: StructType) -> TimeReader:
-        """Made in several processes: it does nothing until it is called."""
+        """Returns the reader. Spark creates it in several processes, so its constructor connects to nothing."""
         groups = tuple(json.loads(self.options["groups"]))
         return TimeReader(self.session, groups, time_settings({}, json.loads(self.options["time"])))
 
 
 class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Asks how far time has come.
+    """Requests the watermark and returns it as punctuations.
 
     Args:
-        session: where to ask.
-        group_ids: the group whose time is asserted, the one it is imported from, and so on.
-        settings: how the first one's time is made.
-        clock_s: seconds that go on.
+        session: the session of the sources.
+        group_ids: the group whose watermark is emitted, the group that it follows, and so on.
+        settings: the settings of the first group.
+        clock_s: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -115,15 +120,15 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         self._until_now = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing is asserted."""
+        """Returns an offset without a watermark."""
         return self._offset(NOT_YET)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on it is asked each time: an ``availableNow`` ends when it is told once that there is nothing."""
+        """Disables the rate limit of requests: an ``availableNow`` query ends at the first reply without new rows."""
         self._until_now = True
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
-        """What is new since ``start``: at most one punctuation."""
+        """Returns the rows after ``start``: at most one punctuation."""
         before = decode_watermark(start["watermark"])
         if not self._until_now and self._in_vain_s is not None and self._clock_s() - self._in_vain_s < _ASK_EVERY_S:
             return iter(()), start
@@ -135,38 +140,38 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         return self._rows(now), self._offset(now)
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The same again, after a restart."""
+        """Returns the same rows again, after a restart."""
         return self._rows(decode_watermark(end["watermark"]))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: what was asserted stands in the offset."""
+        """Does nothing: the offset contains the emitted watermark."""
 
     def _rows(self, watermark: Watermark) -> Iterator[pa.RecordBatch]:
-        """What makes Spark's watermark ours: see :func:`delay_in_spark_ms` and :data:`SPARK_LATE_MS`."""
+        """Creates the punctuation for a watermark: see :func:`delay_in_spark_ms` and :data:`SPARK_LATE_MS`."""
         if not isinstance(watermark, At):
             return iter(())
         time_ms = watermark.time_ms + delay_in_spark_ms(self._settings) - SPARK_LATE_MS
         times = pa.array([time_ms * 1_000], pa.timestamp("us", "UTC"))
-        # Spark copies the iterator, to read it again: a generator could not be.
+        # Spark copies the iterator to read it again, which is impossible for a generator.
         return iter([pa.record_batch([times], names=["time"])])
 
     def _offset(self, watermark: Watermark) -> dict[str, Any]:
         return {"version": 1, "kind": _KIND, "group": self._group_ids[0], "watermark": encode_watermark(watermark)}
 
     def _asserted(self, before: Watermark) -> Watermark:
-        """What the stream and those it imports from assert together; never less than before."""
+        """The watermark of the stream and of the groups that it follows. It never decreases."""
         imported = [self._told(group_id, TimeRequest(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
         asserted = latest(before, *imported)
         own = self._told(self._group_ids[0], TimeRequest(self._group_ids[0], asserted, self._settings))
         return latest(asserted, own)
 
     def _told(self, group_id: str, question: TimeRequest) -> Watermark:
-        # Several queries of this session may share the group; and one that ends is there for a moment longer.
+        # Several queries of this session can share the group, and a stopped one still answers for a moment.
         return oldest(*(told.state.watermark for told in ask(self._session, question)))
 
 
 def group_in(offset: Any) -> str | None:
-    """The group whose time a source asserts, by one of its offsets; ``None`` if the offset is another source's.
+    """Returns the group of a punctuation source from one of its offsets. ``None`` for an offset of another source.
 
     >>> group_in({"version": 1, "n": 7, "ranges": {}}) is None
     True

@@ -1,11 +1,13 @@
-"""How far the event time of one running query's source has come.
+"""The watermark of the source of one running query.
 
-Made by ``running_query`` for a query whose user has called ``with_event_time``; driven by ``micro_batches`` on the query's thread, once for each
-batch and each look at the log, and asked by the time source on any thread. The rules are in :mod:`streamgroups.event_time`; here is where
-their facts come from: tasks, the log, the board. Source: SEMANTICS W2, W3, W8; DESIGN "Time".
+Created by ``source.running_query`` for a query with ``with_event_time``. ``streamgroups.query.micro_batches`` calls it
+on the thread of the query, for each batch and each poll of the log. The punctuation source calls it on any thread. The
+rules are in :mod:`streamgroups.event_time`. This module collects their input from tasks, log and metadata store.
+Source: SEMANTICS W2, W3, W8; DESIGN "Time".
 
-What is known of a partition is noted on the board before its offsets are committed, so that its next owner, this query after a restart or another
-one, finds it. A note that cannot be written or read is as good as lost: time then waits longer than it must.
+The time of a partition is stored in a metadata group before its offsets are committed. The next owner reads it, which
+is another query, or this one after a restart. If an entry cannot be written or read, the watermark advances later than
+necessary.
 """
 
 from __future__ import annotations
@@ -36,23 +38,24 @@ from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 
 logger = logging.getLogger(__name__)
 
-#: A source that has nothing to read is looked at at most this often.
+#: The minimum interval between two polls of an idle source.
 _POLL_EVERY_MS = 200
-#: How long a board that could not be used is left alone.
+#: The pause after a failed request to the metadata store.
 _BACK_OFF_MS = 30_000
 
 
 class QueryTime:
-    """See the module.
+    """Computes the watermark of one query.
 
     Args:
-        member: the member's name.
+        member: the name of the member.
         group_id: its group.
-        settings: how time is made.
-        seen: what the tasks of a batch have seen; asked once for each batch.
-        board: the notes of all groups; not closed here. ``None`` for a query that is no member of its group.
-        log: who is asked where partitions end, open transactions included; ``None`` if the query reads these anyway.
-        now_ms: milliseconds since the epoch.
+        settings: the event-time settings.
+        seen: returns the observations of the tasks of a batch. Called once for each batch.
+        metadata_store: the metadata entries of all groups. Not closed here. ``None`` for a query without membership.
+        log: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
+            records.
+        now_ms: returns milliseconds since the epoch.
     """
 
     def __init__(
@@ -72,10 +75,12 @@ class QueryTime:
         self._looked: tuple[int, Mapping[TopicPartition, int]] | None = None
         self._metadata_store_off_until_ms: int | None = None
 
-    # ---- the query's thread ------------------------------------------------------------------------------------------
+    # ---- the thread of the query -------------------------------------------------------------------------------------
 
     def finished(self, membership: Membership, number: int) -> None:
-        """Batch ``number`` is done, and will be committed next. See :class:`streamgroups.query.query_ports.Times`."""
+        """Records that batch ``number`` is done and will be committed. See
+        :class:`streamgroups.query.query_ports.Times`.
+        """
         self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
         batch = membership.in_flight
         if batch is None or batch.number > number or not batch.ranges:
@@ -85,7 +90,7 @@ class QueryTime:
         self._note(seen.keys())
 
     def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """The log was asked where partitions end. See :class:`streamgroups.query.query_ports.Times`."""
+        """Records the end offsets of partitions after a poll. See :class:`streamgroups.query.query_ports.Times`."""
         now_ms = self._now_ms()
         if self._looked is not None:
             at_ms, before = self._looked
@@ -93,12 +98,12 @@ class QueryTime:
                 return
         whole = dict(ends)
         if self._log is not None:
-            # To a reader of committed records a partition ends before open transactions, whose records are unread too.
+            # For a read_committed consumer a partition ends before open transactions. Their records become available too.
             whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
         idle = self._idle()
         self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
-        # Nobody needs it to go on; it is for those who watch the group.
+        # No member needs this entry to resume. It is for monitoring of the group.
         self._note(idle ^ self._idle())
 
     def _own(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -128,10 +133,10 @@ class QueryTime:
     # ---- any thread --------------------------------------------------------------------------------------------------
 
     def told(self, question: TimeRequest) -> TimeReply | None:
-        """How far time has come; ``None`` if the question is about another group.
+        """Returns the watermark. ``None`` if the request is for another group.
 
         Raises:
-            InvalidOption: if the query expects time to be made otherwise.
+            InvalidOption: if the query expects other settings.
         """
         if question.group_id != self._group_id:
             return None
@@ -141,11 +146,11 @@ class QueryTime:
                 remedy="Call with_event_time with the same arguments for both, or use another group.id.",
             )
         with self._lock:
-            # What this query has asserted before it was restarted, or by an import, it does not take back.
+            # The watermark does not fall behind the one that this query emitted before a restart, or by ``importFrom``.
             self._state = advance_to(self._state, question.asserted)
             return TimeReply(self._member, self._state, self._settings, self._now_ms())
 
-    # ---- the board ---------------------------------------------------------------------------------------------------
+    # ---- metadata entries --------------------------------------------------------------------------------------------
 
     def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         found: Mapping[TopicPartition, Committed] = {}

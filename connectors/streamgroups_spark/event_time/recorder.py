@@ -1,7 +1,8 @@
-"""``sg.record_time(query)``: what becomes of the event time of a running query, to look at afterwards.
+"""``sg.record_time(query)``: records the event time of a running query for a report.
 
-Called by users on the driver. A thread asks the query what its batches have done, and its sources how far the time of their partitions has come
-(``rpc``); what is drawn is decided in :mod:`streamgroups_reports.event_time`. Source: SEMANTICS W1-W3; Spark's ``StreamingQueryProgress``.
+Called by users on the driver. A thread reads the progress of the query, and requests the watermarks of its sources by
+driver RPC (``internals.rpc``). :mod:`streamgroups_reports.event_time` renders the report. Source: SEMANTICS W1-W3;
+Spark's ``StreamingQueryProgress``.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from streamgroups_spark.register import SESSION
 
 logger = logging.getLogger(__name__)
 
-#: What is kept at most: of a query that runs for ever, the last of it.
+#: The limit of recorded moments. Only the latest ones of a long query are kept.
 _MAX_MOMENTS = 20_000
 
 
 class TimeRecorder:
-    """Made by :func:`record_time`. Records until it is closed, or the query ends.
+    """Records until it is closed or the query ends. Created by :func:`record_time`.
 
     Args:
         query: a running query.
-        interval_s: how often to look, in seconds.
-        request_source: asks how far the time of a group's stream has come.
+        interval_s: the seconds between two samples.
+        request_source: requests the watermark of a group's stream.
     """
 
     def __init__(
@@ -61,24 +62,24 @@ class TimeRecorder:
 
     @property
     def moments(self) -> list[Moment]:
-        """What was recorded, in order of time."""
+        """The recorded moments, in order of time."""
         with self._lock:
             return sorted(self._moments, key=lambda it: it.time_ms)
 
     def write_html(self, path: str | Path) -> None:
-        """Writes a page that shows it all. It loads nothing, so it can be sent to others.
+        """Writes an HTML page with the recording. It loads no other files, so it can be sent to other people.
 
         Args:
-            path: the file; it is replaced.
+            path: the file, which is replaced.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: if it cannot be written.
         """
         title = f"Event time of {self._query.name or 'the query'}"
         Path(path).write_text(time_page(self.moments, title=title), encoding="utf-8")
 
     def close(self) -> None:
-        """Records nothing more; what was recorded stays."""
+        """Stops recording. The recorded moments remain."""
         self._closed.set()
         self._thread.join()
 
@@ -95,12 +96,12 @@ class TimeRecorder:
     def _run(self) -> None:
         is_active = True
         while is_active:
-            # One more look after the end: the last batch is told then.
+            # One more sample after the end contains the last batch.
             is_active = not self._closed.wait(self._interval_s) and self._query.isActive
             try:
                 self._poll()
             except Exception as e:
-                # Not to be seen must never harm the query.
+                # A failed sample must never harm the query.
                 logger.warning("The event time of query %s could not be sampled: %s", self._query.id, e)
 
     def _poll(self) -> None:
@@ -122,17 +123,17 @@ class TimeRecorder:
 
 
 def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecorder:
-    """Records how far the event time of a running query comes: of its partitions, and its watermark; late records, and windows that close.
+    """Records the event time of a running query: of its partitions, its watermark, late records and closed windows.
 
     Args:
-        query: a running query of this session. Partitions are shown of streams that went through :func:`with_event_time`.
-        interval_s: how often to look, in seconds.
+        query: a running query of this session. Partitions are recorded for streams with :func:`with_event_time`.
+        interval_s: the seconds between two samples.
 
     Returns:
-        What is recorded. It ends with the query, or when it is closed.
+        The recorder. It ends with the query, or when it is closed.
 
     Raises:
-        InvalidOption: if the interval is not above 0.
+        InvalidOption: if the interval is not greater than 0.
 
     Example::
 
@@ -144,18 +145,18 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
 
 
 def batch_moment(told: QueryProgress, watermark_ms: int | None) -> Moment:
-    """What a batch did.
+    """Returns the moment of a batch.
 
     Args:
-        told: what Spark says of it.
-        watermark_ms: the watermark with which it was run.
+        told: its progress from Spark.
+        watermark_ms: the watermark of the batch.
     """
     ended_ms = told.trigger_ms + (told.duration_ms or 0)
     return Moment(ended_ms, watermark_ms, late=told.late_records, closed=told.closed_windows)
 
 
 def source_moment(told: list[TimeReply], watermark_ms: int | None) -> Moment:
-    """How far the partitions have come."""
+    """Returns the moment of the event times of all partitions."""
     times = [(tp, partition, it.settings) for it in told for tp, partition in it.state.partitions.items()]
     return Moment(
         time.time_ns() // 1_000_000,

@@ -1,8 +1,8 @@
-"""``sg.with_event_time(df, "ts", ...)``: Spark's watermark of a stream becomes ours: the minimum over its partitions.
+"""``sg.with_event_time(df, "ts", ...)``: sets Spark's watermark of a stream to the minimum over its partitions.
 
-Called by users on the driver, on a DataFrame of the source ``streamgroups``. Spark's own operators of event time follow that watermark: windows,
-``dropDuplicatesWithinWatermark``, joins, ``transformWithState``. Source: SEMANTICS W2, W3, W8-W11, W14; DESIGN "Time"; Spark's
-``WatermarkTracker``, which takes the minimum of what the watermark nodes of a query have seen.
+Called by users on the driver, on a DataFrame of the source ``streamgroups``. Spark's event-time operators follow this
+watermark: windows, ``dropDuplicatesWithinWatermark``, joins, ``transformWithState``. Source: SEMANTICS W2, W3, W8-W11,
+W14; DESIGN "Time"; Spark's ``WatermarkTracker``, which takes the minimum over the watermark nodes of a query.
 
 ::
 
@@ -11,9 +11,11 @@ Called by users on the driver, on a DataFrame of the source ``streamgroups``. Sp
     punctuations ──┬────┘                                       ├ union ─▶ the DataFrame that is returned
                    └─────────────── withWatermark ─ nothing ────┘
 
-The right-hand node sees nothing but punctuations: its watermark is ours. The left-hand one sees them too, so that it never holds back: not when all is
-idle, nor when time is imported. Its own records' maximum is beyond that, and the minimum of both is ours. Both nodes have the stream's delay, for
-``dropDuplicatesWithinWatermark`` remembers a record for that long; a punctuation is so much ahead of our watermark.
+The right node receives only punctuations, so its watermark is that of this library. The left node receives them too, so
+it never holds back the minimum, not even while all partitions are idle, or with ``importFrom``. The maximum of its
+records is later, so the minimum of both nodes is the watermark of this library. Both nodes have the delay of the
+stream, because ``dropDuplicatesWithinWatermark`` stores a record for that time. A punctuation is ahead of the watermark
+by this delay.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from streamgroups_spark.register import tell_of
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
 
-#: The rules of each stream of this process, by its group: for streams that import their time from another.
+#: The settings of each stream of this process, by group, for streams that follow another stream.
 _streams: dict[str, TimeSettings] = {}
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
-#: Columns of the source that are times.
+#: The time columns of the source.
 _READ = ("timestamp", header_time.COLUMN)
-#: What tells where a record comes from.
+#: The columns that contain the position of a record.
 _PLACE = ("topic", "partition", "offset")
 
 
@@ -58,26 +60,29 @@ def with_event_time(
     import_from: str | None = None,
     on_violation: str | None = None,
 ) -> DataFrame:
-    """Gives a stream the watermark of this library: the minimum over its partitions, but for idle ones (SEMANTICS W2, W3).
+    """Sets the watermark of a stream to the minimum over its partitions, except idle ones (SEMANTICS W2, W3).
 
-    What is not given is taken from the options of the source (SEMANTICS W11); ``"none"`` takes one of these back.
+    A missing argument is taken from the options of the source (SEMANTICS W11). ``"none"`` disables such an option.
 
     Args:
-        df: made from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It must still have ``topic``, ``partition`` and ``offset``, unless the event time is the
-            source's own column ``timestamp``, or its ``eventTime``.
-        column: the event time, a timestamp. Rows where it is null say nothing of time.
-        watermark_delay: the delay of the watermark behind the latest record of a partition: ``"10s"``; negative: ahead of it. Option ``watermarkDelay``.
-        partition_idle_timeout: for how long a partition with nothing unread holds time back. Option ``partitionIdleTimeout``.
+        df: created from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It still needs
+            ``topic``, ``partition`` and ``offset``, unless the event time is the source's own column ``timestamp`` or
+            ``eventTime``.
+        column: the event time, a timestamp. Rows with null do not advance the watermark.
+        watermark_delay: the delay of the watermark behind the latest record of a partition: ``"10s"``. A negative delay
+            is ahead of it. Option ``watermarkDelay``.
+        partition_idle_timeout: how long a partition without available records holds back the watermark. Option
+            ``partitionIdleTimeout``.
         emit_every: how often the watermark advances: ``"10 records"``, or ``"5s"`` of event time. Option ``emitEvery``.
-        import_from: the ``group.id`` of the stream whose time drives this one, which must have its event time already. Option
-            ``importFrom``.
-        on_violation: what becomes of records before the watermark. Only ``"keep"``. Option ``onViolation``.
+        import_from: the ``group.id`` of the stream whose watermark this stream follows. That stream must have its event
+            time already. Option ``importFrom``.
+        on_violation: how records before the watermark are handled. Only ``"keep"``. Option ``onViolation``.
 
     Returns:
-        The same rows and columns, with ``column`` under Spark's watermark. There are no punctuations among them.
+        The same rows and columns, with ``column`` under Spark's watermark. Punctuations are filtered out.
 
     Raises:
-        InvalidOption: for whatever of this cannot be, naming it and the way out.
+        InvalidOption: for each invalid argument or option. The error contains its name and the remedy.
 
     Example::
 
@@ -117,9 +122,10 @@ def _punctuated(df: DataFrame, column: str, options: Mapping[str, str], delay_ms
     times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
     row = [_filled(name, column, df.schema) for name in df.columns]
     punctuations = times.select(*row, F.lit(True).alias(_MARK))
-    # The condition names the event time, and cannot be split: else Spark would filter before it looks at the watermark. And it has a part that
-    # Spark may not move anything past (it is always true): else a user's own filter, or that of a join for null keys, would go before the watermark, where
-    # punctuations, whose other columns are null, would be lost.
+    # The condition contains the event time and cannot be split, or Spark would filter before it reads the watermark. It
+    # also contains a nondeterministic part, which is always true, because Spark moves no other filter past it.
+    # Otherwise a filter of the user, or the null check of a join, would run before the watermark and remove the
+    # punctuations, whose other columns are null.
     records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
     both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
     left, right = (
@@ -133,7 +139,7 @@ def _filled(name: str, column: str, schema: StructType) -> Column:
 
 
 def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscription) -> DataFrame:
-    """With event times that are told, computed from whatever they are computed from."""
+    """Adds the report of event times to the computed column."""
     missing = [name for name in _PLACE if name not in df.columns]
     if missing:
         raise InvalidOption(
@@ -146,11 +152,11 @@ def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscripti
     return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic))
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------------
 
 
 def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
-    """The options of time among those of the source, under their own names."""
+    """Returns the event-time options of the source, by their case-sensitive names."""
     names = {name.lower(): name for name in TIME_OPTIONS}
     return {names[name.lower()]: value for name, value in source.items() if name.lower() in names}
 
@@ -173,7 +179,7 @@ def checked_settings(options: Mapping[str, str]) -> TimeSettings:
 
 
 def _source(df: DataFrame) -> dict[str, str]:
-    """The options of the one source that the DataFrame reads."""
+    """Returns the options of the only source of the DataFrame."""
     if not df.isStreaming:
         raise InvalidOption(
             "The DataFrame is not a streaming DataFrame.",
@@ -213,7 +219,7 @@ def _check_plan(df: DataFrame) -> None:
 
 
 def _read_column(df: DataFrame, column: str) -> str | None:
-    """The column of the source that the event time is, unchanged, if it has one that tells it; its tasks can tell it as they read."""
+    """Returns the source column with the unchanged event time. ``None`` if its tasks cannot report it."""
     plan = analyzed(df)
     output, own = plan.output(), next(leaves(plan)).output()
     own_ids = {own.apply(i).exprId().toString(): str(own.apply(i).name()) for i in range(own.size())}

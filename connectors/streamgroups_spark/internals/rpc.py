@@ -214,7 +214,8 @@ def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
 
 
 def _answer_of(path: Path, question: Any) -> Any:
-    """The reply of one process. ``None`` if the request is for another process, or the process has stopped listening.
+    """Returns the reply of one process. ``None`` if the request is for another process, or the process no longer
+    listens.
     """
     why = ""
     for _ in range(_ATTEMPTS):

@@ -1,8 +1,8 @@
-"""``sg.windows(df, ...)``: tumbling, hopping and session windows, with late records told instead of lost.
+"""``sg.windows(df, ...)``: tumbling, hopping and session windows that report late records.
 
-Called by users on the driver. It refuses what cannot work, and then takes one of two ways. Where Spark's own window aggregation can do it,
-that is what runs. Otherwise a state of ours on ``transformWithState`` does (``processor``). Source: SEMANTICS W4-W7; the
-rules are in :mod:`streamgroups.event_time`.
+Called by users on the driver. It checks the arguments and chooses one of two implementations. Spark's own window
+aggregation runs if it supports all arguments. Otherwise ``windows.processor`` runs on ``transformWithState``. Source:
+SEMANTICS W4-W7; the rules are in :mod:`streamgroups.event_time`.
 """
 
 from __future__ import annotations
@@ -56,39 +56,41 @@ def windows(
     dead_letters: bool = False,
     buckets: int = _BUCKETS,
 ) -> DataFrame:
-    """Puts records into windows and tells what is in them (SEMANTICS W4-W7).
+    """Assigns records to windows and emits their aggregates (SEMANTICS W4-W7).
 
-    What comes out, in append mode:
+    The output, in append mode:
 
     * ``window_start``, ``window_end``: timestamps;
     * the columns of ``by``, then those of ``aggregate``;
-    * ``pane``: ``on time``; ``idle``, if the idle timeout closed the window; ``refinement``, if late records brought it; ``withdrawn``, if a
-      session that was told has become part of another; or ``dead letter``;
-    * ``revision``: 0 when a window is told for the first time, and one more each time after that. For one window and key, the row with the
-      highest revision is right;
-    * ``dead_letter``, if asked for: see :func:`dead_letters`.
+    * ``pane``: ``on time``; ``idle``, if the idle timeout closed the window; ``update``, if late records changed it;
+      ``retraction``, if an emitted session has become part of another one; or ``dead letter``;
+    * ``revision``: 0 for the first pane of a window, and one more for each later pane. The row with the highest
+      revision of a window and key is valid;
+    * ``dead_letter``, if enabled: see :func:`dead_letters`.
 
-    Without lateness, idle timeout, dead letters and Python aggregates, and by event time, this is Spark's own window aggregation, and any
-    aggregate of Spark SQL will do. Otherwise ``count``, ``sum``, ``avg``, ``min`` and ``max`` of any expression will, and
-    :func:`streamgroups.python_aggregate`.
+    Spark's own window aggregation runs if the boundary is event time, without lateness, idle timeout, dead letters and
+    Python aggregates. It supports every aggregate of Spark SQL. Otherwise ``count``, ``sum``, ``avg``, ``min`` and
+    ``max`` of any expression are supported, and :func:`streamgroups.python_aggregate`.
 
     Args:
-        df: a streaming DataFrame, whose sources have ``membership=exclusive``. For windows by event time, ``on`` must be under a watermark.
+        df: a streaming DataFrame, whose sources have ``membership=exclusive``. For event-time windows, ``on`` needs a
+            watermark.
         window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
-        aggregate: the columns that come out, and what they are: ``{"flights": "count(*)", "worst": "max(delay)"}``.
-        on: the column with the event time, a timestamp. Not needed by processing time.
-        by: columns whose values have windows of their own.
-        boundary: ``eventTime``, or ``processingTime`` for windows by the clock, in which nothing is late.
-        allowed_lateness: a duration: how long a window is kept for late records after it was told.
-        idle_timeout: a duration: when no record has come for so long, and the clock has passed a window's end, the window closes.
-        on_violation: what becomes of a record that is before the watermark though its window is open: ``keep`` counts it, ``drop`` does not;
-            ``adjust`` counts it as one that begins at the watermark, if it is valid for longer than that.
-        until: with ``adjust``: the column that says until when a record is valid, a timestamp.
-        dead_letters: whether records that no window counts come out. Otherwise they are dropped.
-        buckets: how many parts the state of ours has. It must stay the same for a checkpoint.
+        aggregate: the output columns and their aggregates: ``{"flights": "count(*)", "worst": "max(delay)"}``.
+        on: the column with the event time, a timestamp. Optional for processing time.
+        by: the key columns. Each key has its own windows.
+        boundary: ``eventTime``, or ``processingTime`` for windows by the clock, in which no record is late.
+        allowed_lateness: a duration: how long a window accepts late records after the watermark has passed its end.
+        idle_timeout: a duration: a window closes if the source was idle for this time and the clock has passed the end
+            of the window.
+        on_violation: how a record before the watermark in an open window is handled: ``keep`` counts it, ``drop`` does
+            not. ``adjust`` counts it with the watermark as its start, if it is valid until later.
+        until: with ``adjust``: the column with the end of a record's validity, a timestamp.
+        dead_letters: whether records that no window counts are emitted. Otherwise they are dropped.
+        buckets: the number of parts of the state of ``windows.processor``. It must stay the same for a checkpoint.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming it.
+        InvalidOption: for the first invalid argument. The error contains its name.
 
     Example::
 
@@ -108,10 +110,10 @@ def windows(
 
 
 def window_results(windowed: DataFrame) -> DataFrame:
-    """What :func:`windows` gave, without dead letters. For ``foreachBatch``, where both can be had from one batch.
+    """Returns the rows of :func:`windows` without dead letters. For ``foreachBatch``, where one batch contains both.
 
     Args:
-        windowed: what it gave: the stream, or a batch of it.
+        windowed: the output of :func:`windows`: the stream, or a batch of it.
     """
     if "dead_letter" not in windowed.columns:
         return windowed
@@ -119,16 +121,17 @@ def window_results(windowed: DataFrame) -> DataFrame:
 
 
 def dead_letters(windowed: DataFrame) -> DataFrame:
-    """The records that no window of :func:`windows` counts, and what they missed (SEMANTICS W7).
+    """Returns the records that no window of :func:`windows` counts, with the reason (SEMANTICS W7).
 
-    Their own columns are those of ``record``. Beside it: ``why`` (``late`` or ``no event time``); ``event_time``; ``watermark``, where it was;
-    ``late_by_ms``, how far the record was behind it; ``window_start`` and ``window_end`` of the window missed, the newest one of a hopping window's.
+    ``record`` contains their own columns. The other columns are ``why`` (``late`` or ``no event time``),
+    ``event_time``, ``watermark``, ``late_by_ms`` (how far the record was behind the watermark), ``window_start`` and
+    ``window_end`` of the missed window. Of several hopping windows it is the latest one.
 
     Args:
-        windowed: what it gave, with ``dead_letters=True``: the stream, or a batch of it.
+        windowed: the output of :func:`windows` with ``dead_letters=True``: the stream, or a batch of it.
 
     Raises:
-        InvalidOption: if dead letters were not asked for.
+        InvalidOption: if dead letters are not enabled.
     """
     if "dead_letter" not in windowed.columns:
         raise InvalidOption(
@@ -138,7 +141,7 @@ def dead_letters(windowed: DataFrame) -> DataFrame:
     return letters.select("window_start", "window_end", "dead_letter.*")
 
 
-# ---- Spark's own -----------------------------------------------------------------------------------------------------
+# ---- Spark's aggregation ---------------------------------------------------------------------------------------------
 
 
 def _sparks_own_will_do(
@@ -167,7 +170,7 @@ def _by_spark(
     )
 
 
-# ---- a state of ours -------------------------------------------------------------------------------------------------
+# ---- transformWithState ----------------------------------------------------------------------------------------------
 
 
 def _by_state(
@@ -186,7 +189,7 @@ def _by_state(
     check_state(df)
     arguments = {i: _argument(df, name, a) for i, (name, a) in enumerate(parsed.items()) if a.argument is not None}
     keys = [_column(name) for name in by]
-    # A column of the same name, but without the watermark's mark: Spark would drop late records before we see them.
+    # A column of the same name without the watermark metadata: otherwise Spark would drop late records first.
     time = F.lit(None).cast("long") if on is None else F.unix_millis(_column(on))
     records = df.select(
         F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(buckets)).cast("int").alias("bucket"),
@@ -229,7 +232,7 @@ def _by_state(
 
 
 def _counts() -> list[Column]:
-    """SEMANTICS X8: what is late is counted, also where nobody wants to see it."""
+    """SEMANTICS X8: late records are counted, also if dead letters are disabled."""
     pane = F.col("pane")
     closes = pane.isin(PaneKind.ON_TIME.value, PaneKind.IDLE.value)
     late = F.count_if(pane == PaneKind.DEAD_LETTER.value)
@@ -241,7 +244,7 @@ def _column(name: str) -> Column:
 
 
 def _argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate) -> Column:
-    """An aggregate's argument, of the type in which it is added up."""
+    """Returns the argument of an aggregate, of the type of its sum."""
     column = F.expr(str(aggregate.argument))
     if isinstance(aggregate, PythonAggregate) or aggregate.function is Function.COUNT:
         return column
@@ -272,7 +275,7 @@ def _result(records: StructType, number: int, aggregate: SqlAggregate | PythonAg
 
 
 def _rows(records: StructType, keys: int, types: Sequence[DataType], *, dead_letters: bool) -> StructType:
-    """What comes out of the state."""
+    """Returns the schema of the output of the state."""
     long = LongType()
     fields = [StructField("start", long), StructField("end", long)]
     fields += [StructField(f"k{i}", records[f"k{i}"].dataType) for i in range(keys)]

@@ -1,7 +1,7 @@
-"""What ``sg.windows`` refuses, by name and before anything starts.
+"""Validates the arguments of ``sg.windows`` before the query starts.
 
-Called by ``windows`` on the driver. What is wrong with the windows themselves :mod:`streamgroups.event_time.shapes` says. Source: SEMANTICS W4-W7,
-W9.
+Called by ``windows.api`` on the driver. :mod:`streamgroups.event_time.shapes` validates the windows themselves. Source:
+SEMANTICS W4-W7, W9.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def check_windows(
     aggregate: Mapping[str, str | PythonAggregate],
     buckets: int,
 ) -> None:
-    """Whether there is all that windows need. The arguments are those of ``sg.windows``.
+    """Checks the arguments of ``sg.windows``.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming it.
+        InvalidOption: for the first invalid argument. The error contains its name.
     """
     if not df.isStreaming:
         raise InvalidOption(
@@ -81,10 +81,10 @@ def _check_time(df: DataFrame, on: str | None) -> None:
 
 
 def check_timestamp(df: DataFrame, name: str) -> None:
-    """Whether a column is there, and is a timestamp.
+    """Checks that a column exists and is a timestamp.
 
     Raises:
-        InvalidOption: if not.
+        InvalidOption: if it does not exist, or is of another type.
     """
     if name not in df.columns:
         raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
@@ -96,10 +96,10 @@ def check_timestamp(df: DataFrame, name: str) -> None:
 
 
 def check_state(df: DataFrame) -> None:
-    """Whether the session can keep a state of ours.
+    """Checks that the session supports custom state.
 
     Raises:
-        InvalidOption: if not.
+        InvalidOption: if the state store or protobuf is missing.
     """
     if "RocksDB" not in str(df.sparkSession.conf.get(_PROVIDER, "")):
         raise InvalidOption(

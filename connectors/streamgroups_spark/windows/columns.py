@@ -1,8 +1,9 @@
-"""Windows in columns: records are packed into buckets, put into windows, and added up, with Arrow instead of row by row.
+"""Windows in Arrow columns: packs records into buckets, assigns them to windows and computes partial aggregates.
 
-Called by ``step`` in Spark's workers; ``pack`` and ``unpack`` are stages of the query before and after the state. A call of Python for
-each key costs tens of microseconds, so keys share buckets, and a bucket's records travel as one value: a small Arrow stream.
-Source: the measurements of ``transformWithState`` (Spark 4.2); Arrow's ``group_by``.
+Called by ``windows.step`` in Spark's workers. :class:`Pack` and :class:`Unpack` are stages of the query before and
+after the state. A call of Python for each key costs tens of microseconds. Keys therefore share buckets, and the records
+of a bucket are one value: a small Arrow stream. Source: the measurements of ``transformWithState`` (Spark 4.2); Arrow's
+``group_by``.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, 
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 
-#: What ``pack`` gives: a bucket's records as an Arrow stream, if it has any; and the starts of all windows the task has seen records of.
+#: The output of ``Pack``: the records of a bucket as an Arrow stream, if it has any, and the starts of all windows with
+#: records in the task.
 PACKED = "bucket INT, records BINARY, starts ARRAY<BIGINT>"
-#: What the state gives: rows as an Arrow stream.
+#: The output of the state: rows as an Arrow stream.
 ROWS = "rows BINARY"
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What a query does, as it is sent to the workers.
+    """The definition of windows that is sent to the workers.
 
     Args:
-        windowing: how records are put into windows.
-        keys: how many columns of keys there are: ``k0``, ``k1`` and so on.
-        aggregates: one for each column of arguments, ``a0`` and so on; ``count(*)`` has none.
-        output: the columns that come out, in order.
-        dead_letters: whether records that no window counts come out.
-        buckets: into how many buckets keys are put.
-        on_violation: what is done with records before the watermark.
+        windowing: the rules that assign records to windows.
+        keys: the number of key columns, ``k0``, ``k1`` and so on.
+        aggregates: one for each argument column, ``a0`` and so on. ``count(*)`` has no argument.
+        output: the output columns, in order.
+        dead_letters: whether records that no window counts are emitted.
+        buckets: the number of buckets of keys.
+        on_violation: how records before the watermark are handled.
     """
 
     windowing: Windowing
@@ -51,7 +53,7 @@ class WindowPlan:
 
     @property
     def form(self) -> str:
-        """What a state must have been made with to be gone on with: a later change would give wrong results, not an error."""
+        """The compatibility key of a state: another window definition would give wrong results instead of an error."""
         aggregates = (
             f"{'python' if isinstance(a, PythonAggregate) else a.function.value}({a.argument or '*'})"
             for a in self.aggregates
@@ -65,7 +67,7 @@ class WindowPlan:
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow stream."""
+    """Serializes a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -73,7 +75,7 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """Reads it back."""
+    """Deserializes a table."""
     return pa.ipc.open_stream(data).read_all()
 
 
@@ -81,7 +83,10 @@ def from_bytes(data: bytes) -> pa.Table:
 
 
 class Pack(Shipped):
-    """Before the state: each bucket's records in one row, and then one row for every bucket, so that all know of the batch."""
+    """The stage before the state: emits the records of each bucket as one row, and then one row for every bucket.
+
+    The latter rows inform all buckets of the batch.
+    """
 
     def __init__(self, plan: WindowPlan) -> None:
         self._plan = plan
@@ -109,7 +114,7 @@ class Pack(Shipped):
 
 
 class Unpack(Shipped):
-    """After the state: rows again, with every column of the output."""
+    """The stage after the state: emits rows with every column of the output."""
 
     def __init__(self, plan: WindowPlan) -> None:
         self._schema = plan.output
@@ -154,10 +159,11 @@ def _packed(buckets: Iterable[int], records: Sequence[bytes | None], starts: Seq
 
 
 def in_windows(shape: Shape, times_ms: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """``windows_of`` for many times: the index of the time, and the start of a window it is in. The newest windows come first.
+    """Vectorized ``windows_of``: returns the index of the time and the start of each of its windows, the latest windows
+    first.
 
     Args:
-        shape: what the windows are like.
+        shape: the shape of the windows.
         times_ms: milliseconds since the epoch.
     """
     everyone = np.arange(len(times_ms))
@@ -174,7 +180,7 @@ def in_windows(shape: Shape, times_ms: np.ndarray[Any, Any]) -> tuple[np.ndarray
 
 
 def length_ms(shape: Shape) -> int:
-    """How long a window of one record is."""
+    """Returns the length of a window with one record."""
     return shape.size_ms if isinstance(shape, Hopping) else shape.gap_ms
 
 
@@ -182,11 +188,11 @@ def length_ms(shape: Shape) -> int:
 
 
 def parts_of(plan: WindowPlan, records: pa.Table) -> dict[str, pa.Array]:
-    """The columns that aggregates are made of, for records by themselves.
+    """Returns the columns of partial aggregates, for single records.
 
     Args:
-        plan: of the query.
-        records: with their columns of arguments.
+        plan: the definition of the query.
+        records: the records with their argument columns.
     """
     parts: dict[str, pa.Array] = {}
     for i, aggregate in enumerate(plan.aggregates):
@@ -208,7 +214,7 @@ def parts_of(plan: WindowPlan, records: pa.Table) -> dict[str, pa.Array]:
 
 
 def _how(plan: WindowPlan, part: str) -> str | None:
-    """How Arrow adds up a part; ``None`` if it is a list, which it cannot."""
+    """Returns Arrow's function to combine a partial aggregate. ``None`` for a list, for which Arrow has no function."""
     aggregate = plan.aggregates[int(part[1:])]
     if part[0] == "n":
         return "sum"
@@ -218,19 +224,19 @@ def _how(plan: WindowPlan, part: str) -> str | None:
 
 
 def add_up(plan: WindowPlan, table: pa.Table, by: Sequence[str], also: Sequence[tuple[str, str]]) -> pa.Table:
-    """One row for each pane: the parts of all its rows together.
+    """Combines the partial aggregates of all rows of each pane into one row.
 
     Args:
-        plan: of the query.
-        table: with the parts of aggregates.
-        by: the columns that make a pane.
-        also: other columns, and how Arrow adds them up.
+        plan: the definition of the query.
+        table: the rows with partial aggregates.
+        by: the columns that identify a pane.
+        also: other columns, and Arrow's function to combine them.
     """
     parts = [name for name in table.column_names if name[0] in "pn" and name[1:].isdigit()]
     wanted = [*also, *((part, how) for part in parts if (how := _how(plan, part)) is not None)]
     lists = [part for part in parts if _how(plan, part) is None]
     if lists:
-        # Arrow makes no lists of lists: it says which rows are together.
+        # Arrow builds no lists of lists, so it only collects the rows of each group.
         table = table.append_column("row", pa.array(np.arange(table.num_rows)))
         wanted.append(("row", "list"))
     grouped = table.group_by(list(by), use_threads=False).aggregate(wanted)
@@ -243,7 +249,7 @@ def add_up(plan: WindowPlan, table: pa.Table, by: Sequence[str], also: Sequence[
 
 
 def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
-    """One list for each group of rows: those of its rows, one after the other."""
+    """Concatenates the lists of all rows of each group."""
     groups = rows.combine_chunks()
     chosen = lists.combine_chunks().take(groups.flatten())
     offsets = _ends(chosen)[_ends(groups)]
@@ -251,17 +257,17 @@ def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
 
 
 def _ends(lists: pa.Array) -> np.ndarray[Any, Any]:
-    """Where each list begins in all of them, and where the last one ends."""
+    """Returns the start of each list in the flattened array, and the end of the last one."""
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def results(plan: WindowPlan, panes: pa.Table) -> dict[str, pa.Array]:
-    """The columns of results, ``r0`` and so on.
+    """Returns the columns of results, ``r0`` and so on.
 
     Args:
-        plan: of the query.
-        panes: with the parts of aggregates.
+        plan: the definition of the query.
+        panes: the panes with partial aggregates.
     """
     found: dict[str, pa.Array] = {}
     for i, aggregate in enumerate(plan.aggregates):

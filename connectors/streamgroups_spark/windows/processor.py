@@ -1,9 +1,10 @@
-"""The state of windows in Spark's state store: one key of Spark's is a bucket of ours.
+"""The state of windows in Spark's state store, with one key for each bucket.
 
-Made by ``windows`` on the driver, run by Spark's workers: ``handleInputRows`` for each bucket of a batch with records, ``handleExpiredTimer`` when
-time has moved. A timer one tick after the present wakes every bucket in the next batch that knows better, so that all of them know the
-time that the batch before had. Source: ``StatefulProcessor`` of Spark 4.2. Timers by processing time run a batch per trigger, data or
-not; those by event time run one when the watermark has moved.
+Created by ``windows.api`` on the driver and run by Spark's workers. Spark calls ``handleInputRows`` for each bucket of
+a batch with records, and ``handleExpiredTimer`` when time advances. A timer one tick after the current time wakes every
+bucket in the next batch with a later time. All buckets therefore have the time of the previous batch. Source:
+``StatefulProcessor`` of Spark 4.2. Processing-time timers run a batch per trigger, with or without records. Event-time
+timers run one when the watermark advances.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"
 
 
 def time_mode(plan: WindowPlan) -> str:
-    """By which time Spark wakes the state up. In both modes it tells the watermark and the clock."""
+    """Returns the time mode of the timers. In both modes Spark provides the watermark and the clock."""
     boundary = plan.windowing.boundary
     return EVENT_TIME if isinstance(boundary, EventTime) and boundary.idle_timeout_ms is None else PROCESSING_TIME
 
 
 class WindowProcessor(Shipped, StatefulProcessor):
-    """See the module.
+    """Applies ``windows.step`` to the buckets of a query.
 
     Args:
-        plan: of the query.
+        plan: the definition of the query.
     """
 
     def __init__(self, plan: WindowPlan) -> None:
@@ -76,7 +77,7 @@ class WindowProcessor(Shipped, StatefulProcessor):
         yield from self._step(timerValues, [], (), has_records=False)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resources are open."""
 
     def _step(
         self, timer: TimerValues, records: list[pa.Table], windows: tuple[Window, ...], *, has_records: bool
@@ -89,7 +90,7 @@ class WindowProcessor(Shipped, StatefulProcessor):
                 remedy="Revert the change, or start with a new checkpoint.",
             )
         kept = KeptTime() if found is None else decode_kept(json.loads(found[0]))
-        # Before it has seen a record, Spark's watermark is 1970.
+        # Before its first record, Spark's watermark is 1970.
         watermark = At(watermark_ms) if watermark_ms > 0 else NOT_YET
         batch = Batch(watermark, now_ms, has_records, windows)
         kept, rows = step(self._plan, _StoredPanes(self._panes), kept, batch, records)
@@ -102,7 +103,7 @@ class WindowProcessor(Shipped, StatefulProcessor):
 
 
 class _StoredPanes:
-    """Panes in Spark's state store."""
+    """The panes in Spark's state store."""
 
     def __init__(self, state: MapState) -> None:
         self._state = state

@@ -1,9 +1,9 @@
-"""One bucket, one batch: records are counted or given up, time moves, panes are told, and what is left goes back into the state.
+"""Processes one batch of one bucket: counts or drops records, advances time, emits panes, and updates the state.
 
-Called by ``processor``. What is late, due, or closed is decided by :mod:`streamgroups.event_time.panes`; here it is done to columns.
-
-A pane's row in the state: its keys, ``start`` and ``end``, the parts of its aggregates, ``told`` (whether a row of exactly this window is out)
-and ``next`` (the revision it is told with next). ``changed`` says whether records of this batch are in it.
+Called by ``windows.processor``. :mod:`streamgroups.event_time.panes` decides which records are late and which windows
+are due or closed. This module applies its decisions to columns. The row of a pane in the state contains its keys,
+``start`` and ``end``, and its partial aggregates. ``told`` indicates that a row of exactly this window was emitted, and
+``next`` is the next revision. ``changed`` indicates that records of this batch are included. Source: SEMANTICS W4-W9.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
 from streamgroups_spark.windows.columns import WindowPlan, add_up, in_windows, length_ms, parts_of, results
 
-#: All sessions of a bucket are kept together: they have no start in common.
+#: All sessions of a bucket have one key, because they have no common start.
 _SESSIONS = 0
 _PANE = (("told", "max"), ("next", "max"), ("changed", "max"))
 
@@ -50,7 +50,7 @@ class Panes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A batch's records: those that count, with their windows, and those that do not, as rows of the output."""
+    """The records of a batch: counted ones with their windows, and dropped ones as rows of the output."""
 
     counted: pa.Table | None
     given_up: list[pa.Table]
@@ -59,17 +59,17 @@ class _Judged:
 def step(
     plan: WindowPlan, panes: Panes, kept: KeptTime, batch: Batch, records: Sequence[pa.Table]
 ) -> tuple[KeptTime, list[pa.Table]]:
-    """What a batch does to a bucket.
+    """Applies a batch to a bucket.
 
     Args:
-        plan: of the query.
-        panes: the bucket's; changed.
-        kept: what is known of time.
-        batch: what the batch says of time.
-        records: the bucket's.
+        plan: the definition of the query.
+        panes: the panes of the bucket, which are changed.
+        kept: the stored time of the bucket.
+        batch: the times of the batch.
+        records: the records of the bucket.
 
     Returns:
-        What is known of time now, and the rows that come out.
+        The new time of the bucket, and the output rows.
     """
     judged = _Judged(None, [])
     if records:
@@ -100,7 +100,7 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
     which, starts = in_windows(shape, times)
     distinct, inverse = np.unique(starts, return_inverse=True)
     late = np.array([is_closed(kept.windows, Window(int(s), int(s) + length)) for s in distinct], bool)[inverse]
-    # The newest windows come first, one for each record, and are the last to close.
+    # The latest windows come first, one for each record, and close last.
     newest = late[: records.num_rows]
     missed = records.filter(pa.array(newest)).append_column("start", pa.array(starts[: len(newest)][newest]))
     given_up.append(_dead_letters(kept, missed, Why.LATE, length))
@@ -118,13 +118,15 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
 def _without_violations(
     plan: WindowPlan, kept: KeptTime, records: pa.Table, times: np.ndarray[Any, Any]
 ) -> tuple[pa.Table, np.ndarray[Any, Any], pa.Table]:
-    """The records that go on, with their times; and those that do not. As :func:`streamgroups.event_time.violations.judge` has it."""
+    """Returns the remaining records with their times, and the dropped ones. See
+    :func:`streamgroups.event_time.violations.judge`.
+    """
     watermark = kept.windows.watermark
     time_ms = watermark.time_ms if isinstance(watermark, At) and plan.on_violation is not OnViolation.KEEP else None
     early = np.zeros(len(times), bool) if time_ms is None else times < time_ms
     lifted = np.zeros(len(times), bool)
     if plan.on_violation is OnViolation.ADJUST and time_ms is not None:
-        # Without an end a record is for one moment, of which nothing is left.
+        # A record without an end is valid for one moment only, so nothing of it remains.
         lifted = early & pc.fill_null(pc.greater(records["until"], time_ms), False).to_numpy()
     given_up = early & ~lifted
     missed = records.filter(pa.array(given_up))
@@ -220,14 +222,14 @@ def _sessions(
 
 
 def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
-    """Sessions that touch are one; rows that are out for windows that are no more are withdrawn."""
+    """Merges adjacent sessions. Retracts emitted rows of windows that no longer exist."""
     keys = _codes([table[name] for name in plan.key_names], table.num_rows)
     order = np.lexsort((table["start"].to_numpy(), keys))
     table = table.take(pa.array(order))
     starts, ends = table["start"].to_numpy(), table["end"].to_numpy()
     numbers = np.array(session_numbers(keys[order].tolist(), starts.tolist(), ends.tolist()))
     firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    # Ordered by start, and the ends of a session's rows are not in order.
+    # The rows are sorted by start. The ends of a session are not sorted.
     whole_start, whole_end = starts[firsts][numbers], np.maximum.reduceat(ends, firsts)[numbers]
     void = (table["told"].to_numpy() == 1) & ((starts != whole_start) | (ends != whole_end))
     withdrawn = _withdrawn(plan, table.filter(pa.array(void)))
@@ -244,7 +246,7 @@ def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]
 
 
 def _codes(keys: Sequence[pa.ChunkedArray], count: int) -> np.ndarray[Any, Any]:
-    """Keys as numbers: equal keys have equal ones."""
+    """Encodes keys as numbers. Equal keys have equal numbers."""
     codes = np.zeros(count, np.int64)
     for key in keys:
         encoded = key.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -259,13 +261,13 @@ def _withdrawn(plan: WindowPlan, rows: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-# ---- what is told ----------------------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
 def _tell(
     plan: WindowPlan, panes: pa.Table, moved: Sequence[tuple[Passage, Window]]
 ) -> tuple[list[pa.Table], pa.Table]:
-    """The rows that come out of panes, and the panes as they are after that."""
+    """Returns the output rows of panes, and the panes after the output."""
     changed = panes["changed"].to_numpy() == 1
     known: dict[tuple[Window, bool], PaneKind | None] = {}
     kinds = []
@@ -293,7 +295,7 @@ def _tell(
 
 
 def _at_rest(panes: pa.Table) -> pa.Table:
-    """Panes as they are kept: nothing has changed them until the next batch."""
+    """Returns the panes for the state, without changes until the next batch."""
     nothing = pa.array(np.zeros(panes.num_rows, np.int8))
     return panes.set_column(panes.schema.get_field_index("changed"), "changed", nothing)
 
