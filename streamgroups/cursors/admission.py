@@ -1,6 +1,7 @@
-"""What is refused before anything changes: arguments, taken names, one group too many. And which groups have vanished.
+"""Validates requests before anything changes: arguments, instance names and the number of groups. Also detects unused
+groups.
 
-Called by ``streamgroups_kafka.cursors.group_cursors``. Source: SEMANTICS G3, G4, G6, G14, G15.
+``streamgroups_kafka.cursors.group_cursors`` calls this module. Source: SEMANTICS G3, G4, G6, G14, G15.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from streamgroups.groups.join_policy import LiveGroup
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 
-#: The most messages one request may ask for, and what it asks for by default.
+#: The maximum and default number of messages of one request.
 MAX_MESSAGES = 10_000
 _MIN_TIMEOUT_MS = 1_000
-# The name is written beside offsets, where a broker allows 4,096 bytes by default.
+# The name is stored beside offsets, where a broker allows 4,096 bytes by default.
 _MAX_NAME = 249
 
 
 def check_limit(limit: int | None) -> int:
-    """How many messages a request may return.
+    """Returns the maximum number of messages of a request.
 
     Raises:
         InvalidOption: if ``limit`` is not between 1 and 10,000.
@@ -42,10 +43,10 @@ def check_limit(limit: int | None) -> int:
 
 
 def check_instance(group: str, instance: str, timeout_ms: int) -> None:
-    """Refuses names and timeouts that cannot be.
+    """Rejects invalid names and timeouts.
 
     Raises:
-        InvalidOption: names what is wrong.
+        InvalidOption: with the invalid argument.
     """
     check_group_name(group)
     _check_name("instance_name", instance)
@@ -57,10 +58,10 @@ def check_instance(group: str, instance: str, timeout_ms: int) -> None:
 
 
 def check_group_name(group: str) -> None:
-    """Refuses what cannot name a group.
+    """Rejects an invalid group name.
 
     Raises:
-        InvalidOption: if it is empty, too long, or the name of a group's board.
+        InvalidOption: if it is empty, too long, or the name of a metadata group.
     """
     _check_name("group_name", group)
     if is_metadata_group(group):
@@ -78,15 +79,15 @@ def _check_name(what: str, name: str) -> None:
 
 
 def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None:
-    """Refuses a name that a live member has (G3).
+    """Rejects the name of a live member (G3).
 
     Args:
-        group: as it is now.
+        group: the group now.
         instance: the name.
-        own: how many members of that name are the caller's own: 1 once it has joined.
+        own: how many members of that name belong to the caller: 1 once it has joined.
 
     Raises:
-        GroupRejected: names the live member and what it holds.
+        GroupRejected: with the live member and its partitions.
 
     >>> from streamgroups.groups.join_policy import LiveMember
     >>> alice = LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset())
@@ -113,7 +114,7 @@ class Reading:
     Args:
         group: its name.
         live: whether it has members.
-        last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if nobody noted it.
+        last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if that was not stored.
         elsewhere: whether it has committed offsets of other streams, too.
     """
 
@@ -126,12 +127,12 @@ class Reading:
 def readers_of(
     stream: str, live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
 ) -> list[Reading]:
-    """The groups that read a stream.
+    """Returns the groups that read a stream.
 
     Args:
         stream: the topic.
         live: all groups, and whether they have members.
-        metadata: what each group, boards included, has committed, and what stands beside it.
+        metadata: the metadata of all committed offsets of each group, metadata groups included.
 
     >>> p = TopicPartition("flights", 0)
     >>> readers_of("flights", {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
@@ -151,10 +152,10 @@ def readers_of(
 
 
 def check_group_count(stream: str, readers: Collection[Reading], most: int) -> None:
-    """Refuses a new group where enough read the stream already (G14).
+    """Rejects a new group if the stream has reached its limit of groups (G14).
 
     Raises:
-        GroupRejected: lists the groups without members, the longest unused first: the candidates to delete.
+        GroupRejected: with the groups without members, the longest unused first, as candidates for deletion.
 
     >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
     Traceback (most recent call last):
@@ -173,16 +174,16 @@ longer needed; groups without members: b.
 
 
 def has_vanished(reader: Reading, retention_ms: int | None, now_ms: int) -> bool:
-    """Whether a group has been unused for as long as its stream keeps messages (G15).
+    """Returns whether a group has been unused for as long as its stream retains messages (G15).
 
     Args:
         reader: the group.
-        retention_ms: how long; ``None`` for ever.
+        retention_ms: the retention of the stream; ``None`` if it is unlimited.
         now_ms: milliseconds since the epoch.
 
     Returns:
-        Whether it has; never for a group with members, or that reads other streams, or whose use nobody noted: Kafka itself
-        forgets those, after ``offsets.retention.minutes``.
+        ``False`` for a group with members, for one that reads other streams, and for one whose last use was not stored.
+        Kafka removes those itself after ``offsets.retention.minutes``.
 
     >>> has_vanished(Reading("billing", False, last_used_ms=0), 1_000, now_ms=1_001)
     True

@@ -1,7 +1,8 @@
-"""How long an instance may be silent.
+"""The lease of an instance: how long it can stay in its group without requests.
 
-Held by ``streamgroups_kafka.cursors.session`` for each instance. Only a request of the user's extends a lease: Kafka's own
-heartbeats, which the client sends by itself, say that the process lives, and not that anybody works. Source: SEMANTICS G6.
+``streamgroups_kafka.cursors.session`` holds one for each instance. Only a request of the user extends a lease. The
+Kafka client sends heartbeats by itself, which prove that the process is alive, but not that it works. Source: SEMANTICS
+G6.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One instance's lease. It cannot run out while a request is being answered.
+    """The lease of one instance. It cannot expire during a request.
 
     Args:
-        timeout_ms: how long the instance may be silent.
-        renewed_ms: when it was last heard of, milliseconds since the epoch.
-        requests: how many requests are being answered now.
+        timeout_ms: how long the instance can stay without requests.
+        renewed_ms: the time of its last request, milliseconds since the epoch.
+        requests: the number of requests in progress.
 
     >>> lease = Lease(30_000, renewed_ms=0)
     >>> lease.is_over(30_000), lease.is_over(30_001)
@@ -31,17 +32,17 @@ class Lease:
 
     @property
     def until_ms(self) -> int:
-        """The last moment at which the instance is still in the group if it stays silent."""
+        """The last moment at which the instance is still in the group without another request."""
         return self.renewed_ms + self.timeout_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether the instance was silent for more than its timeout."""
+        """Returns whether the lease has expired."""
         return not self.requests and now_ms > self.until_ms
 
     def begin(self, now_ms: int) -> Lease:
-        """A request comes in. The caller asks :meth:`is_over` first: what is over stays over."""
+        """Starts a request. The caller checks :meth:`is_over` first, because an expired lease cannot be renewed."""
         return replace(self, renewed_ms=max(self.renewed_ms, now_ms), requests=self.requests + 1)
 
     def end(self, now_ms: int) -> Lease:
-        """A request has been answered."""
+        """Ends a request."""
         return replace(self, renewed_ms=max(self.renewed_ms, now_ms), requests=self.requests - 1)

@@ -1,11 +1,12 @@
-"""What an instance's request commits, and where it reads on.
+"""The offsets that a request of an instance commits, and the offsets from which it reads.
 
-Called by ``streamgroups_kafka.cursors.session``. A cursor says up to where its instance was given messages; what the group
-knows is in the holdings. So one cursor always leads to the same messages, as long as nothing beyond them was committed: a
-request that failed half-way can be made again. Source: SEMANTICS G4, G7, G8, G12.
+``streamgroups_kafka.cursors.session`` calls this module. A cursor contains the end of the messages that its instance
+has received. The holdings contain the group's committed offsets. So one cursor always returns the same messages until
+later offsets are committed, and a failed request can be repeated. Source: SEMANTICS G4, G7, G8, G12.
 
-A *tenure* is the time from an assignment of a partition to its loss. It ends, too, when somebody moves the group. A cursor
-of an earlier tenure neither commits (others may be further on by now) nor decides where to read.
+An *ownership epoch* is the time from the assignment of a partition to its revocation. A reset of the group ends it,
+too. A cursor of an earlier ownership epoch commits nothing, because the next owner can have committed later offsets,
+and does not determine where to read.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class Holding:
     """A partition that the instance owns.
 
     Args:
-        tenure: tells this tenure from all others of this instance.
+        ownership_epoch: identifies the ownership epoch among those of this instance.
         next_offset: the group's committed offset.
-        releasing: whether the group has asked for the partition: nothing more is read from it.
+        releasing: whether the group is revoking the partition, so that it is not read any more.
     """
 
     ownership_epoch: int
@@ -33,7 +34,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Covered:
-    """Up to where an instance was given the messages of one partition, and in which tenure."""
+    """The end of the messages of one partition that an instance has received, and their ownership epoch."""
 
     topic_partition: TopicPartition
     ownership_epoch: int
@@ -42,11 +43,11 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """What a cursor commits.
+    """The offsets that a cursor commits.
 
     Args:
-        next_offsets: to be committed; never behind what is.
-        gone: covered, and no longer this instance's to commit.
+        next_offsets: the offsets to commit; never before the committed ones.
+        gone: covered partitions that this instance can no longer commit.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -54,7 +55,7 @@ class CommitPlan:
 
 
 def plan_commit(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Holding]) -> CommitPlan:
-    """What committing a cursor means now.
+    """Returns the offsets that a cursor commits now.
 
     >>> p = TopicPartition("flights", 0)
     >>> plan_commit([Covered(p, 1, 100)], {p: Holding(1, 0)}).next_offsets
@@ -73,7 +74,9 @@ def plan_commit(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Hol
 
 
 def read_from(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Holding]) -> dict[TopicPartition, int]:
-    """Where the request of a cursor reads: after what the cursor covers, never before what is committed (G12)."""
+    """Returns where the request of a cursor reads: after the covered messages, never before the committed offset
+    (G12).
+    """
     covered = _still_held(covers, holdings)
     return {
         tp: max(holding.next_offset, covered[tp].next_offset if tp in covered else 0)
@@ -87,12 +90,13 @@ def cover(
     holdings: Mapping[TopicPartition, Holding],
     reached: Mapping[TopicPartition, int],
 ) -> tuple[Covered, ...]:
-    """What the next cursor covers: what this one does and what was read for it, less what is committed or gone.
+    """Returns the coverage of the next cursor: that of this one and the new messages, less those that are committed or
+    gone.
 
     Args:
-        covers: of the cursor that was presented.
-        holdings: as they are now.
-        reached: the next offset of each partition that was read; gaps count as read (SEMANTICS G13).
+        covers: the coverage of the cursor of the request.
+        holdings: the partitions that the instance owns now.
+        reached: the next offset of each partition that was read. Gaps count as read (SEMANTICS G13).
     """
     found = {tp: c for tp, c in _still_held(covers, holdings).items() if c.next_offset > holdings[tp].next_offset}
     for tp, next_offset in reached.items():
@@ -104,7 +108,9 @@ def cover(
 def in_flight(
     covers: Iterable[Covered], holdings: Mapping[TopicPartition, Holding]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The ranges that were given out and are not committed, which the member must hold on to while it can."""
+    """Returns the ranges that were returned and are not committed. The member keeps these partitions as long as it
+    can.
+    """
     return {
         tp: (holdings[tp].next_offset, covered.next_offset)
         for tp, covered in _still_held(covers, holdings).items()
@@ -115,12 +121,12 @@ def in_flight(
 def trim(
     before: Iterable[Covered], after: Iterable[Covered], handled: Iterable[tuple[TopicPartition, int]]
 ) -> tuple[Covered, ...]:
-    """What is covered when only some of a request's messages have been handled.
+    """Returns the coverage if only some messages of a request have been processed.
 
     Args:
-        before: what the cursor covered that the request was made with.
-        after: what the cursor covers that the request returned.
-        handled: partition and offset of the messages that have been handled, in the order they came.
+        before: the coverage of the cursor of the request.
+        after: the coverage of the cursor that the request returned.
+        handled: partition and offset of the processed messages, in the order of their return.
 
     >>> p = TopicPartition("flights", 0)
     >>> trim([], [Covered(p, 1, 100)], [(p, 13), (p, 14)])

@@ -1,6 +1,6 @@
-"""What a user calls the place where a cursor begins, as a position.
+"""Converts the starting position of a cursor from the user's arguments to a position.
 
-Called by ``streamgroups_kafka.cursors.group_cursors``. Source: SEMANTICS G1, G8, G16.
+``streamgroups_kafka.cursors.group_cursors`` calls this module. Source: SEMANTICS G1, G8, G16.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from streamgroups.positions import AfterOffset, AtOffset, AtTime, Latest, Positi
 
 
 class CursorType(Enum):
-    """Where a cursor begins."""
+    """The starting position of a cursor."""
 
-    #: The oldest message that is still there.
+    #: The earliest available message.
     TRIM_HORIZON = "TRIM_HORIZON"
     #: The first message whose timestamp is at or after a time.
     AT_TIME = "AT_TIME"
-    #: Only messages published after the cursor was made.
+    #: Only messages published after the cursor was created.
     LATEST = "LATEST"
     #: Exactly this offset (of one partition only).
     AT_OFFSET = "AT_OFFSET"
@@ -37,16 +37,16 @@ _OF_GROUPS = (CursorType.TRIM_HORIZON, CursorType.AT_TIME, CursorType.LATEST)
 def position_of(
     type_: CursorType | Position | str, *, time: Time | None = None, offset: int | None = None, of_group: bool
 ) -> Position:
-    """The position that a user's words mean.
+    """Returns the position of the user's arguments.
 
     Args:
-        type_: a cursor type or its name; or a position, which needs no ``time`` or ``offset`` beside it.
+        type_: a cursor type or its name; or a position, which takes no ``time`` or ``offset``.
         time: for ``AT_TIME`` only.
         offset: for ``AT_OFFSET`` and ``AFTER_OFFSET`` only.
-        of_group: whether it is for all partitions of a stream: an offset then means nothing.
+        of_group: whether it applies to all partitions of a stream, where an offset has no meaning.
 
     Raises:
-        InvalidOption: if the type is unknown, or what goes with it is missing, superfluous or malformed.
+        InvalidOption: if the type is unknown, or an argument of it is missing, not allowed or malformed.
 
     >>> position_of("AT_TIME", time="2013-01-01T05:00:00Z", of_group=True)
     AtTime(timestamp_ms=1357016400000)

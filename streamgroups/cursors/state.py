@@ -1,7 +1,7 @@
-"""What a group looks like from outside.
+"""The state of a group for other clients.
 
-Made by ``streamgroups_kafka.cursors.group_operations`` from what the broker and the board say; returned by ``GroupCursors.get_group``. Source:
-SEMANTICS G8, G9.
+``streamgroups_kafka.cursors.group_operations`` creates it from the broker's description and the metadata groups;
+``GroupCursors.get_group`` returns it. Source: SEMANTICS G8, G9.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class PartitionState:
 
     Args:
         partition: its number.
-        next_offset: the committed offset; ``None`` if there is none.
-        instance: the name of the instance that holds it; ``None`` if nobody does.
-        until_ms: until when the instance is in the group if it stays silent, milliseconds since the epoch; ``None`` if it
-            is no instance of group cursors.
-        moving_to: where its owner goes on at its next request, if the group was moved; else ``None``.
+        next_offset: the committed offset; ``None`` without one.
+        instance: the name of the instance that owns it; ``None`` without an owner.
+        until_ms: when the lease of the instance expires without another request, milliseconds since the epoch. ``None``
+            if the owner is not an instance of group cursors.
+        moving_to: the offset of a pending reset, at which its owner continues with its next request; else ``None``.
     """
 
     partition: int
@@ -41,8 +41,8 @@ class GroupState:
     Args:
         stream: the topic.
         group: the consumer group.
-        partitions: all of the stream's, in order.
-        instances: the names of all live members, those without partitions too.
+        partitions: all partitions of the stream, in order.
+        instances: the names of all live members, including those without partitions.
     """
 
     stream: str
@@ -58,14 +58,14 @@ def group_state(
     notes: Mapping[TopicPartition, MemberEntry],
     waiting: Mapping[TopicPartition, ResetRequest],
 ) -> tuple[PartitionState, ...]:
-    """The state of each partition.
+    """Returns the state of each partition.
 
     Args:
         live: the group's members.
-        partitions: all of the stream's.
+        partitions: all partitions of the stream.
         committed: the group's committed offsets.
-        notes: what the owners noted; one of a former owner counts for nothing.
-        waiting: the orders that have not been obeyed yet.
+        notes: the metadata entries of the owners. Those of former owners are ignored.
+        waiting: the reset requests that are not applied yet.
 
     >>> p = TopicPartition("flights", 0)
     >>> group_state(LiveGroup("billing"), [p], {p: 100}, {}, {})

@@ -1,8 +1,9 @@
-"""Cursors as tokens: opaque, versioned, signed, and good for five minutes.
+"""Cursors as tokens: opaque, versioned, signed, and valid for five minutes.
 
-Called by ``streamgroups_kafka.cursors.group_cursors``. A token is ``sgc1.<claims>.<signature>``: claims as JSON, HMAC-SHA-256 over all
-that stands before it, both in base64url. It holds names and offsets, which are no secrets, and it cannot be altered by who
-has not got the key. Source: SEMANTICS G5, G7, G16; RFC 2104 (HMAC), RFC 4648 (base64url).
+``streamgroups_kafka.cursors.group_cursors`` calls this module. A token is ``sgc1.<claims>.<signature>``. The claims of
+the token are JSON, the signature is the HMAC-SHA-256 of the text before it, and both are base64url. A token contains
+names and offsets, which are not secret. Without the key it cannot be altered. Source: SEMANTICS G5, G7, G16; RFC 2104
+(HMAC), RFC 4648 (base64url).
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ _MAKE_ANEW = (
 
 @dataclass(frozen=True, slots=True)
 class GroupCursor:
-    """What a cursor of an instance says.
+    """The content of a cursor of an instance.
 
     Args:
         stream: the topic.
         group: the consumer group.
         instance: the member's name.
-        session: tells this stay of the instance in the group from all others.
-        covers: up to where it was given messages that were not committed when the cursor was returned.
+        session: identifies this membership of the instance among all others.
+        covers: the end of the messages that the instance has received and that were not committed when the cursor was
+            returned.
     """
 
     stream: str
@@ -51,12 +53,12 @@ class GroupCursor:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCursor:
-    """What a cursor of one partition says: where to read next. It belongs to no group.
+    """The content of a cursor of one partition: where to read next. It belongs to no group.
 
     Args:
         stream: the topic.
         partition: its number.
-        next_offset: where to read next.
+        next_offset: the offset to read next.
         identity: the topic that the offset belongs to.
     """
 
@@ -70,7 +72,7 @@ Cursor: TypeAlias = GroupCursor | PartitionCursor
 
 
 def encode(cursor: Cursor, key: bytes, now_ms: int) -> str:
-    """The token of a cursor that is returned now.
+    """Returns the token of a cursor that is returned now.
 
     >>> token = encode(PartitionCursor("flights", 3, 42), b"key", now_ms=0)
     >>> decode(token, b"key", now_ms=LIFETIME_MS)
@@ -82,10 +84,10 @@ def encode(cursor: Cursor, key: bytes, now_ms: int) -> str:
 
 
 def decode(token: str, key: bytes, now_ms: int) -> Cursor:
-    """The cursor of a token.
+    """Returns the cursor of a token.
 
     Raises:
-        InvalidCursor: if the token is none, is damaged, was signed with another key, or is of another version.
+        InvalidCursor: if the text is not a token, is damaged, was signed with another key, or has another version.
         CursorExpired: if it was returned more than five minutes ago.
     """
     match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
@@ -96,7 +98,7 @@ def decode(token: str, key: bytes, now_ms: int) -> Cursor:
         raise InvalidCursor(
             f"This cursor has version '{version}', but this process supports version '{_VERSION}'.", remedy=_MAKE_ANEW
         )
-    # Texts are compared, not bytes: base64 has more than one text for some.
+    # Compares texts, not bytes, because several base64 texts can encode the same bytes.
     if not hmac.compare_digest(signature, _signature(f"{version}.{claims}", key)):
         raise InvalidCursor(
             "This cursor was altered, or it was signed with another key.",

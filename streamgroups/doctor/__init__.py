@@ -1,4 +1,5 @@
-"""What is installed and reachable, judged: facts in, findings with a state and a remedy out.
+"""Checks of the installation, the machine and the cluster: from facts to check results with a state and a remedy.
 
-Used by ``streamgroups_cli.doctor``. The facts are found by the probes of the connectors; nothing here looks anything up.
+``streamgroups_cli.doctor`` calls this package. The probes of the connectors collect the facts; this package does no
+I/O.
 """

@@ -1,1 +1,1 @@
-"""Decisions about event time: how far it has come, who holds it back, and what that means for windows and late records."""
+"""Decisions about event time: the watermark, the partitions that hold it back, windows and late records."""

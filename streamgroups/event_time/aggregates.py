@@ -1,6 +1,7 @@
-"""Aggregates of windows: the ones of Spark SQL that can be kept in a state of our own, and those that users write in Python.
+"""Aggregates of windows: those of Spark SQL that a custom state can store, and those that users write in Python.
 
-Called by ``streamgroups_spark.windows.api``. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max``, which can be made of parts.
+``streamgroups_spark.windows.api`` calls this module. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and
+``max``, which can be computed from partial results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EVERYTHING = "*"
 
 
 class Function(Enum):
-    """What can be made of parts: batch by batch, and session by session."""
+    """Functions that can be computed from partial results: batch by batch, and session by session."""
 
     COUNT = "count"
     SUM = "sum"
@@ -35,8 +36,8 @@ class SqlAggregate:
     """A call of one function.
 
     Args:
-        function: which.
-        argument: an expression of Spark SQL over the columns of a record; ``None`` for ``count(*)``.
+        function: the function.
+        argument: a Spark SQL expression over the columns of a record; ``None`` for ``count(*)``.
     """
 
     function: Function
@@ -53,14 +54,17 @@ class PythonAggregate:
 
 
 def python_aggregate(function: Callable[[list[Any]], Any], argument: str, *, returns: str) -> PythonAggregate:
-    """An aggregate in Python, for what Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max`` cannot say.
+    """Returns an aggregate in Python, for results that Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max`` do
+    not cover.
 
-    All values of a window are kept until it closes, in no particular order. The function is called whenever the window is told.
+    The state stores all values of a window until it closes, in no particular order. The function is called whenever a
+    pane of the window is emitted.
 
     Args:
-        function: takes the list of the window's values, nulls included, and returns a value or ``None``. It is sent to Spark's workers.
-        argument: an expression of Spark SQL over the columns of a record: what the values are.
-        returns: the type of what it returns, as Spark SQL writes it: ``double``, ``string``.
+        function: takes the list of the window's values, nulls included, and returns a value or ``None``. It is sent to
+            Spark's workers.
+        argument: a Spark SQL expression over the columns of a record, which returns the values.
+        returns: the return type of the function in Spark SQL: ``double``, ``string``.
 
     >>> import statistics
     >>> python_aggregate(statistics.median, "delay", returns="double").argument
@@ -70,14 +74,14 @@ def python_aggregate(function: Callable[[list[Any]], Any], argument: str, *, ret
 
 
 def parse_aggregate(name: str, text: str) -> SqlAggregate:
-    """Reads a call of one function.
+    """Parses a call of one function.
 
     Args:
-        name: of the column, for the error.
-        text: as Spark SQL writes it.
+        name: the name of the column, for the error.
+        text: the call in Spark SQL.
 
     Raises:
-        InvalidOption: if it is none that can be made of parts.
+        InvalidOption: if the call cannot be computed from partial results.
 
     >>> parse_aggregate("worst", "max(delay - 5)")
     SqlAggregate(function=<Function.MAX: 'max'>, argument='delay - 5')
@@ -101,7 +105,7 @@ def parse_aggregate(name: str, text: str) -> SqlAggregate:
 
 
 def _is_one(argument: str) -> bool:
-    """Whether the parentheses around it belong together, so that this is one argument of one call."""
+    """Returns whether the outer parentheses belong together, so that this is one argument of one call."""
     depth, quote = 0, ""
     for character in argument:
         if quote:

@@ -1,8 +1,9 @@
-"""Event time as JSON: what a partition's next owner is told, and what a query remembers when it is started again.
+"""Event time as JSON, for the next owner of a partition and for a restarted query.
 
-Called by whoever keeps it: a partition's time is a note beside its committed offset, which a broker limits to 4,096 bytes for all
-notes together. Source: SEMANTICS W3 and the takeover of partitions. What cannot be read, or is of a newer version, is as good as not there: the
-partition then holds the watermark back until its records tell the time.
+The time of a partition is a metadata entry beside its committed offset. A broker limits the metadata of an offset to
+4,096 bytes, for all entries together. Source: SEMANTICS W3 and the takeover of partitions. A value that cannot be
+decoded, or that a newer version wrote, counts as missing. The partition then holds back the watermark until it has read
+records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _UNREADABLE = (KeyError, TypeError, ValueError)
 
 
 def encode_watermark(watermark: Watermark) -> int | str | None:
-    """A watermark as a JSON value.
+    """Encodes a watermark as a JSON value.
 
     >>> encode_watermark(At(5)), encode_watermark(NotYet()), encode_watermark(AtEnd())
     (5, None, 'end')
@@ -32,10 +33,10 @@ def encode_watermark(watermark: Watermark) -> int | str | None:
 
 
 def decode_watermark(value: Any) -> Watermark:
-    """Reads it back.
+    """Decodes a watermark.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a watermark.
     """
     if value is None:
         return NotYet()
@@ -43,7 +44,7 @@ def decode_watermark(value: Any) -> Watermark:
 
 
 def encode_partition(time: PartitionTime) -> dict[str, Any]:
-    """A partition's time as JSON.
+    """Encodes the time of a partition as JSON.
 
     >>> decode_partition(encode_partition(PartitionTime(600, At(600), next_offset=9, seen_ms=1_000))).watermark
     At(time_ms=600)
@@ -61,7 +62,7 @@ def encode_partition(time: PartitionTime) -> dict[str, Any]:
 
 
 def decode_partition(raw: Any) -> PartitionTime | None:
-    """Reads it back; ``None`` if it is none, or one of a newer version.
+    """Decodes the time of a partition. ``None`` if it is invalid, or a newer version wrote it.
 
     >>> decode_partition({"v": 99}) is None
     True
@@ -82,7 +83,7 @@ def decode_partition(raw: Any) -> PartitionTime | None:
 
 
 def encode_source(state: SourceTime) -> dict[str, Any]:
-    """A source's time as JSON.
+    """Encodes the time of a source as JSON.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> state = SourceTime(At(5), {p0: PartitionTime(7)})
@@ -96,7 +97,7 @@ def encode_source(state: SourceTime) -> dict[str, Any]:
 
 
 def decode_source(raw: Any) -> SourceTime | None:
-    """Reads it back; ``None`` if it is none, or one of a newer version."""
+    """Decodes the time of a source. ``None`` if it is invalid, or a newer version wrote it."""
     try:
         if raw["v"] != _VERSION:
             return None

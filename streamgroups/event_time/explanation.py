@@ -1,6 +1,7 @@
-"""What holds time back, for people to see: each partition's event time, and what it does to the watermark.
+"""Explains which partitions hold back the watermark: the event time of each, and its effect on the watermark.
 
-Called by ``streamgroups_spark.event_time.explain``. Source: SEMANTICS W2, W3; the rule is :func:`streamgroups.event_time.source_time.generated`.
+``streamgroups_spark.event_time.explain`` calls this module. Source: SEMANTICS W2, W3;
+:func:`streamgroups.event_time.source_time.generated` has the rule.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ class Explained:
     """One partition.
 
     Args:
-        topic_partition: which.
-        event_time: the latest of its records.
-        asserts: what it asserts.
-        doing: what it does to the watermark.
+        topic_partition: the partition.
+        event_time: the latest event time of its records.
+        asserts: its watermark.
+        doing: its effect on the watermark of the source.
     """
 
     topic_partition: TopicPartition
@@ -34,11 +35,11 @@ class Explained:
 
 
 def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
-    """What each partition does to the watermark.
+    """Returns the effect of each partition on the watermark.
 
     Args:
-        state: what is known.
-        settings: how time is made.
+        state: the time of the source.
+        settings: the event-time settings.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At
@@ -68,13 +69,13 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
 
 
 def as_text(group_id: str, member: str, state: SourceTime, lines: Sequence[Explained]) -> str:
-    """The same as a table.
+    """Returns the explanation as a table.
 
     Args:
-        group_id: who reads.
-        member: its member.
-        state: what is known.
-        lines: of each partition.
+        group_id: the consumer group.
+        member: the member of the group.
+        state: the time of the source.
+        lines: the explanation of each partition.
 
     >>> print(as_text("board", "alice", SourceTime(), [Explained(TopicPartition("t", 0), "none yet", "none yet", "ahead")]))
     Group 'board', member 'alice': the watermark is none yet.

@@ -1,11 +1,12 @@
-"""Whether a partition, or a whole source, is idle: judged against where the partition ends, never by silence alone.
+"""Whether a partition, or a whole source, is idle: its position is compared with its end offset.
 
-Called by :mod:`streamgroups.event_time.partition_time` with each look at a partition. Source: SEMANTICS W3. Flink judges by
-silence, so a partition whose records it does not fetch for a while (backpressure, or a limit per trigger) is taken for idle, and its records
-come late (FLIP-471). Here a partition with unread records is *slow*: it holds the watermark back, however long that takes.
+:mod:`streamgroups.event_time.partition_time` calls this module with each observation of a partition. Source: SEMANTICS
+W3. In Flink a partition is idle if no records arrive. A partition that is not fetched for a while (backpressure, or a
+limit per trigger) counts as idle there, and its records arrive late (FLIP-471). Here a partition with available records
+is *slow*: it holds back the watermark, for any length of time.
 
-A look says what was read and where the partition ended. Between two looks nothing changes: that time has passed without one
-proves nothing, for nobody has looked whether there is something to read.
+An observation contains the position and the end of the partition. The time between two observations changes nothing:
+without an observation, it is unknown whether records are available.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A partition at one moment: what of it was read since the last look, and where it ended.
+    """A partition at one moment: the records read since the last observation, and the end of the partition.
 
     Args:
-        next_offset: the position: everything before it was read, and is in ``event_time_ms`` of this look or an earlier one.
-        end_offset: where the partition ended, asked after that: the high watermark, records of open transactions included, for those
-            are unread too.
-        records: how many records with an event time were read since the last look.
-        event_time_ms: the latest of their event times; ``None`` if there were none.
+        next_offset: the position. All records before it were read, and count in ``event_time_ms`` of this or an earlier
+            observation.
+        end_offset: the end of the partition, requested after the read. It is the high watermark, which includes records
+            of open transactions, because those are available later.
+        records: the number of records with an event time that were read since the last observation.
+        event_time_ms: the latest of their event times; ``None`` without such records.
     """
 
     next_offset: int
@@ -32,17 +34,17 @@ class Observation:
 
     @property
     def unread(self) -> bool:
-        """Whether the partition has records that nobody has read."""
+        """Whether the partition has available records."""
         return self.next_offset < self.end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A source has nothing unread and no new record, in none of its partitions.
+    """A period in which a source had no available and no new records in any partition.
 
     Args:
-        since_ms: since when.
-        until_ms: until when that is known: each partition was looked at then, or later.
+        since_ms: the start of the period.
+        until_ms: the verified end of the period: each partition was observed at this time or later.
     """
 
     since_ms: int
@@ -50,13 +52,13 @@ class Idle:
 
 
 def idle_since(before_ms: int | None, observation: Observation, *, moved: bool, now_ms: int) -> int | None:
-    """Since when a partition has nothing unread and no new record; ``None`` while it has unread ones.
+    """Returns since when a partition has no available and no new records. ``None`` while it has available records.
 
     Args:
-        before_ms: the same at the last look.
-        sighting: this look.
-        moved: whether the position has moved since the last look.
-        now_ms: when it is.
+        before_ms: the result of the last observation.
+        observation: this observation.
+        moved: whether the position has changed since the last observation.
+        now_ms: the time now.
 
     >>> idle_since(None, Observation(10, 10), moved=True, now_ms=60)
     60
@@ -67,16 +69,16 @@ def idle_since(before_ms: int | None, observation: Observation, *, moved: bool, 
     """
     if observation.unread:
         return None
-    # The last look may have been another member's, by a clock that is ahead of ours.
+    # The last observation may be another member's, by a clock that is ahead of this one.
     return now_ms if moved or before_ms is None else min(before_ms, now_ms)
 
 
 def is_idle(idle_since_ms: int | None, seen_ms: int, timeout_ms: int | None) -> bool:
-    """Whether a partition no longer holds the watermark back.
+    """Returns whether a partition no longer holds back the watermark.
 
     Args:
         idle_since_ms: see :func:`idle_since`.
-        seen_ms: when it was last looked at.
+        seen_ms: when the partition was last observed.
         timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
 
     >>> is_idle(60, 90, 30), is_idle(60, 89, 30), is_idle(None, 90, 30), is_idle(60, 90, None)

@@ -1,8 +1,8 @@
-"""Time that comes from another stream: a slow reference stream follows a fast one, and does not hold a join back.
+"""Watermarks imported from another stream: a slow reference stream follows a fast one, and does not hold back a join.
 
-Called where the streams of a query are put together, and after each look at them. Source: SEMANTICS W10; StreamInsight's
-``AdvanceTimeImportSettings``. A stream that generates time and imports it too asserts whatever asserts more: both are assertions, and one
-that asserts less takes nothing back.
+Called when the streams of a query are combined, and after each observation of them. Source: SEMANTICS W10;
+StreamInsight's ``AdvanceTimeImportSettings``. If a stream both generates and imports a watermark, the later one counts,
+and an earlier one has no effect.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from streamgroups.event_time.watermark import latest
 
 
 def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
-    """Checks that time reaches a stream. Streams that it does not import from are not looked at: they may be of other queries.
+    """Validates that a stream has a watermark. Streams that it does not import from are not checked, because they may
+    belong to other queries.
 
     Args:
         stream: its name.
-        streams: how the time of each is made, by its name.
+        streams: the event-time settings of each stream, by its name.
 
     Raises:
-        InvalidOption: if a stream on the way imports from one that there is not, or from itself, or if none of them generates time.
+        InvalidOption: if a stream on the import path imports from a missing stream or from itself, or if no stream on
+            it generates a watermark.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> prices, trades = TimeSettings(import_from="trades"), TimeSettings(Generation())
@@ -54,11 +56,12 @@ Allowed values: orders, prices.
 
 
 def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeSettings]) -> dict[str, SourceTime]:
-    """The streams of a query after a look at each: those that import time have come as far as those they follow.
+    """Returns the streams of a query after an observation of each. A stream with an import has at least the watermark
+    that it follows.
 
     Args:
-        states: what is known of each stream, by its name.
-        streams: how the time of each is made.
+        states: the time of each stream, by its name.
+        streams: the event-time settings of each stream.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At
@@ -73,7 +76,7 @@ def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeS
 
 
 def way_of(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:
-    """A stream, the one it imports from, and so on, as far as there is one; a circle is walked once.
+    """Returns a stream, the stream it imports from, and so on. A cycle is followed once.
 
     >>> way_of("prices", {"prices": TimeSettings(import_from="trades"), "trades": TimeSettings(import_from="prices")})
     ['prices', 'trades']

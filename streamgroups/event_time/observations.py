@@ -1,7 +1,7 @@
-"""What tasks have seen of event time, put together to looks at partitions; and the note that travels with a partition.
+"""Merges the observations of tasks into observations of partitions, and encodes the metadata entry of a partition.
 
-Called by ``streamgroups_spark.event_time.query_time``. Tasks run anywhere, may run twice, and tell what they have read bit by bit. Source: SEMANTICS W2,
-W3 and the takeover of partitions.
+``streamgroups_spark.event_time.query_time`` calls this module. Tasks run on any executor, can run twice, and report
+their records in several parts. Source: SEMANTICS W2, W3 and the takeover of partitions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class TaskObservation:
     """Records of one partition that a task has read.
 
     Args:
-        topic_partition: which partition.
-        next_offset: the offset of the first of them.
-        records: how many of them have an event time.
+        topic_partition: the partition.
+        next_offset: the offset of the first of these records.
+        records: the number of these records that have an event time.
         event_time_ms: the latest of their event times, in milliseconds since the epoch.
     """
 
@@ -35,15 +35,15 @@ class TaskObservation:
 
 
 def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation]) -> dict[TopicPartition, Observation]:
-    """Looks at the partitions of a batch that is done.
+    """Returns an observation of each partition of a finished batch.
 
-    Whether there is more to read nobody has asked yet, so each partition counts as having unread records: that waits longer than it must,
-    until the next look, and is never wrong.
+    The end offsets are not known yet, so each partition counts as having available records. The watermark can wait
+    longer than necessary, until the next poll, but it is never too high.
 
     Args:
-        ranges: what the batch has read.
-        seen: what its tasks told. What is not of these ranges is left out; of what begins at one offset, the last counts: a task that is
-            run again reads the same.
+        ranges: the ranges that the batch has read.
+        seen: the observations of its tasks. Those outside the ranges are ignored. Of several at one offset, the last
+            one counts, because a repeated task reads the same records.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> observations([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 8, 1, 600), TaskObservation(p0, 9, 1, 900)])[p0]
@@ -67,11 +67,12 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
 
 
 def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
-    """What the next owner of a partition is told, and who watches it, as the metadata of a committed offset.
+    """Returns the metadata entry for the next owner of a partition, and for monitoring: the metadata of a committed
+    offset.
 
     Args:
-        time: what is known.
-        settings: how time is made. The next owner has its own; who watches is told what follows from them.
+        time: the time of the partition.
+        settings: the event-time settings. The next owner uses its own; for monitoring the entry contains their effects.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> note = write_entry(PartitionTime(600), TimeSettings(Generation()))
@@ -84,7 +85,7 @@ idle_since_ms=None, seen_ms=None)
 
 
 def read_time(metadata: str) -> PartitionTime | None:
-    """The time in a note; ``None`` if it cannot be read, or was written by a newer version.
+    """Returns the time in a metadata entry. ``None`` if it cannot be decoded, or a newer version wrote it.
 
     >>> read_time("by hand") is None
     True
@@ -93,34 +94,34 @@ def read_time(metadata: str) -> PartitionTime | None:
 
 
 def stored_watermark(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
-    """The time of a partition that comes in.
+    """Returns the time of an assigned partition.
 
     Args:
-        noted: the time in the note; ``None`` without one.
-        noted_at: the position at which it was written.
-        next_offset: where the partition is read on.
+        noted: the time in the metadata entry; ``None`` without an entry.
+        noted_at: the position at which the entry was written.
+        next_offset: the position from which the member reads the partition.
 
     Returns:
-        Its time; ``None`` if there is no note, or it was written at a later offset: the group was reset to an earlier one, and what is read again must
-        not be late.
+        Its time. ``None`` if there is no entry, or if the entry was written at a later offset. In that case the group
+        was reset to an earlier offset, and the records that are read again must not be late.
 
     >>> stored_watermark(PartitionTime(600), noted_at=9, next_offset=5) is None
     True
     """
     if noted is None or noted_at > next_offset:
         return None
-    # How long it was quiet is for whoever reads it to find out: nobody has looked since.
+    # The new owner measures idleness itself: the partition has had no observation since.
     return replace(noted, next_offset=next_offset, idle_since_ms=None, seen_ms=None)
 
 
 def came_in(
     times: Mapping[TopicPartition, PartitionTime], positions: Mapping[TopicPartition, int]
 ) -> set[TopicPartition]:
-    """The partitions whose time must be asked for: new ones, and those that others have read or moved meanwhile.
+    """Returns the partitions whose stored time must be read: new ones, and those that another client has read or reset.
 
     Args:
-        times: what is known.
-        positions: the next offset of each partition that is owned.
+        times: the known times.
+        positions: the next offset of each owned partition.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> came_in({p0: PartitionTime(next_offset=5)}, {p0: 5}), len(came_in({p0: PartitionTime(next_offset=5)}, {p0: 7}))

@@ -1,11 +1,13 @@
-"""Panes: what is told of a window, when, and what of it is taken back.
+"""Panes: which results of a window are emitted, when they are emitted, and which of them are retracted.
 
-Called by ``streamgroups_spark.windows.processor`` for each batch of a query, in each part of its state. A window's results for one
-key are a *pane*. It is told when the window is due, again whenever a late record has changed it, and not at all after the window has
-closed. Source: SEMANTICS W4, W5; the panes and their accumulation in Beam's model; Flink's merging windows.
+``streamgroups_spark.windows.processor`` calls this module for each batch of a query and each part of its state. The
+results of a window for one key are a *pane*. A pane is emitted when its window is due, and again whenever a late record
+changes it. After the window has closed, no pane is emitted. Source: SEMANTICS W4, W5; panes and accumulation in Beam's
+model; Flink's merging windows.
 
-Within a batch all records are judged by the windows as they stood before it; then time moves, by the watermark first and by silence
-after that. That is how Spark's own window aggregation does it, so that both give the same where both can.
+Within a batch, the window states before the batch apply to all records. After the records, time advances: first by the
+watermark, then by idleness. Spark's window aggregation uses the same order, so both return the same results where both
+apply.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ _VERSION = 1
 
 
 class PaneKind(Enum):
-    """What a row that comes out of windows tells: the column ``pane``."""
+    """The kind of an output row of windows: the column ``pane``."""
 
-    #: The watermark has reached the window's end (by processing time: the clock has).
+    #: The watermark has reached the end of the window. By processing time: the clock has reached it.
     ON_TIME = "on time"
     #: The source was idle for the idle timeout, and the window closed without a record.
     IDLE = "idle"
-    #: Late records, within the allowed lateness, have changed what was told, or brought something to tell.
+    #: Late records, within the allowed lateness, have changed an emitted result or have created a first one.
     REFINEMENT = "update"
-    #: A session that was told has become part of another: its row is void.
+    #: An emitted session has become part of another session, so its row is void.
     WITHDRAWN = "retraction"
     #: A record that no window counts.
     DEAD_LETTER = "dead letter"
@@ -41,11 +43,11 @@ class PaneKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeptTime:
-    """What a part of a query's state knows of time, from batch to batch.
+    """The time of one part of a query's state, stored from batch to batch.
 
     Args:
-        windows: the watermark, what is closed, and, but for sessions, the windows in which the source has records.
-        data_ms: when the latest batch with records was planned, by the clock; ``None`` if there was none.
+        windows: the watermark, the closed windows and, except for sessions, the windows that contain records.
+        data_ms: when the latest batch with records was planned, by the clock. ``None`` if there was no such batch.
         seen_ms: when the latest batch was planned.
     """
 
@@ -56,13 +58,13 @@ class KeptTime:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a batch says of time.
+    """The properties of a batch that advance time.
 
     Args:
-        watermark: with which it was planned.
-        now_ms: when it was planned, by the clock.
-        has_records: whether the source gave it any, in whatever part of the state they are.
-        windows: those the records are in; of sessions, all that this part of the state has.
+        watermark: the watermark with which the batch was planned.
+        now_ms: when the batch was planned, by the clock.
+        has_records: whether the source returned any records, in any part of the state.
+        windows: the windows of the records; for sessions, all windows of this part of the state.
     """
 
     watermark: Watermark
@@ -73,7 +75,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Time has moved: the windows before that, after the watermark, and after silence."""
+    """The window states before an advance of time, after the watermark, and after idleness."""
 
     before: WindowStates
     by_watermark: WindowStates
@@ -81,35 +83,36 @@ class Passage:
 
 
 def time_of_records(windowing: Windowing, kept: KeptTime, now_ms: int) -> int | None:
-    """The time by which all records of a batch are put into windows; ``None`` if each has its own.
+    """Returns the time that assigns all records of a batch to windows. ``None`` if each record has its own time.
 
     Args:
-        windowing: how records are put into windows.
-        kept: what is known of time.
+        windowing: how records are assigned to windows.
+        kept: the stored time.
         now_ms: when the batch was planned.
     """
     if not isinstance(windowing.boundary, ProcessingTime):
         return None
-    # A clock that was set back makes nothing late.
+    # A clock that was set back makes no record late.
     watermark = kept.windows.watermark
     return max(now_ms, watermark.time_ms) if isinstance(watermark, At) else now_ms
 
 
 def is_closed(states: WindowStates, window: Window) -> bool:
-    """Whether a record of this window is late."""
+    """Returns whether a record of this window is late."""
     return reached(states.closed_until, window.end_ms)
 
 
 def pass_time(windowing: Windowing, kept: KeptTime, batch: Batch) -> tuple[KeptTime, Passage]:
-    """Time moves after the records of a batch are counted.
+    """Advances time after the records of a batch are counted.
 
-    The source is known to be quiet since the last batch that had records. Until when? Spark asks the source what is new before it looks at
-    the clock. A batch without records says only that there was nothing new *after the batch before it was planned*.
+    The source has been idle since the last batch with records. Spark queries the source for new records before it reads
+    the clock. A batch without records therefore proves only that no record arrived *before the previous batch was
+    planned*.
 
     Args:
-        windowing: how records are put into windows.
-        kept: what is known of time.
-        batch: what the batch says.
+        windowing: how records are assigned to windows.
+        kept: the stored time.
+        batch: the batch.
 
     >>> from streamgroups.event_time.windows import EventTime, tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
@@ -144,12 +147,12 @@ def _with(states: WindowStates, windows: Iterable[Window]) -> WindowStates:
 
 
 def verdict(passage: Passage, window: Window, *, changed: bool) -> PaneKind | None:
-    """Whether a pane is told now, and as what.
+    """Returns the kind of pane to emit now. ``None`` if no pane is emitted.
 
     Args:
-        passage: how time has moved with this batch.
-        window: the pane's.
-        changed: whether records of this batch are in it.
+        passage: how this batch has advanced time.
+        window: the window of the pane.
+        changed: whether the window contains records of this batch.
     """
     if reached(passage.before.watermark, window.end_ms):
         return PaneKind.REFINEMENT if changed else None
@@ -159,7 +162,7 @@ def verdict(passage: Passage, window: Window, *, changed: bool) -> PaneKind | No
 
 
 def to_poll(passage: Passage) -> tuple[Window, ...]:
-    """The windows of which something is told, or forgotten, although no record has changed them: the earliest first."""
+    """Returns the windows to emit or to delete although no record has changed them, in ascending order."""
     return tuple(
         f.window
         for f in passage.before.filled
@@ -168,12 +171,12 @@ def to_poll(passage: Passage) -> tuple[Window, ...]:
 
 
 def session_numbers(keys: Sequence[int], starts_ms: Sequence[int], ends_ms: Sequence[int]) -> list[int]:
-    """Which of these are one session: they get one number. Sessions that touch are one.
+    """Numbers sessions: sessions of one key that touch are merged and get the same number.
 
     Args:
-        keys: whose session each is.
-        starts_ms: when each begins; in order of key, then of this.
-        ends_ms: when each ends.
+        keys: the key of each session.
+        starts_ms: the start of each session. The input is sorted by key, then by start.
+        ends_ms: the end of each session.
 
     >>> session_numbers([7, 7, 7, 8], [0, 5, 9, 9], [5, 7, 14, 14])
     [0, 0, 1, 2]
@@ -189,7 +192,7 @@ def session_numbers(keys: Sequence[int], starts_ms: Sequence[int], ends_ms: Sequ
 
 
 def encode_kept(kept: KeptTime) -> dict[str, Any]:
-    """What is known of time as JSON, for the state store.
+    """Returns the stored time as JSON, for the state store.
 
     >>> kept = KeptTime(WindowStates(At(7), At(5), (OpenWindow(Window(5, 10), 1),)), 3, 4)
     >>> decode_kept(encode_kept(kept)) == kept
@@ -206,10 +209,10 @@ def encode_kept(kept: KeptTime) -> dict[str, Any]:
 
 
 def decode_kept(raw: Any) -> KeptTime:
-    """Reads it back.
+    """Decodes the stored time.
 
     Raises:
-        ValueError: it is of a newer version. Results told twice would be the price of guessing.
+        ValueError: a newer version wrote it. To guess its meaning could emit results twice.
     """
     if raw["v"] != _VERSION:
         raise ValueError(

@@ -1,8 +1,10 @@
-"""The event time of one partition, with everything that must travel with it when the partition changes hands.
+"""The event time of one partition, with all values that the next owner of the partition needs.
 
-Called by :mod:`streamgroups.event_time.source_time` with each look at a partition. Source: SEMANTICS W1, W3, W8.
+:mod:`streamgroups.event_time.source_time` calls this module with each observation of a partition. Source: SEMANTICS W1,
+W3, W8.
 
-A look may be repeated, as when a batch is run again after a crash: what is known already is neither counted nor taken for activity.
+An observation can be repeated, for example if a batch is run again after a crash. Repeated records are not counted, and
+do not end idleness.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
 
 @dataclass(frozen=True, slots=True)
 class PartitionTime:
-    """How far a partition's event time has come. A new one knows nothing, and holds the watermark back until it does.
+    """The event time of a partition. A new partition has none, and holds back the watermark until it has one.
 
     Args:
-        event_time_ms: the latest event time of its records; ``None`` before the first.
-        watermark: what it asserts.
-        progress: what has come since it was last asserted.
-        next_offset: the position up to which this holds; ``None`` if nobody has looked yet.
-        idle_since_ms: since when it has nothing unread and no new record; ``None`` while it has unread ones.
-        seen_ms: when it was last looked at.
+        event_time_ms: the latest event time of its records; ``None`` before the first record.
+        watermark: its watermark.
+        progress: the records and event time since the watermark was last emitted.
+        next_offset: the position up to which these values apply; ``None`` before the first observation.
+        idle_since_ms: since when it has no available and no new records; ``None`` while it has available records.
+        seen_ms: when it was last observed.
     """
 
     event_time_ms: int | None = None
@@ -35,7 +37,7 @@ class PartitionTime:
     seen_ms: int | None = None
 
     def is_idle(self, timeout_ms: int | None) -> bool:
-        """Whether it no longer holds the watermark back, as of the last look (SEMANTICS W3).
+        """Returns whether it no longer holds back the watermark, by the last observation (SEMANTICS W3).
 
         Args:
             timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
@@ -44,13 +46,13 @@ class PartitionTime:
 
 
 def poll(before: PartitionTime, observation: Observation, generation: Generation | None, now_ms: int) -> PartitionTime:
-    """A partition after one more look at it.
+    """Returns a partition after one more observation.
 
     Args:
-        before: what was known.
-        sighting: what is seen.
-        generation: how the stream asserts time; ``None`` if it does not.
-        now_ms: when it is, in milliseconds since the epoch.
+        before: the partition before.
+        observation: the new observation.
+        generation: the watermark strategy of the stream; ``None`` if it generates no watermark.
+        now_ms: the time now, in milliseconds since the epoch.
 
     >>> one = poll(PartitionTime(), Observation(1, 9, records=1, event_time_ms=600), Generation(), now_ms=1_000)
     >>> one.watermark, one.idle_since_ms

@@ -1,7 +1,8 @@
-"""What becomes of each record: it is counted, counted at another time, or given up and told of. Exactly one of these.
+"""Handles each record in exactly one way: it is counted, counted at another time, or dropped as a dead letter.
 
-Called for each record with the windows as they stood when its batch was planned; time moves after the batch, not within it. Source:
-SEMANTICS W6, W7, W9.
+This module states the rules for single records, and the unit tests verify its tables. ``streamgroups_spark.windows.step``
+applies the same rules to the columns of a batch. The windows are those at the time when the batch was planned, because
+time advances after a batch, not within it. Source: SEMANTICS W6, W7, W9.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from streamgroups.event_time.windows import ProcessingTime, Windowing, windows_o
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """A record was before the watermark, and is counted as one that begins there.
+    """The outcome for a record before the watermark that is counted as if it started at the watermark.
 
     Args:
-        event_time_ms: its own time.
-        counted: where it is counted.
+        event_time_ms: the event time of the record.
+        counted: the windows that count it.
     """
 
     event_time_ms: int
@@ -34,14 +35,14 @@ Placement: TypeAlias = Counted | Adjusted | DeadLetter
 def place(
     windowing: Windowing, state: WindowStates, record: Interval | None, policy: OnViolation, now_ms: int
 ) -> tuple[WindowStates, Placement]:
-    """Puts a record where it belongs.
+    """Assigns a record to its windows, or drops it.
 
     Args:
-        windowing: how records are put into windows.
+        windowing: how records are assigned to windows.
         state: the windows.
-        record: when the record is valid; ``None`` if it says no event time.
-        policy: what to do with one that is before the watermark.
-        now_ms: when it is: the record's time, if windows go by processing time.
+        record: when the record is valid; ``None`` if it has no event time.
+        policy: how a record before the watermark is handled.
+        now_ms: the time now, which is the time of the record for windows by processing time.
 
     >>> from streamgroups.event_time.violations import point
     >>> from streamgroups.event_time.windows import tumbling
@@ -56,7 +57,7 @@ def place(
     6
     """
     if isinstance(windowing.boundary, ProcessingTime):
-        # A clock that was set back makes nothing late.
+        # A clock that was set back makes no record late.
         clock_ms = max(now_ms, state.watermark.time_ms) if isinstance(state.watermark, At) else now_ms
         return _count(windowing, state, clock_ms, now_ms)
     if record is None:

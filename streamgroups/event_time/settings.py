@@ -1,22 +1,24 @@
-"""The settings of event time and of windows: read from options, merged, and checked as a whole before anything happens.
+"""The settings of event time and of windows: parses options, merges them, and validates all of them before any effect.
 
-Called when a source is made and when a query uses it. Source: SEMANTICS W4-W6, W8-W11; StreamInsight, where the adapter's
-settings are defaults and those of the query's binding win.
+Called when a source is created and when a query uses it. Source: SEMANTICS W4-W6, W8-W11; StreamInsight, where settings
+of the adapter are defaults and settings of the query's binding override them.
 
 Time of a source:
 
-========================  ============================================================  ====================================
-option                    means                                                         without it
-========================  ============================================================  ====================================
-``emitEvery``             how often time is asserted: ``10 records``, ``5s``            ``1 record``, with ``watermarkDelay``
-``watermarkDelay``        how far behind the latest record; may be negative             ``0ms``, with ``emitEvery``
-``flush``                 whether a stop asserts the end of time                        ``false``
-``importFrom``            the stream whose time drives this one                         none
-``onViolation``           ``keep``, ``drop`` or ``adjust``                              ``keep``
-``partitionIdleTimeout``  how long a partition with nothing unread holds time back      for ever
-========================  ============================================================  ====================================
+======================== ========================================================== ====================================
+option                   meaning                                                    default
+======================== ========================================================== ====================================
+``emitEvery``            how often the watermark is emitted: ``10 records``, ``5s`` ``1 record`` with ``watermarkDelay``
+``watermarkDelay``       delay behind the latest record; can be negative            ``0ms``, with ``emitEvery``
+``flush``                whether a stop advances the watermark to the end of time   ``false``
+``importFrom``           the stream whose watermark this stream follows             none
+``onViolation``          ``keep``, ``drop`` or ``adjust``                           ``keep``
+``partitionIdleTimeout`` how long a partition without available records holds back  unlimited
+                         the watermark
+======================== ========================================================== ====================================
 
-Windows: ``size``; ``size`` and ``hop``; or ``gap``. With ``boundary``, ``allowedLateness`` and ``idleTimeout``.
+Options of windows: ``size``; ``size`` and ``hop``; or ``gap``. With ``boundary``, ``allowedLateness`` and
+``idleTimeout``.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from streamgroups.event_time.windows import (
 )
 from streamgroups.option_values import canonical, choice, flag
 
-#: Of a source and of a query that reads it.
+#: Options of a source, and of a query that reads it.
 TIME_OPTIONS = ("emitEvery", "watermarkDelay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
 _WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
 _RECORDS = re.compile(r"(\d+)\s*records?")
@@ -51,16 +53,17 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class TimeSettings:
-    """How the time of a source is made.
+    """The event-time settings of a source.
 
     Args:
-        generation: how it asserts time of its own; ``None`` if it does not.
-        import_from: the stream whose time it follows; ``None`` if it follows none.
-        on_violation: what is done with records before the time asserted.
-        partition_idle_timeout_ms: how long a partition with nothing unread holds time back; ``None``: for ever.
+        generation: its watermark strategy; ``None`` if it generates no watermark.
+        import_from: the stream whose watermark it follows; ``None`` if it follows none.
+        on_violation: how records before the watermark are handled.
+        partition_idle_timeout_ms: how long a partition without available records holds back the watermark. ``None``:
+            unlimited.
 
     Raises:
-        InvalidOption: if no time would ever be asserted, or the timeout is not above 0.
+        InvalidOption: if the source would have no watermark, or the timeout is not above 0.
     """
 
     generation: Generation | None = None
@@ -87,14 +90,14 @@ class _BoundaryName(Enum):
 
 
 def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSettings:
-    """How the time of a source is made, by the options of the source and of the query that reads it (SEMANTICS W11).
+    """Returns the event-time settings from the options of the source and of the query that reads it (SEMANTICS W11).
 
     Args:
-        source: defaults, given with the source; names in any case.
-        query: given with the query. They win, one by one; the value ``none`` takes a default back.
+        source: defaults, set on the source; names in any case.
+        query: options set on the query. Each overrides its default; the value ``none`` removes the default.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming the option, its value and what is allowed.
+        InvalidOption: for the first invalid option, with its name, its value and the allowed values.
 
     >>> time_settings({"emitEvery": "10 records", "watermarkDelay": "5s"}, {"watermarkDelay": "0s"}).generation
     Generation(every=Records(count=10), delay_ms=0, flush=False)
@@ -128,15 +131,15 @@ or 'importFrom' to import it from another stream.
 
 
 def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Windowing:
-    """How records are put into windows.
+    """Returns how records are assigned to windows.
 
     Args:
         options: the options of the windows; names in any case.
-        time: how time is made; ``None`` if nobody has said.
+        time: the event-time settings; ``None`` if they are unknown.
 
     Raises:
-        InvalidOption: for the first thing that is wrong; for windows by event time without a watermark; and for a timeout or lateness
-            with processing time (SEMANTICS W6).
+        InvalidOption: for the first invalid option, for event-time windows without a watermark, and for a timeout or
+            lateness with processing time (SEMANTICS W6).
 
     >>> window_settings({"size": "5m", "allowedLateness": "2m"}, TimeSettings(Generation())).boundary
     EventTime(allowed_lateness_ms=120000, idle_timeout_ms=None)

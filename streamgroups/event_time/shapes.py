@@ -1,7 +1,8 @@
-"""Windows as users write them: ``sg.tumbling("5 minutes")`` and its like, and the settings of ``sg.windows``.
+"""The window definitions of the public API: ``sg.tumbling("5 minutes")`` and others, and the settings of
+``sg.windows``.
 
-Called by users on the driver and by ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6; the rules are those of
-:mod:`streamgroups.event_time.settings`, where the same settings are options.
+Users call these functions on the driver, and so does ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6. The
+rules are those of :mod:`streamgroups.event_time.settings`, where the same settings are options.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _EVENT_TIME, _PROCESSING_TIME = "eventTime", "processingTime"
 
 
 def tumbling(size: str) -> Hopping:
-    """Windows of one size, one after the other.
+    """Windows of one size that do not overlap and leave no gaps.
 
     Args:
         size: a duration, like ``"5 minutes"``, ``"30s"`` or ``"1h"``.
 
     Raises:
-        InvalidOption: if it is no duration, or 0.
+        InvalidOption: if the size is not a duration, or is 0.
 
     >>> tumbling("5 minutes")
     tumbling('5m')
@@ -32,14 +33,14 @@ def tumbling(size: str) -> Hopping:
 
 
 def hopping(size: str, *, hop: str) -> Hopping:
-    """Windows of one size that begin every ``hop``; a record is in each one that its time is in.
+    """Windows of one size that start every ``hop``. A record belongs to each window that contains its time.
 
     Args:
         size: a duration.
         hop: a duration, no longer than ``size``.
 
     Raises:
-        InvalidOption: if one is no duration, or 0, or the hop is longer than the size.
+        InvalidOption: if a value is not a duration, or is 0, or the hop is longer than the size.
 
     >>> hopping("10 minutes", hop="5 minutes")
     hopping('10m', hop='5m')
@@ -48,13 +49,13 @@ def hopping(size: str, *, hop: str) -> Hopping:
 
 
 def session(gap: str) -> Session:
-    """A window lasts as long as records of its key come, and ends ``gap`` after the last one.
+    """A window that lasts while records of its key arrive, and ends ``gap`` after the last one.
 
     Args:
         gap: a duration.
 
     Raises:
-        InvalidOption: if it is no duration, or 0.
+        InvalidOption: if the gap is not a duration, or is 0.
 
     >>> session("30s")
     session('30s')
@@ -63,17 +64,17 @@ def session(gap: str) -> Session:
 
 
 def windowing_of(shape: Shape, boundary: str, allowed_lateness: str | None, idle_timeout: str | None) -> Windowing:
-    """How records are put into windows, by the arguments of ``sg.windows``.
+    """Returns how records are assigned to windows, from the arguments of ``sg.windows``.
 
     Args:
-        shape: what the windows are like.
+        shape: the shape of the windows.
         boundary: ``eventTime`` or ``processingTime``.
-        allowed_lateness: a duration; ``None``: none is allowed.
+        allowed_lateness: a duration; ``None``: no lateness is allowed.
         idle_timeout: a duration; ``None``: an idle source closes no windows.
 
     Raises:
-        InvalidOption: for the first thing that is wrong, naming it; for lateness or a timeout with processing time, and for sessions
-            by processing time (SEMANTICS W6).
+        InvalidOption: for the first invalid argument, with its name; for lateness or a timeout with processing time;
+            and for sessions by processing time (SEMANTICS W6).
 
     >>> windowing_of(tumbling("5m"), "processingTime", None, "1m")
     Traceback (most recent call last):
@@ -87,15 +88,16 @@ def windowing_of(shape: Shape, boundary: str, allowed_lateness: str | None, idle
 
 
 def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnViolation:
-    """What is done with records before the watermark, by the arguments of ``sg.windows`` (SEMANTICS W9).
+    """Returns how records before the watermark are handled, from the arguments of ``sg.windows`` (SEMANTICS W9).
 
     Args:
         on_violation: ``keep``, ``drop`` or ``adjust``.
-        windowing: how records are put into windows.
-        until: the column that says until when a record is valid; ``None``: each is for one moment.
+        windowing: how records are assigned to windows.
+        until: the column with the end of a record's validity; ``None``: each record is valid for one moment.
 
     Raises:
-        InvalidOption: if it is none of these, has no meaning with the windows, or lacks ``until``; or ``until`` has no meaning.
+        InvalidOption: if the value is not allowed, does not apply to the windows, or requires ``until``; or if
+            ``until`` does not apply.
 
     >>> policy_of("adjust", Windowing(tumbling("5m")), None)
     Traceback (most recent call last):

@@ -1,19 +1,19 @@
-"""The watermark of a source: the minimum over its partitions, which come and go.
+"""The watermark of a source: the minimum over its partitions, which are assigned and revoked.
 
-Called by whoever drives a query's time, with each look at the partitions a member owns; what it returns is the time by which windows
-close and records are late. Source: SEMANTICS W1-W3, W5, W8. What it imports is added by
-:mod:`streamgroups.event_time.imports`.
+``streamgroups_spark.event_time.query_time`` calls this module after each observation of the partitions of a member.
+Windows close, and records are late, by the watermark that it returns. Source: SEMANTICS W1-W3, W5, W8.
+:mod:`streamgroups.event_time.imports` adds the watermarks of other streams.
 
-========================================  ==================================================================================
-partitions                                the source asserts
-========================================  ==================================================================================
+========================================  ==========================================================
+partitions                                watermark of the source
+========================================  ==========================================================
 some are not idle                         the minimum over those
-all are idle                              the maximum over all: none has anything unread, and none holds another back
-there are none, or they generate no time  nothing
-========================================  ==================================================================================
+all are idle                              the maximum over all: no partition has available records
+none, or they generate no watermark       none
+========================================  ==========================================================
 
-The watermark never goes back. When a partition wakes up, or comes in, with older records, the watermark stays until the partition has caught
-up. (Flink leaves such a partition out meanwhile, and goes on without it.)
+The watermark never decreases. If a partition becomes active, or is assigned, with older records, the watermark does not
+advance until the partition has caught up. (Flink excludes such a partition meanwhile, and advances without it.)
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from streamgroups.partitions import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """How far the event time of a source has come.
+    """The event time of a source.
 
     Args:
-        watermark: what is asserted for the whole source.
+        watermark: the watermark of the whole source.
         partitions: the time of each partition that the member owns.
     """
 
@@ -42,7 +42,9 @@ class SourceTime:
 
     @property
     def quiet(self) -> Idle | None:
-        """How long the whole source has been quiet; ``None`` if it is not, or if nobody has looked at some partition yet."""
+        """How long the whole source has been idle. ``None`` if it is not idle, or if a partition has no observation
+        yet.
+        """
         known = [
             (partition.idle_since_ms, partition.seen_ms)
             for partition in self.partitions.values()
@@ -54,7 +56,8 @@ class SourceTime:
 
 
 def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:
-    """What partitions assert together (SEMANTICS W2, W3); it may be less than what was asserted before.
+    """Returns the combined watermark of partitions (SEMANTICS W2, W3). It can be less than the last watermark of the
+    source.
 
     Args:
         partitions: their times.
@@ -69,7 +72,7 @@ def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) 
 
 
 def together(partitions: Collection[tuple[Watermark, bool]]) -> Watermark:
-    """The table above: what each partition asserts, and whether it is idle.
+    """Applies the table above to the watermark of each partition and whether the partition is idle.
 
     >>> from streamgroups.event_time.watermark import At
     >>> together([(At(900), False), (At(300), True)]), together([(At(900), True), (At(300), True)])
@@ -82,13 +85,14 @@ def together(partitions: Collection[tuple[Watermark, bool]]) -> Watermark:
 def observe(
     state: SourceTime, observations: Mapping[TopicPartition, Observation], settings: TimeSettings, now_ms: int
 ) -> SourceTime:
-    """The source after a look at its partitions.
+    """Returns the source after an observation of its partitions.
 
     Args:
-        state: what was known.
-        sightings: what is seen now. A partition that is not owned (any more) is left out; one that is not looked at stays as it was.
-        settings: how time is made.
-        now_ms: when it is, in milliseconds since the epoch.
+        state: the source before.
+        observations: the new observations. Partitions that are not owned are ignored. Owned partitions without an
+            observation do not change.
+        settings: the event-time settings.
+        now_ms: the time now, in milliseconds since the epoch.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> settings = TimeSettings(Generation())
@@ -110,34 +114,36 @@ def observe(
 
 
 def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:
-    """Partitions come in, with their times: ``None`` where nobody knows. The watermark stays; their records are judged by it.
+    """Adds assigned partitions with their times. The watermark does not change, and applies to their records.
 
     Args:
-        state: what was known.
-        partitions: what comes in.
+        state: the source before.
+        partitions: the assigned partitions. ``None`` for a partition without a stored time.
     """
     fresh = {tp: time or PartitionTime() for tp, time in partitions.items()}
     return replace(state, partitions={**state.partitions, **fresh})
 
 
 def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTime:
-    """Partitions leave; their times, which are in ``state.partitions``, go with them. The watermark is that of the next look.
+    """Removes revoked partitions with their times, which ``state.partitions`` contains. The next observation updates
+    the watermark.
 
     Args:
-        state: what was known.
-        partitions: what leaves.
+        state: the source before.
+        partitions: the revoked partitions.
     """
     return replace(state, partitions={tp: time for tp, time in state.partitions.items() if tp not in partitions})
 
 
 def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
-    """Several members' partitions as if they were one member's.
+    """Merges the partitions of several members into one source.
 
-    It asserts what the partitions do together; or, if that is less, what each of the members has asserted already.
+    Its watermark is the combined watermark of the partitions or, if that is less, the minimum of the members'
+    watermarks.
 
     Args:
-        states: what each member knows, of partitions of its own.
-        settings: how time is made.
+        states: the state of each member, with its own partitions.
+        settings: the event-time settings.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At
@@ -155,11 +161,11 @@ def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
 
 
 def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
-    """Time moves otherwise than by the source's records: by an import, or because windows of an idle source have closed (W5, W10).
+    """Advances the watermark without records: by an import, or because windows of an idle source have closed (W5, W10).
 
     Args:
-        state: what was known.
-        watermark: where time is now; if it is further already, it stays.
+        state: the source before.
+        watermark: the new watermark. It is ignored if the source has a later one.
 
     >>> from streamgroups.event_time.watermark import At
     >>> advance_to(SourceTime(At(5)), At(6)).watermark, advance_to(SourceTime(At(5)), At(4)).watermark
@@ -169,13 +175,13 @@ def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
 
 
 def stop(state: SourceTime, settings: TimeSettings) -> Watermark:
-    """The last watermark, when the stream is stopped: the end of time if it flushes (SEMANTICS W8).
+    """Returns the last watermark when the stream is stopped: the end of time if the stream flushes (SEMANTICS W8).
 
-    It is no part of the state, for a stream that is started again goes on where it was.
+    It is not part of the state, because a restarted stream resumes with the watermark before the stop.
 
     Args:
-        state: what was known.
-        settings: how time is made.
+        state: the source before.
+        settings: the event-time settings.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.watermark import At

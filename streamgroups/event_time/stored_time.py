@@ -1,8 +1,9 @@
-"""How far a group's event time has come, seen from outside: by the notes that the owners of its partitions leave on the board.
+"""The event time of a group for monitoring: read from the metadata entries that the owners of its partitions store.
 
-Called by :mod:`streamgroups.monitoring.monitor` for ``groups watch``; the notes are those of :mod:`streamgroups.event_time.observations`. Source: SEMANTICS W2,
-W3, O3. Several queries may share the group, so nobody else sees all of it. A query never takes back what it has asserted; this is what the
-partitions assert now.
+:mod:`streamgroups.monitoring.monitor` calls this module for ``groups watch``.
+:mod:`streamgroups.event_time.observations` writes the entries. Source: SEMANTICS W2, W3, O3. Several queries can share
+the group, so no single member has the time of all partitions. The watermark of a query never decreases; this module
+returns the current watermark of the partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from streamgroups.partitions import TopicPartition
 
 
 class TimeState(Enum):
-    """What a partition does to the watermark of its group; the value is the word for it."""
+    """The effect of a partition on the watermark of its group. The value is the word in the output."""
 
     HOLDS_BACK = "holds back"
     AHEAD = "ahead"
@@ -32,9 +33,10 @@ class StoredTime:
     """One partition.
 
     Args:
-        event_time_ms: the latest event time of its records, in milliseconds since the epoch; ``None`` before the first.
-        asserts: what it asserts.
-        state: what it does to the watermark.
+        event_time_ms: the latest event time of its records, in milliseconds since the epoch; ``None`` before the first
+            record.
+        asserts: its watermark.
+        state: its effect on the watermark.
     """
 
     event_time_ms: int | None
@@ -47,8 +49,8 @@ class GroupTime:
     """A group.
 
     Args:
-        watermark: what its partitions assert together.
-        partitions: each of them.
+        watermark: the combined watermark of its partitions.
+        partitions: each partition.
     """
 
     watermark: Watermark
@@ -56,12 +58,13 @@ class GroupTime:
 
 
 def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartition, int | None]) -> GroupTime | None:
-    """What the partitions of a group do to its watermark.
+    """Returns the effect of each partition of a group on its watermark.
 
     Args:
-        notes: what is noted for each partition.
-        unread: how many records of each are unread; ``None`` where nobody knows. One with unread records is not idle, whatever was noted. One
-            without a note holds the watermark back until its records tell the time.
+        notes: the metadata entry of each partition.
+        unread: the lag of each partition in records; ``None`` where it is unknown. A partition with lag is not idle,
+            whatever its entry contains. A partition without an entry holds back the watermark until it has read
+            records.
 
     Returns:
         ``None`` if the group has no event time.
@@ -87,7 +90,7 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
     times = {
         tp: known.get(tp) or StoredTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | unread.keys()
     }
-    # Who asserts nothing holds nothing back, as if it were idle.
+    # A partition without a watermark holds back no other one, as if it were idle.
     watermark = together([(time.asserts, time.state is not TimeState.HOLDS_BACK) for time in times.values()])
     return GroupTime(
         watermark,
@@ -101,7 +104,7 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
 
 
 def _noted(note: str, unread: int | None) -> StoredTime | None:
-    """One partition, as if none were ahead of it."""
+    """Returns one partition, as if no other one were ahead of it."""
     raw = read_entry(note)
     time = decode_partition(raw)
     if time is None:

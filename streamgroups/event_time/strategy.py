@@ -1,11 +1,13 @@
-"""When time is asserted, and how much of it: every so many records or so much event time, less a delay.
+"""The watermark strategy: how often the watermark is emitted, by records or by event time, and with which delay.
 
-Called by :mod:`streamgroups.event_time.partition_time` for each partition by itself, so that what is counted travels with the partition.
-Source: SEMANTICS W8, W12; StreamInsight's ``AdvanceTimeGenerationSettings(frequency, delay, flush)``.
+:mod:`streamgroups.event_time.partition_time` calls this module for each partition separately, so that the counts move
+with the partition. Source: SEMANTICS W8, W12; StreamInsight's ``AdvanceTimeGenerationSettings(frequency, delay,
+flush)``.
 
-The time asserted is that of the latest record less the delay, which gives records that are late by no more than the delay the time to come.
-A watermark at a record's own time does not make the record final, for others may happen at the same time. A negative delay does: with
--1 ms each record is final as soon as it is read (and others of the same time are violations).
+The watermark is the event time of the latest record less the delay. Records that are late by no more than the delay are
+therefore not late. A watermark at the time of a record does not make the record final, because other records can have
+the same time. A negative delay does: with -1 ms, each record is final as soon as it is read, and others of the same
+time are violations.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from streamgroups.event_time.watermark import At
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """After this many records."""
+    """Emits the watermark after this number of records."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """After this much event time, in milliseconds."""
+    """Emits the watermark after this period of event time, in milliseconds."""
 
     duration_ms: int
 
@@ -36,12 +38,12 @@ Every: TypeAlias = Records | Period
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How a stream asserts its own time.
+    """The watermark strategy of a stream.
 
     Args:
-        every: how often.
-        delay_ms: how far behind the latest record. Negative: ahead of it.
-        flush: whether the end of time is asserted when the stream is stopped, which closes everything that is open.
+        every: how often the watermark is emitted.
+        delay_ms: the delay behind the latest record. A negative delay is ahead of it.
+        flush: whether a stop advances the watermark to the end of time, which closes all open windows.
 
     Raises:
         InvalidOption: if ``emitEvery`` is not above 0.
@@ -62,11 +64,11 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What has come since time was last asserted.
+    """The records and event time since the watermark was last emitted.
 
     Args:
-        records: how many records.
-        period_from_ms: the event time at which the present period began; ``None`` before the first record.
+        records: the number of records.
+        period_from_ms: the event time at which the current period began; ``None`` before the first record.
     """
 
     records: int = 0
@@ -77,15 +79,15 @@ NOTHING = Progress()
 
 
 def progress(every: Every, before: Progress, records: int, event_time_ms: int) -> tuple[Progress, bool]:
-    """Counts records, and says whether it is time to assert time.
+    """Counts records, and returns whether the watermark is due.
 
-    What is over counts for the next time, so that it makes no difference in which portions records are counted.
+    The remainder counts for the next time, so that the portions in which records are counted make no difference.
 
     Args:
-        every: how often time is asserted.
-        before: what was counted before.
-        records: how many more there are.
-        event_time_ms: the latest event time, of these and all before.
+        every: how often the watermark is emitted.
+        before: the counts before.
+        records: the number of new records.
+        event_time_ms: the latest event time of these and all earlier records.
 
     >>> progress(Records(10), Progress(), 9, 0)
     (Progress(records=9, period_from_ms=None), False)
@@ -103,7 +105,7 @@ def progress(every: Every, before: Progress, records: int, event_time_ms: int) -
 
 
 def asserted(generation: Generation, event_time_ms: int) -> At:
-    """The time that a record asserts (SEMANTICS W8: delay 5 s: the last record's, less 5 s).
+    """Returns the watermark of a record. With a delay of 5 s it is the time of the record less 5 s (SEMANTICS W8).
 
     >>> asserted(Generation(Records(10), delay_ms=5_000), 60_000)
     At(time_ms=55000)

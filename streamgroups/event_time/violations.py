@@ -1,7 +1,7 @@
-"""Records that come too late: what is done about one that is before the watermark, and what is told of one that is given up.
+"""Records before the watermark: how each is handled, and the dead letter of a dropped record.
 
-Called by :mod:`streamgroups.event_time.placing`, record by record. Source: SEMANTICS W7, W9; StreamInsight's ``AdvanceTimePolicy``
-(drop, adjust); Atlas, whose windows count what is before the watermark as long as they are open, which is the default here.
+:mod:`streamgroups.event_time.placing` calls this module for each record. Source: SEMANTICS W7, W9; StreamInsight's
+``AdvanceTimePolicy`` (drop, adjust). The default is that of Atlas: open windows count records before the watermark.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from streamgroups.times import utc
 
 
 class OnViolation(Enum):
-    """What is done with a record that is before the watermark: the option ``onViolation``."""
+    """How a record before the watermark is handled: the option ``onViolation``."""
 
-    #: It keeps its time, and is late only for windows that are closed.
+    #: It keeps its time, and is late only for closed windows.
     KEEP = "keep"
     #: It is dropped.
     DROP = "drop"
-    #: Its start is lifted to the watermark if it lasts longer than that; otherwise it is dropped.
+    #: Its start is set to the watermark if its end is later; otherwise it is dropped.
     ADJUST = "adjust"
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When a record is valid: ``[start_ms, end_ms)``, in milliseconds since the epoch."""
+    """The validity of a record: ``[start_ms, end_ms)``, in milliseconds since the epoch."""
 
     start_ms: int
     end_ms: int
 
 
 def point(time_ms: int) -> Interval:
-    """A record that is valid for one moment, as most are.
+    """Returns the interval of a record that is valid for one moment, as most records are.
 
     >>> point(5)
     Interval(start_ms=5, end_ms=6)
@@ -45,31 +45,31 @@ def point(time_ms: int) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The record goes on with its own time."""
+    """The record keeps its own time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """The record goes on, but begins at the watermark."""
+    """The record starts at the watermark."""
 
     interval: Interval
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The record is given up."""
+    """The record is dropped."""
 
 
 Judgement: TypeAlias = Keep | Lift | Drop
 
 
 def judge(record: Interval, watermark: Watermark, policy: OnViolation) -> Judgement:
-    """What becomes of a record, given the time already asserted (SEMANTICS W9).
+    """Decides how a record is handled at the current watermark (SEMANTICS W9).
 
     Args:
-        record: when it is valid.
-        watermark: of the whole source, when the record is processed.
-        policy: what to do about violations.
+        record: when the record is valid.
+        watermark: the watermark of the whole source when the record is processed.
+        policy: how violations are handled.
 
     >>> judge(point(5), At(5), OnViolation.DROP), judge(point(4), At(5), OnViolation.DROP)
     (Keep(), Drop())
@@ -80,32 +80,32 @@ def judge(record: Interval, watermark: Watermark, policy: OnViolation) -> Judgem
     """
     if policy is OnViolation.KEEP or not is_final(record.start_ms, watermark):
         return Keep()
-    # An end that is the watermark itself is no part of the interval: nothing of the record would be left.
+    # The interval excludes its end: if the end equals the watermark, nothing of the record is left.
     if policy is OnViolation.ADJUST and isinstance(watermark, At) and watermark.time_ms < record.end_ms:
         return Lift(Interval(watermark.time_ms, record.end_ms))
     return Drop()
 
 
 class Why(Enum):
-    """Why a record is given up."""
+    """Why a record is dropped."""
 
     #: Every window it belongs to is closed (SEMANTICS W7).
     LATE = "late"
-    #: It is before the watermark, and nothing of it is after (SEMANTICS W9).
+    #: It is before the watermark, and no part of it is after (SEMANTICS W9).
     VIOLATION = "violation"
-    #: It says no event time.
+    #: It has no event time.
     UNREADABLE = "no event time"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What the dead letter queue is told of a record, beside its content (SEMANTICS W7).
+    """The description of a record in the dead letter queue, beside its content (SEMANTICS W7).
 
     Args:
-        why: why it is given up.
+        why: why it is dropped.
         event_time_ms: its event time; ``None`` if it cannot be read.
-        watermark: where the watermark was.
-        missed: the windows it would have been in.
+        watermark: the watermark.
+        missed: the windows that it missed.
 
     >>> print(DeadLetter(Why.LATE, 61_000, At(120_000), (Window(60_000, 90_000),)))
     late: event time 1970-01-01T00:01:01.000Z, watermark 1970-01-01T00:02:00.000Z, \

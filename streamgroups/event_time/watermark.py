@@ -1,10 +1,11 @@
-"""Watermarks: what is asserted about event time, as variants, and their order.
+"""Watermarks: their variants and their order.
 
-A watermark says that event time has come so far: what is to come should not be older. Used by all of event time. Source:
-SEMANTICS W2, W8, W13; Flink's watermarks and StreamInsight's CTIs, which are the same thing under two names.
+A watermark is the event time up to which the input is complete: later records should not be older. All modules of event
+time use this one. Source: SEMANTICS W2, W8, W13; Flink's watermarks and StreamInsight's CTIs, which are the same
+concept.
 
-The order is ``NotYet < At(...) < AtEnd``. Of a record and a watermark at the same time neither is before the other: a record is late
-only if its time is *before* the watermark, and a window ``[start, end)`` is over when the watermark has *reached* its end.
+The order is ``NotYet < At(...) < AtEnd``. A record and a watermark at the same time are equal: a record is late only if
+its time is *before* the watermark. A window ``[start, end)`` is due when the watermark has *reached* its end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from streamgroups.times import utc
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """Nothing is asserted so far."""
+    """No watermark was emitted yet."""
 
     def __str__(self) -> str:
         return "none yet"
@@ -25,7 +26,7 @@ class NotYet:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Everything before this time has come (milliseconds since the epoch)."""
+    """The input is complete up to this time (milliseconds since the epoch)."""
 
     time_ms: int
 
@@ -35,7 +36,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """Everything has come: what StreamInsight asserts with a time of +∞."""
+    """The input is complete: in StreamInsight, a CTI at the time +∞."""
 
     def __str__(self) -> str:
         return "the end"
@@ -53,7 +54,7 @@ def _rank(watermark: Watermark) -> tuple[int, int]:
 
 
 def reached(watermark: Watermark, time_ms: int) -> bool:
-    """Whether a watermark has come to a time, or passed it.
+    """Returns whether a watermark has reached or passed a time.
 
     >>> reached(At(5), 5), reached(At(4), 5), reached(NotYet(), 5), reached(AtEnd(), 5)
     (True, False, False, True)
@@ -62,7 +63,7 @@ def reached(watermark: Watermark, time_ms: int) -> bool:
 
 
 def is_final(time_ms: int, watermark: Watermark) -> bool:
-    """Whether all that happened at a time has come: the watermark has passed it (SEMANTICS W12, W13).
+    """Returns whether the records of a time are complete: the watermark has passed it (SEMANTICS W12, W13).
 
     >>> is_final(4, At(5)), is_final(5, At(5))
     (True, False)
@@ -71,7 +72,7 @@ def is_final(time_ms: int, watermark: Watermark) -> bool:
 
 
 def latest(*watermarks: Watermark) -> Watermark:
-    """The one that asserts most; of none, nothing.
+    """Returns the maximum of watermarks; ``NotYet`` without arguments.
 
     >>> latest(At(3), NotYet(), At(7))
     At(time_ms=7)
@@ -80,7 +81,8 @@ def latest(*watermarks: Watermark) -> Watermark:
 
 
 def oldest(*watermarks: Watermark) -> Watermark:
-    """The one that asserts least: the time of a join or a union of streams, and of a topic's partitions (SEMANTICS W2, W13).
+    """Returns the minimum of watermarks, as for joins and unions of streams, and for partitions of a topic (SEMANTICS
+    W2, W13).
 
     >>> oldest(At(3), AtEnd(), At(7)), oldest(At(3), NotYet())
     (At(time_ms=3), NotYet())
@@ -89,7 +91,7 @@ def oldest(*watermarks: Watermark) -> Watermark:
 
 
 def earlier(watermark: Watermark, by_ms: int) -> Watermark:
-    """A watermark, held back by a duration: how a window with allowed lateness sees it (SEMANTICS W4).
+    """Returns a watermark less a duration, which closes windows with allowed lateness (SEMANTICS W4).
 
     >>> earlier(At(7), 2), earlier(AtEnd(), 2)
     (At(time_ms=5), AtEnd())

@@ -1,17 +1,19 @@
-"""The life of windows: when they open, count, are due, are refined, and close.
+"""The life cycle of windows: when they open, count records, are due, are updated and close.
 
-Called by :mod:`streamgroups.event_time.placing` for each record, and by whoever drives time when the watermark has moved or the source is
-quiet. Source: SEMANTICS W4, W5, W13; Flink, whose windows are refined by late records as here.
+:mod:`streamgroups.event_time.placing` calls this module for each record. :mod:`streamgroups.event_time.panes` calls it
+when the watermark advances or the source is idle. Source: SEMANTICS W4, W5, W13; Flink, where late records update
+windows too.
 
-A window's life, with ``w`` for the watermark and ``c`` for the time up to which windows are closed, ``w`` less the allowed lateness::
+In this table ``w`` is the watermark. ``c`` is the time up to which windows are closed: ``w`` less the allowed
+lateness::
 
-    open     a record is in it, or the watermark is
-    due      w has reached its end: what it holds can be told
-    refined  a record came after that: what was told has changed
-    closed   c has reached its end: a record that comes now is late
+    open     it contains a record or the watermark
+    due      w has reached its end: its result can be emitted
+    updated  a record arrived after that: the emitted result has changed
+    closed   c has reached its end: a record that arrives now is late
 
-Without allowed lateness a window is due and closed in one moment. ``c`` is kept beside ``w`` because an idle timeout closes a
-window at once, allowed lateness or not, and says nothing of the later ones.
+Without allowed lateness, a window is due and closed at the same moment. ``c`` is stored beside ``w``, because an idle
+timeout closes a window at once, whatever the allowed lateness, and does not affect later windows.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from streamgroups.event_time.windows import EventTime, Session, Window, Windowin
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpenWindow:
-    """A window with records in it.
+    """A window that contains records.
 
     Args:
         window: its time.
-        records: how many.
+        records: the number of its records.
     """
 
     window: Window
@@ -40,12 +42,12 @@ class OpenWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowStates:
-    """The windows of a query, or of one key for sessions.
+    """The windows of a query or, for sessions, of one key.
 
     Args:
-        watermark: where time is.
-        closed_until: windows that end at or before this are closed.
-        filled: those that hold records and are not closed, the earliest first.
+        watermark: the watermark.
+        closed_until: windows that end at or before this watermark are closed.
+        filled: the windows that contain records and are not closed, in ascending order.
     """
 
     watermark: Watermark = NOT_YET
@@ -55,11 +57,11 @@ class WindowStates:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of windows when time moves.
+    """The effect of an advance of time on windows.
 
     Args:
-        due: windows whose end the watermark has reached now.
-        closed: windows that are closed now.
+        due: windows whose end the watermark has reached with this advance.
+        closed: windows that this advance has closed.
     """
 
     due: tuple[OpenWindow, ...] = ()
@@ -68,14 +70,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A record is in these windows.
+    """The outcome for a record that at least one window counts.
 
     Args:
-        time_ms: the time by which it was put there.
-        windows: as they are with it.
-        refined: those of them whose end the watermark had reached before: what was told of them has changed, or is told only now.
-        merged: sessions that the record has made part of another.
-        missed: windows it would have been in, had they not been closed. Others of a hopping window's count it.
+        time_ms: the time that assigns the record.
+        windows: its windows, including this record.
+        refined: the windows among them that were due before. Their emitted result has changed, or is emitted now for
+            the first time.
+        merged: sessions that the record has merged into another one.
+        missed: its windows that are closed. Other windows of a hopping shape count the record.
     """
 
     time_ms: int
@@ -87,7 +90,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Every window of a record is closed."""
+    """The outcome for a record whose windows are all closed."""
 
     windows: tuple[Window, ...]
 
@@ -96,10 +99,10 @@ Outcome: TypeAlias = Counted | Missed
 
 
 def open_windows(windowing: Windowing, state: WindowStates) -> tuple[Window, ...]:
-    """The windows that are open: those with records, and those the watermark is in.
+    """Returns the open windows: those that contain records, and those that contain the watermark.
 
     Args:
-        windowing: how records are put into windows.
+        windowing: how records are assigned to windows.
         state: the windows.
     """
     found = {filled.window for filled in state.filled}
@@ -109,12 +112,12 @@ def open_windows(windowing: Windowing, state: WindowStates) -> tuple[Window, ...
 
 
 def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[WindowStates, Outcome]:
-    """Puts one record into its windows, those that are still open (SEMANTICS W4).
+    """Assigns one record to its windows that are still open (SEMANTICS W4).
 
     Args:
-        windowing: how records are put into windows.
+        windowing: how records are assigned to windows.
         state: the windows.
-        time_ms: the record's time.
+        time_ms: the time of the record.
 
     >>> from streamgroups.event_time.windows import tumbling
     >>> fives = Windowing(tumbling(5))
@@ -141,10 +144,10 @@ def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[Wind
 
 
 def _count_session(state: WindowStates, time_ms: int, alone: Window) -> tuple[WindowStates, Outcome]:
-    """A record joins the sessions it touches, and makes them one.
+    """Merges a record with the sessions that it touches.
 
-    Whether it is late is told by the session it makes alone, as in Spark: if it could join an open session however late it is, sessions
-    could grow backwards without end.
+    The session of the record alone decides whether it is late, as in Spark. If a record could join an open session at
+    any lateness, sessions could grow backwards without limit.
     """
     if reached(state.closed_until, alone.end_ms):
         return state, Missed((alone,))
@@ -165,27 +168,27 @@ def _count_session(state: WindowStates, time_ms: int, alone: Window) -> tuple[Wi
 
 
 def advance(windowing: Windowing, state: WindowStates, watermark: Watermark) -> tuple[WindowStates, Change]:
-    """Time moves; windows that are over close, after their allowed lateness (SEMANTICS W4).
+    """Advances time, and closes windows after their allowed lateness (SEMANTICS W4).
 
     Args:
-        windowing: how records are put into windows.
+        windowing: how records are assigned to windows.
         state: the windows.
-        watermark: where time is now; for windows by processing time, the clock.
+        watermark: the new watermark; for windows by processing time, the clock.
     """
     lateness_ms = windowing.boundary.allowed_lateness_ms if isinstance(windowing.boundary, EventTime) else 0
     return _move(state, watermark, earlier(watermark, lateness_ms))
 
 
 def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tuple[WindowStates, Change]:
-    """Windows that hold records close because the source is idle, and time moves to their ends (SEMANTICS W5).
+    """Closes windows that contain records because the source is idle, and advances time to their ends (SEMANTICS W5).
 
-    The wait begins when the clock has passed a window's end and the source is quiet, whichever is later. A window that nobody has put
-    anything into waits for nothing: it would only make later records late.
+    The timeout starts when the clock has passed the end of the window and the source is idle, whichever is later. It
+    does not apply to an empty window, which would only make later records late.
 
     Args:
-        windowing: how records are put into windows.
-        state: the windows, all records that were read counted.
-        quiet: how long the source has been quiet, by the clock; ``None`` if it is not.
+        windowing: how records are assigned to windows.
+        state: the windows, with all records counted that were read.
+        quiet: how long the source has been idle, by the clock; ``None`` if it is not idle.
 
     >>> from streamgroups.event_time.windows import tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
@@ -203,12 +206,13 @@ def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tup
 
 
 def released(windowing: Windowing, state: WindowStates) -> Watermark:
-    """The time of what windows give: nothing before it will change any more, results being stamped with their windows' starts.
+    """Returns the watermark of the results of windows: results before it are final. Their timestamps are the starts of
+    their windows.
 
-    It is the watermark, moved to the start of the earliest window that may still be open (SEMANTICS W13).
+    It is the watermark, set back to the start of the earliest window that can still be open (SEMANTICS W13).
 
     Args:
-        windowing: how records are put into windows.
+        windowing: how records are assigned to windows.
         state: the windows.
 
     >>> from streamgroups.event_time.windows import Hopping
@@ -219,7 +223,7 @@ def released(windowing: Windowing, state: WindowStates) -> Watermark:
         return state.closed_until
     closed_until_ms = state.closed_until.time_ms
     if isinstance(windowing.shape, Session):
-        # The oldest record that makes a session of its own ends it one tick later than what is closed.
+        # The earliest record that creates a session of its own ends it one tick after the closed time.
         newest = At(closed_until_ms - windowing.shape.gap_ms + 1)
         return oldest(newest, *(At(f.window.start_ms) for f in state.filled))
     return At(windows_of(windowing.shape, closed_until_ms)[0].start_ms)

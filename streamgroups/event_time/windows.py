@@ -1,7 +1,7 @@
-"""Windows: their shapes, which ones a record belongs to, and by which clock.
+"""Windows: their shapes, the windows of a record, and the clock that closes them.
 
-Used by :mod:`streamgroups.event_time.window_states`. Source: SEMANTICS W4-W6, W13; Atlas's tumbling, hopping and session windows. All
-times are UTC; windows begin at multiples of their hop since the epoch, as Spark's do.
+:mod:`streamgroups.event_time.window_states` uses this module. Source: SEMANTICS W4-W6, W13; Atlas's tumbling, hopping
+and session windows. All times are UTC. Windows start at multiples of their hop since the epoch, as in Spark.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hopping:
-    """Windows of one size that begin every ``hop_ms``; a record is in each one that its time is in.
+    """Windows of one size that start every ``hop_ms``. A record belongs to each window that contains its time.
 
     Raises:
-        InvalidOption: if the size or the hop is not above 0, or windows leave gaps between them.
+        InvalidOption: if the size or the hop is not above 0, or the windows leave gaps.
     """
 
     size_ms: int
@@ -55,7 +55,7 @@ class Hopping:
 
 
 def tumbling(size_ms: int) -> Hopping:
-    """Windows of one size, one after the other.
+    """Windows of one size that do not overlap and leave no gaps.
 
     >>> tumbling(300_000)
     tumbling('5m')
@@ -65,7 +65,7 @@ def tumbling(size_ms: int) -> Hopping:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Session:
-    """A window lasts as long as records come, and ends ``gap_ms`` after the last one. Sessions are kept for each key by itself.
+    """A window that lasts while records arrive, and ends ``gap_ms`` after the last one. Each key has its own sessions.
 
     Raises:
         InvalidOption: if the gap is not above 0.
@@ -85,12 +85,12 @@ Shape: TypeAlias = Hopping | Session
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Windows by event time: they close by the watermark (SEMANTICS W4, W5).
+    """Windows by event time: the watermark closes them (SEMANTICS W4, W5).
 
     Args:
         allowed_lateness_ms: how long a window stays open after the watermark has reached its end.
-        idle_timeout_ms: how long the source must be idle, after a window's end has passed by the clock, for the window to close without
-            a record; ``None`` if it never does.
+        idle_timeout_ms: how long the source must be idle, after the clock has passed the end of a window, until the
+            window closes without a record. ``None``: idleness closes no window.
 
     Raises:
         InvalidOption: if the lateness is negative, or the timeout not above 0.
@@ -110,7 +110,7 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTime:
-    """Windows by the clock: a record is in the window in which it is processed, and nothing is ever late (SEMANTICS W6)."""
+    """Windows by the clock: a record belongs to the window of its processing time, and is never late (SEMANTICS W6)."""
 
 
 Boundary: TypeAlias = EventTime | ProcessingTime
@@ -118,11 +118,11 @@ Boundary: TypeAlias = EventTime | ProcessingTime
 
 @dataclass(frozen=True, slots=True)
 class Windowing:
-    """How records are put into windows.
+    """How records are assigned to windows.
 
     Args:
-        shape: what the windows are like.
-        boundary: by which time.
+        shape: the shape of the windows.
+        boundary: the clock that closes them: event time or processing time.
 
     Raises:
         InvalidOption: for sessions by processing time.
@@ -140,10 +140,10 @@ class Windowing:
 
 
 def windows_of(shape: Shape, time_ms: int) -> tuple[Window, ...]:
-    """The windows a time is in, the earliest first. A session is what one record alone makes of it.
+    """Returns the windows that contain a time, in ascending order. A session is that of a single record.
 
     Args:
-        shape: what the windows are like.
+        shape: the shape of the windows.
         time_ms: milliseconds since the epoch.
 
     >>> windows_of(tumbling(5), 13)

@@ -1,7 +1,8 @@
-"""How long a batch is in flight, and how long it may be.
+"""How long a batch is in flight, and the limits for it.
 
-Taken by the source of a running query and exported by ``sg.MetricsListener`` (:mod:`streamgroups.monitoring.metrics`). It is apart from the metrics,
-because sources run without the extra ``metrics``. Source: SEMANTICS S3.
+The source of a running query reports it, and ``sg.MetricsListener`` exports it
+(:mod:`streamgroups.monitoring.metrics`). It is separate from the metrics, because sources run without the extra
+``metrics``. Source: SEMANTICS S3.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ class BatchFlight:
     Args:
         group_id: its group.
         member: its ``client.id``.
-        batch_ms: for how long the batch has been in flight; ``None`` between two batches.
-        handover_ms: for how long a rebalance waits for it.
+        batch_ms: how long the batch has been in flight; ``None`` between two batches.
+        handover_ms: how long a rebalance waits for it.
         lease_timeout_ms: the option ``leaseTimeout``; ``None`` if it is off.
     """
 

@@ -1,10 +1,10 @@
-"""What a lag is doing: whether a group keeps up, falls behind, or has stopped reading; from a window of samples.
+"""Lag states: whether a group keeps up, falls behind, or has stopped reading, from a window of samples.
 
-Called by ``groups watch`` and ``metrics``, which look at a group again and again. Source: the rules of Burrow, in its order (a lag
-that was ever gone in the window is fine; then rewound, stopped, stalled, slow). They differ where the point of view does: Burrow
-reads every commit, we see positions. A commit that repeats a position cannot be told from none, so who has stopped and
-who is stalled is told by whether somebody owns the partition. And a window that is too short proves nothing: a query that commits once
-a minute stands still in between.
+``groups watch`` and ``metrics``, which poll groups repeatedly, use this module. Source: the rules of Burrow, in its
+order. A lag that was 0 at any time in the window is OK; then rewound, stopped, stalled, slow. The rules differ where
+the data differs: Burrow reads every commit, this module samples positions. A commit that repeats a position is not
+visible in a sample. So the owner of the partition distinguishes a stopped group from a stalled one. A window that is
+too short proves nothing, because a query that commits once a minute has the same position in between.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from enum import Enum
 from streamgroups.groups.lag import PartitionLag
 from streamgroups.partitions import TopicPartition
 
-#: How far back a window reaches; a verdict needs half of it.
+#: The length of a window. A lag state requires half of it.
 WINDOW_MS = 180_000
 
 
 class LagState(Enum):
-    """What a partition's lag is doing, the worst first."""
+    """The state of a partition's lag, the worst first."""
 
-    #: The position went back and has not come up to where it was.
+    #: The position has moved back and has not reached its former value.
     REWOUND = "rewound"
-    #: There are unread records, and nobody reads them.
+    #: Records are available, and no member owns the partition.
     STOPPED = "stopped"
-    #: There are unread records, and their owner does not get on.
+    #: Records are available, and the owner makes no progress.
     STALLED = "stalled"
-    #: The owner gets on, and the lag never shrinks.
+    #: The owner makes progress, and the lag never decreases.
     WARN = "warn"
-    #: Not seen for long enough.
+    #: The samples do not cover enough time.
     UNKNOWN = "unknown"
-    #: It is read, or being read.
+    #: All records are read, or the lag decreases.
     OK = "ok"
 
 
@@ -46,10 +46,10 @@ class Sample:
     """A partition at one moment.
 
     Args:
-        time_ms: when, in milliseconds since the epoch.
+        time_ms: the time, in milliseconds since the epoch.
         committed_offset: the group's position.
-        records: how many records were unread.
-        end_offset: where the partition ended.
+        records: the lag in records.
+        end_offset: the end of the partition.
     """
 
     time_ms: int
@@ -59,13 +59,13 @@ class Sample:
 
 
 def judge(samples: Sequence[Sample], *, owned: bool, window_ms: int = WINDOW_MS, allowed: int = 0) -> LagState:
-    """What the lag of one partition is doing.
+    """Returns the lag state of one partition.
 
     Args:
-        samples: the partition in the window, oldest first.
+        samples: the samples of the partition in the window, in ascending order of time.
         owned: whether a live member owns it now.
-        window_ms: how far back the window reaches.
-        allowed: a lag of so many records is as good as none.
+        window_ms: the length of the window.
+        allowed: a lag of at most this number of records counts as none.
 
     >>> def seen(*positions: tuple[int, int]) -> list[Sample]:
     ...     return [Sample(60_000 * i, at, end - at, end) for i, (at, end) in enumerate(positions)]
@@ -98,12 +98,12 @@ def judge(samples: Sequence[Sample], *, owned: bool, window_ms: int = WINDOW_MS,
 
 
 def _steps(samples: Sequence[Sample]) -> Iterable[tuple[Sample, Sample]]:
-    """Each sample with the one before it."""
+    """Returns each sample with the one before it."""
     return zip(samples[1:], samples, strict=False)
 
 
 def worst(states: Iterable[LagState]) -> LagState:
-    """The state of a group whose partitions are in these states.
+    """Returns the state of a group whose partitions are in these states.
 
     >>> worst([LagState.OK, LagState.STALLED, LagState.WARN]), worst([])
     (<LagState.STALLED: 'stalled'>, <LagState.OK: 'ok'>)
@@ -112,7 +112,8 @@ def worst(states: Iterable[LagState]) -> LagState:
 
 
 def read_per_s(samples: Sequence[Sample]) -> float | None:
-    """How many offsets a second the group has moved forward; ``None`` if it was seen only once, or moved back.
+    """Returns the offsets per second that the group has advanced; ``None`` with one sample, or if it was reset
+    backwards.
 
     >>> read_per_s([Sample(0, 10, 0, 10), Sample(2_000, 30, 0, 30)])
     10.0
@@ -124,9 +125,10 @@ def read_per_s(samples: Sequence[Sample]) -> float | None:
 
 
 def written_at_ms(samples: Sequence[Sample], offset: int) -> int | None:
-    """About when an offset was written, by when the end of the partition passed it; ``None`` if that was not seen.
+    """Returns approximately when an offset was written: when the end of the partition passed it. ``None`` without such
+    samples.
 
-    A substitute for the record's own timestamp, where reading it would cost too much.
+    It replaces the timestamp of the record where it would cost too much to read the record.
 
     >>> written_at_ms([Sample(0, 0, 10, 10), Sample(1_000, 0, 20, 20)], 15)
     500
@@ -144,7 +146,7 @@ class LagHistory:
     """The samples of all partitions of all groups within the window.
 
     Args:
-        window_ms: how far back it reaches.
+        window_ms: the length of the window.
 
     >>> from streamgroups.partitions import Bounds
     >>> history, tp = LagHistory(10_000), TopicPartition("flights", 0)
@@ -159,7 +161,7 @@ class LagHistory:
         self._samples: dict[str, dict[TopicPartition, deque[Sample]]] = {}
 
     def add(self, group_id: str, time_ms: int, lags: Iterable[PartitionLag]) -> None:
-        """Takes note of a group's partitions; those that are not there any more are forgotten."""
+        """Adds samples of a group's partitions. Partitions that no longer exist are removed."""
         known = self._samples.get(group_id, {})
         now: dict[TopicPartition, deque[Sample]] = {}
         for lag in lags:
@@ -172,16 +174,16 @@ class LagHistory:
         self._samples[group_id] = now
 
     def keep_only(self, group_ids: Iterable[str]) -> None:
-        """Forgets all other groups."""
+        """Removes all other groups."""
         kept = set(group_ids)
         self._samples = {group_id: samples for group_id, samples in self._samples.items() if group_id in kept}
 
     def samples(self, group_id: str, topic_partition: TopicPartition) -> Sequence[Sample]:
-        """The samples of one partition, oldest first."""
+        """Returns the samples of one partition, in ascending order of time."""
         return list(self._samples.get(group_id, {}).get(topic_partition, ()))
 
     def states(self, group_id: str, owned: Mapping[TopicPartition, object]) -> dict[TopicPartition, LagState]:
-        """What the lag of each partition of a group is doing.
+        """Returns the lag state of each partition of a group.
 
         Args:
             group_id: the group.

@@ -1,8 +1,9 @@
-"""Prometheus' view of groups and queries: the names, labels and meanings of everything this library exports.
+"""The Prometheus metrics of groups and queries: names, labels and meanings of all exported metrics.
 
-Used by ``streamgroups metrics`` (:mod:`streamgroups_prometheus.exporter`) and by ``sg.MetricsListener``, so that both say the same by the same names;
-the latter's series have the labels ``query`` and ``query_id`` besides. Source: Prometheus' naming practices (base units, a suffix for the
-unit). What is not known has no sample: a 0 would be a lie, and so would be the last known value.
+``streamgroups metrics`` (:mod:`streamgroups_prometheus.exporter`) and ``sg.MetricsListener`` use it, so that both
+export the same values under the same names. Series of the latter also have the labels ``query`` and ``query_id``.
+Source: Prometheus' naming practices (base units, a suffix for the unit). An unknown value has no sample, because a 0 or
+the last known value would be wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MS_PER_S = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """The figures of one partition in one group; ``None`` where nobody knows. See :data:`_OF_PARTITIONS`."""
+    """The metrics of one partition in one group; ``None`` where a value is unknown. See :data:`_OF_PARTITIONS`."""
 
     topic_partition: TopicPartition
     state: LagState
@@ -43,12 +44,12 @@ class PartitionFigures:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """The figures of one group, or of a query's part of it.
+    """The metrics of one group, or of a query's part of it.
 
     Args:
         labels: the values of the labels that all its series have.
-        members: how many live members it has; ``None`` if nobody has asked.
-        state: Kafka's word for its state, or ``None``.
+        members: the number of its live members; ``None`` if unknown.
+        state: Kafka's name of its state, or ``None``.
         partitions: its partitions.
         gaps: the recorded gaps of its partitions.
     """
@@ -61,18 +62,18 @@ class GroupFigures:
 
     @property
     def lag_records(self) -> int | None:
-        """How many records are unread in all partitions."""
+        """The lag of all partitions in records."""
         return total([p.lag_records for p in self.partitions])
 
     @property
     def open_records(self) -> int | None:
-        """How many records are behind the last stable offsets of all partitions; ``None`` if that is not known of any."""
+        """The records after the last stable offsets of all partitions; ``None`` if that is unknown for all of them."""
         known = [p.open_records for p in self.partitions if p.open_records is not None]
         return sum(known) if known else None
 
     @property
     def lag_ms(self) -> int | None:
-        """The longest time lag; ``None`` if that of a partition with a position is not known."""
+        """The maximum time lag; ``None`` if that of a partition with a position is unknown."""
         lags_ms = [p.lag_ms for p in self.partitions if p.lag_records is not None]
         known_ms = [ms for ms in lags_ms if ms is not None]
         return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
@@ -97,7 +98,7 @@ QUERY_LABELS = ("query", "query_id")
 
 
 def watched_group(group: WatchedGroup) -> GroupFigures:
-    """A group as a look at the cluster has found it."""
+    """Returns the metrics of a group from a poll of the cluster."""
     description = group.snapshot.description
     return GroupFigures(
         (description.group_id,),
@@ -126,19 +127,19 @@ def _watched_partition(partition: WatchedPartition, processed_offset: int | None
 
 
 def query_group(query: WatchedQuery, group: QueryGroup, looked: WatchedGroup | None = None) -> GroupFigures:
-    """A query's part of a group.
+    """Returns the metrics of a query's part of a group.
 
     Args:
         query: the query.
-        group: its part of the group, as its progress tells.
-        looked: the same group as the last look at the cluster has found it, if there was one: what it says is truer.
+        group: its part of the group, from its progress.
+        looked: the same group from the last poll of the cluster, if any. Its values take precedence.
     """
     labels = (group.group_id, query.name, query.query_id)
     if looked is None:
         return GroupFigures(labels, None, None, tuple(map(_told_partition, group.partitions)))
     found = {p.lag.topic_partition: p for p in looked.partitions}
     owners = looked.snapshot.description.owners
-    # Who has given a partition away does not say so before its next batch; the cluster does.
+    # A member that has released a partition reports that only with its next batch; the cluster reports it at once.
     own = [p for p in group.partitions if (m := owners.get(p.topic_partition)) is None or m.client_id in group.members]
     partitions = (
         _watched_partition(found[p.topic_partition], p.processed_offset)
@@ -160,17 +161,17 @@ def _told_partition(p: QueryPartition) -> PartitionFigures:
         committed_offset=p.committed_offset,
         processed_offset=p.processed_offset,
         end_offset=p.end_offset,
-        # Offsets in between may be anything.
+        # Offsets in between can be without records.
         lag_exact=None if p.records is None else p.records == 0,
     )
 
 
 def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
-    """The metrics of groups as wholes.
+    """Returns the metrics of whole groups.
 
     Args:
         groups: the groups.
-        labels: the names of the labels whose values are in the figures.
+        labels: the names of the labels whose values the groups contain.
     """
 
     def gauge(name: str, text: str, more: Sequence[str] = ()) -> GaugeMetricFamily:
@@ -196,7 +197,7 @@ def group_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_
 
 
 def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
-    """The metrics of the groups' partitions; those of which nothing is known are left out."""
+    """Returns the metrics of the groups' partitions. Metrics without any known value are omitted."""
     families = {
         name: GaugeMetricFamily(f"streamgroups_partition_{name}", text, labels=[*labels, "topic", "partition"])
         for name, (text, _) in _OF_PARTITIONS.items()
@@ -210,11 +211,11 @@ def partition_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GR
 
 
 def gap_metrics(groups: Iterable[GroupFigures], labels: Sequence[str] = GROUP_LABELS) -> Iterator[Metric]:
-    """The metrics of recorded gaps, by cause (:mod:`streamgroups.groups.gaps`).
+    """Returns the metrics of recorded gaps, by cause (:mod:`streamgroups.groups.gaps`).
 
     Args:
         groups: the groups.
-        labels: the names of the labels whose values are in the figures.
+        labels: the names of the labels whose values the groups contain.
     """
     names = [*labels, "topic", "partition", "cause"]
     count = CounterMetricFamily("streamgroups_partition_gaps", "Recorded gaps.", labels=names)
@@ -271,11 +272,11 @@ _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = 
 
 
 def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
-    """The metrics of queries.
+    """Returns the metrics of queries.
 
     Args:
-        queries: those that are running.
-        failures: how many failed, by name and cause.
+        queries: the running queries.
+        failures: the number of failed runs, by name and cause.
     """
     queries = list(queries)
     for name, (text, value_of) in _OF_QUERIES.items():
@@ -320,11 +321,12 @@ _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
 
 
 def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuery]) -> Iterator[Metric]:
-    """The metrics of batches in flight, as the members know them now; a batch that hangs is among them.
+    """Returns the metrics of the batches in flight, from the members themselves. They include batches that hang.
 
     Args:
-        flights: of all members.
-        queries: of those that are known; before its first batch has ended a query's members are not, and its labels are empty.
+        flights: the batches of all members.
+        queries: the known queries. The members of a query are unknown before the end of its first batch, and its labels
+            are then empty.
     """
     flights = list(flights)
     known = {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}

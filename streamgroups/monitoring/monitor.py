@@ -1,7 +1,8 @@
-"""Looking at groups again and again: what they are, and what they are doing.
+"""Polls groups repeatedly: their state, lag and lag states.
 
-Called by the command line (``groups watch``, ``metrics``). Joins a :func:`~streamgroups.monitoring.snapshots.survey` with what the ones before
-it saw, by the rules of :mod:`streamgroups.monitoring.lag_states`. Source: SEMANTICS O3.
+``groups watch``, ``metrics`` and ``sg.MetricsListener`` call this module. It combines a
+:func:`~streamgroups.monitoring.snapshots.survey` with the samples of earlier ones, by the rules of
+:mod:`streamgroups.monitoring.lag_states`. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
 
 @dataclass(frozen=True, slots=True)
 class WatchedPartition:
-    """One partition of one group, and what it is doing.
+    """One partition of one group, with its lag state.
 
     Args:
-        lag: how far behind it is.
-        state: what its lag is doing.
-        time_lag_ms: for how long its first unread record has been waiting, about; ``None`` if nobody can say.
-        samples: what was seen of it in the window, oldest first.
-        event_time: how far its event time has come; ``None`` if the group has none.
+        lag: its lag.
+        state: its lag state.
+        time_lag_ms: approximately how long its first available record has been waiting; ``None`` if unknown.
+        samples: its samples in the window, in ascending order of time.
+        event_time: its event time; ``None`` if the group has none.
     """
 
     lag: PartitionLag
@@ -43,12 +44,12 @@ class WatchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class WatchedGroup:
-    """One group, and what it is doing.
+    """One group, with its lag states.
 
     Args:
         snapshot: the group now.
         partitions: its partitions.
-        watermark: what they assert together; ``None`` if the group has no event time.
+        watermark: the combined watermark of its partitions; ``None`` if the group has no event time.
         gaps: the recorded gaps of the partitions that have gaps.
     """
 
@@ -59,25 +60,25 @@ class WatchedGroup:
 
     @property
     def state(self) -> LagState:
-        """What its worst partition is doing."""
+        """The lag state of its worst partition."""
         return worst(p.state for p in self.partitions)
 
     @property
     def time_lag_ms(self) -> int | None:
-        """The longest time lag of a partition; ``None`` if one of them is not known."""
+        """The maximum time lag of its partitions; ``None`` if that of a partition is unknown."""
         lags_ms = [p.time_lag_ms for p in self.partitions if p.lag.records is not None]
         known_ms = [ms for ms in lags_ms if ms is not None]
         return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
 
     @property
     def read_per_s(self) -> float | None:
-        """How many offsets a second it reads; ``None`` while that is not known."""
+        """The offsets that it reads per second; ``None`` while unknown."""
         rates = [rate for p in self.partitions if (rate := read_per_s(p.samples)) is not None]
         return sum(rates) if rates else None
 
     @property
     def lag_history(self) -> list[int]:
-        """The lag of all partitions together at each moment in the window, oldest first."""
+        """The total lag of its partitions at each moment in the window, in ascending order of time."""
         at: dict[int, list[int | None]] = {}
         for partition in self.partitions:
             for sample in partition.samples:
@@ -86,17 +87,17 @@ class WatchedGroup:
 
 
 class Monitor:
-    """Looks at the groups of a cluster. One thread owns it.
+    """Polls the groups of a cluster. One thread owns it.
 
     Args:
         groups: the cluster's groups.
         topics: the cluster's topics.
-        now_ms: tells the time.
-        window_ms: how far back verdicts look.
-        reads: how many first unread records one look may read; beyond that lags in time are worked out from when the ends of
-            the partitions moved.
-        count_bytes: how much one look may read to count records; lags that are not counted are upper bounds.
-        event_times: whether to ask for event times, too: up to two more requests a look.
+        now_ms: the clock.
+        window_ms: the length of the time window of lag states.
+        reads: how many first available records one poll may read. Without them, time lags are computed from the end
+            offsets over time.
+        count_bytes: how much one poll may read to count records. Lags that are not counted are upper bounds.
+        event_times: whether to read event times too: up to two more requests a poll.
         gaps: whether to read the recorded gaps too: up to two more requests a poll.
     """
 
@@ -119,10 +120,10 @@ class Monitor:
         self._memory = Memory()
 
     def poll(self, group_ids: Collection[str] | None = None) -> list[WatchedGroup]:
-        """How these groups are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
+        """Returns these groups as they are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
 
         Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Log`; what was seen before is kept.
+            StreamGroupsError: see :class:`streamgroups.ports.Log`. Earlier samples are kept.
         """
         listed = None
         if group_ids is None:
@@ -151,12 +152,12 @@ class Monitor:
         ]
 
     def _listed(self) -> list[str]:
-        """All groups, those that hold notes among them."""
+        """All groups, metadata groups included."""
         return [g.group_id for g in list_all(self._groups, internal=True)]
 
     def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
-        """The event time of those groups that have one."""
-        # Not every user may see these notes, and to ask for what one may not see would be an error.
+        """The event time of each group that has one."""
+        # Some users may not read these metadata groups, and a request for one that is not visible would be an error.
         of_groups = {
             s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in listed
         }
@@ -174,7 +175,7 @@ class Monitor:
     def _recorded_gaps(
         self, group_ids: Collection[str], listed: Collection[str]
     ) -> dict[str, dict[TopicPartition, Gaps]]:
-        """The gaps of those groups that have a metadata group of gaps, as far as it may be read."""
+        """The gaps of each group with a metadata group of gaps that this user may read."""
         with_gaps = [group_id for group_id in group_ids if gaps_group_of(group_id) in set(listed)]
         read = self._groups.committed_offsets([gaps_group_of(group_id) for group_id in with_gaps])
         return {
@@ -205,6 +206,6 @@ class Monitor:
         if time_lag_ms is None and lag.reading_offset is not None:
             written_ms = written_at_ms(samples, lag.reading_offset)
             time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
-        # Without a position there is nothing to judge.
+        # Without a position there is no lag state.
         state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
         return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))

@@ -1,13 +1,15 @@
-"""Running queries, as Spark's events tell of them: how far each is in its groups, and what its lag is doing.
+"""Running queries, from Spark's events: their positions in their groups, and their lag states.
 
-Called by ``streamgroups_spark.ops.metrics_listener`` with every event. Nothing is asked of a cluster: positions and end offsets are in
-Spark's own progress (:mod:`streamgroups.monitoring.query_progress`), and lags are judged by the rules that ``groups watch`` has
-(:mod:`streamgroups.monitoring.lag_states`). Source: Spark's ``StreamingQueryListener``; SEMANTICS S2, O3.
+``streamgroups_spark.ops.metrics_listener`` calls this module with every event. It sends no request to a cluster.
+Positions and end offsets are in Spark's progress (:mod:`streamgroups.monitoring.query_progress`), and lag states follow
+the rules of ``groups watch`` (:mod:`streamgroups.monitoring.lag_states`). Source: Spark's ``StreamingQueryListener``;
+SEMANTICS S2, O3.
 
-What a progress proves. Batch *n* was planned, its end offsets were asked for, it ran; now it is done. Its positions are committed
-when Spark asks for the next batch, which is at once or, with a trigger of a minute, in a minute. So ``committed_offset`` is where batch *n*
-began, until Spark tells of another batch, or that there was none to plan: it is not ahead of the broker, but for the moment that a
-commit takes. Lag is counted from where the batch ended: what has been processed is not behind.
+A progress of batch *n* proves that batch *n* was planned, that its end offsets were requested then, and that it has
+finished. Its positions are committed when Spark requests the next batch: at once or, with a trigger of a minute, within
+a minute. So ``committed_offset`` is the start of batch *n* until Spark reports another batch, or that no batch was
+available. It is never ahead of the broker, except for the duration of a commit. Lag is counted from the end of the
+batch, because processed records are not lag.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ class QueryPartition:
     """One partition that a query reads.
 
     Args:
-        topic_partition: where.
-        committed_offset: the next offset of the group, as far as it is surely committed.
-        processed_offset: the next offset the query will read.
-        end_offset: where the partition ended when the last batch was planned; ``None`` if it was not asked.
-        time_lag_ms: for how long the first unread record has been waiting, about; ``None`` if nobody can say.
-        state: what its lag is doing.
+        topic_partition: the partition.
+        committed_offset: the next offset of the group that is certainly committed.
+        processed_offset: the next offset that the query reads.
+        end_offset: the end of the partition when the last batch was planned; ``None`` if it was not requested.
+        time_lag_ms: approximately how long the first available record has been waiting; ``None`` if unknown.
+        state: its lag state.
     """
 
     topic_partition: TopicPartition
@@ -43,7 +45,7 @@ class QueryPartition:
 
     @property
     def records(self) -> int | None:
-        """How many records are unread, at most."""
+        """The lag in records, as an upper bound."""
         return None if self.end_offset is None else max(self.end_offset - self.processed_offset, 0)
 
 
@@ -53,8 +55,8 @@ class QueryGroup:
 
     Args:
         group_id: the group.
-        members: the ``client.id`` of the query's members: one for each of its sources that reads in this group.
-        partitions: what it reads, in order.
+        members: the ``client.id`` of the query's members: one for each of its sources in this group.
+        partitions: the partitions it reads, in order.
     """
 
     group_id: str
@@ -68,14 +70,14 @@ class WatchedQuery:
 
     Args:
         query_id: stays the same when the query is restarted.
-        name: what the user has called it, or the id.
+        name: the name that the user has set, or the id.
         progress: its last batch; ``None`` before the first.
-        heard_ms: when Spark last told of it, in milliseconds since the epoch.
-        batches: how many batches Spark has told of in this run.
-        input_rows: how many rows they read.
-        late_records: how many were late.
-        busy_ms: how long they took.
-        groups: its part of each group that it reads in.
+        heard_ms: the time of Spark's last event of it, in milliseconds since the epoch.
+        batches: the number of batches that Spark has reported in this run.
+        input_rows: the number of rows they read.
+        late_records: the number of late records.
+        busy_ms: their total duration.
+        groups: its part of each of its groups.
     """
 
     query_id: str
@@ -96,7 +98,7 @@ class _Position:
     end_offset: int | None
 
     def sample(self, time_ms: int) -> Sample | None:
-        """What is judged; nothing without an end."""
+        """Returns a sample for the lag state; ``None`` without an end offset."""
         if self.end_offset is None:
             return None
         return Sample(time_ms, self.processed_offset, max(self.end_offset - self.processed_offset, 0), self.end_offset)
@@ -104,13 +106,13 @@ class _Position:
 
 @dataclass(slots=True)
 class _Query:
-    """What is known of one run of a query. What its fields hold is replaced, never changed."""
+    """The state of one run of a query. The values of its fields are replaced, never changed."""
 
     query_id: str
     run_id: str
     name: str | None
     heard_ms: int
-    #: Whether its start was seen, so that what an earlier run still has to say is not taken for its own.
+    #: Whether its start was observed, so that late events of an earlier run are not attributed to it.
     seen_start: bool
     progress: QueryProgress | None = None
     batches: int = 0
@@ -119,35 +121,35 @@ class _Query:
     busy_ms: int = 0
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
-    #: When the positions were true.
+    #: The time of the positions.
     told_ms: int = 0
     samples: dict[tuple[str, TopicPartition], tuple[Sample, ...]] = field(default_factory=dict)
     sampled_ms: int | None = None
 
 
-#: So many samples make a window: a query with ten batches a second would keep thousands.
+#: The maximum number of samples in a window: a query with ten batches a second would keep thousands.
 _SAMPLES = 30
 
 
 class Queries:
-    """The queries of a Spark application. One thread at a time.
+    """The queries of a Spark application. It is not thread-safe.
 
     Args:
-        window_ms: how far back verdicts look.
+        window_ms: the length of the time window of lag states.
     """
 
     def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
         self._window_ms = window_ms
         self._running: dict[str, _Query] = {}
-        #: How many runs failed, by the query's name (empty if it has none) and the cause.
+        #: The number of failed runs, by the query's name (empty without one) and the cause.
         self.failures: Counter[tuple[str, str]] = Counter()
 
     def started(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> None:
-        """A query was started, or started again."""
+        """Handles the start or restart of a query."""
         self._running[query_id] = self._new(query_id, run_id, name, now_ms, seen_start=True)
 
     def progressed(self, progress: QueryProgress, now_ms: int) -> None:
-        """A query has finished a batch."""
+        """Handles the end of a batch."""
         query = self._of_run(progress.query_id, progress.run_id, progress.name, now_ms)
         if query is None:
             return
@@ -160,12 +162,12 @@ class Queries:
         self._take_samples(query, progress.trigger_ms)
 
     def idle(self, query_id: str, run_id: str, trigger_ms: int | None, now_ms: int) -> None:
-        """A query has asked for a batch and found nothing to read: so its last one is committed.
+        """Handles a trigger without available records, which proves that the last batch is committed.
 
         Args:
             query_id: the query.
             run_id: its run.
-            trigger_ms: when it asked; ``None`` if Spark has not said.
+            trigger_ms: the time of the trigger; ``None`` if Spark did not report it.
             now_ms: the time now.
         """
         query = self._of_run(query_id, run_id, None, now_ms)
@@ -179,7 +181,7 @@ class Queries:
         self._take_samples(query, now_ms if trigger_ms is None else trigger_ms)
 
     def terminated(self, query_id: str, run_id: str, cause: str | None) -> None:
-        """A query has ended; its figures vanish.
+        """Handles the end of a query, and removes its metrics.
 
         Args:
             query_id: the query.
@@ -189,13 +191,15 @@ class Queries:
         query = self._running.get(query_id)
         is_this_run = query is not None and query.run_id == run_id
         if cause is not None:
-            # A query without a name has a new id at each start: counted by it, there would be ever more series.
+            # A query without a name has a new id at each start, which would create a new time series each time.
             self.failures[(query.name or "") if query is not None else "", cause] += 1
         if is_this_run:
             del self._running[query_id]
 
     def copy(self) -> Queries:
-        """The same, for another thread: changes here do not change it. Quick, whatever is known."""
+        """Returns a copy for another thread. Later changes do not affect it. The copy is fast for any number of
+        queries.
+        """
         same = Queries(window_ms=self._window_ms)
         same._running = {query_id: replace(query) for query_id, query in self._running.items()}
         same.failures = self.failures.copy()
@@ -203,11 +207,11 @@ class Queries:
 
     @property
     def group_ids(self) -> frozenset[str]:
-        """The groups that running queries read in, as far as they have told."""
+        """The groups that running queries have reported."""
         return frozenset(group_id for query in self._running.values() for group_id in query.positions)
 
     def watched(self, now_ms: int) -> list[WatchedQuery]:
-        """The running queries as they are now, by name."""
+        """Returns the running queries now, by name."""
         claims = self._claims()
         found = [
             WatchedQuery(
@@ -229,7 +233,7 @@ class Queries:
         return _Query(query_id, run_id, name, now_ms, seen_start)
 
     def _of_run(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> _Query | None:
-        """The query, if this is of its present run. One that was running before anybody listened is taken up."""
+        """Returns the query if the event is of its current run. A query that started before the listener is added."""
         query = self._running.get(query_id)
         if query is not None and query.run_id == run_id:
             return query
@@ -253,9 +257,9 @@ class Queries:
         query.samples = kept
 
     def _claims(self) -> dict[tuple[str, TopicPartition], str]:
-        """Whose each partition of each group is: the query's that told of it last.
+        """Returns the query that owns each partition of each group: the last one that reported it.
 
-        An idle query does not tell that it has given a partition to another.
+        An idle query does not report that it has released a partition.
         """
         claims: dict[tuple[str, TopicPartition], str] = {}
         oldest_first = sorted(self._running.values(), key=lambda q: q.progress.trigger_ms if q.progress else 0)
@@ -275,7 +279,8 @@ class Queries:
     def _partition(
         self, query: _Query, group_id: str, tp: TopicPartition, position: _Position, now_ms: int
     ) -> QueryPartition:
-        # Spark is silent while a batch runs, however long: what is older than the window proves nothing any more.
+        # Spark sends no event while a batch runs, however long it takes. Samples before the window prove nothing any
+        # more.
         samples = [s for s in query.samples.get((group_id, tp), ()) if s.time_ms >= now_ms - self._window_ms]
         newest = position.sample(query.told_ms)
         if newest is not None and query.told_ms > now_ms - self._window_ms:
@@ -292,7 +297,7 @@ class Queries:
 def _positions(
     progress: QueryProgress,
 ) -> tuple[dict[str, dict[TopicPartition, _Position]], dict[str, frozenset[str]]]:
-    """Where the query is in each of its groups, and who its members are."""
+    """Returns the positions of the query in each of its groups, and its members."""
     positions: dict[str, dict[TopicPartition, _Position]] = {}
     members: dict[str, frozenset[str]] = {}
     for source in progress.sources:
@@ -300,7 +305,7 @@ def _positions(
         if report is None:
             continue
         members[report.group_id] = members.get(report.group_id, frozenset()) | {report.member}
-        # While the group asks for a partition the query holds it and does not read it: then its end is not known.
+        # While the group revokes a partition, the query owns it and does not read it. Its end is then unknown.
         positions.setdefault(report.group_id, {}).update(
             (tp, _Position(source.first_offsets[tp], next_offset, report.end_offsets.get(tp)))
             for tp, next_offset in source.next_offsets.items()

@@ -1,9 +1,10 @@
-"""What Spark says of a streaming query after each batch, and what our source tells Spark to say.
+"""Parses Spark's progress of a streaming query, and encodes the report of our source in it.
 
-Spark's progress names a query's sources only by their Java class, and knows nothing of groups. So :func:`encode_report` puts the group and
-the member beside the end offsets that ``reportLatestOffset`` returns, which Spark repeats as ``latestOffset``; and our sources are told
-from others by the offsets that :mod:`streamgroups.checkpoints.offset` writes. Called by ``streamgroups_spark``; judged by
-:mod:`streamgroups.monitoring.queries`. Source: Spark's ``StreamingQueryProgress.json``; ``golden/`` in the unit tests has recorded ones.
+Spark's progress identifies the sources of a query only by their Java class, and does not contain groups. So
+:func:`encode_report` adds the group and the member to the end offsets that ``reportLatestOffset`` returns, and Spark
+repeats them as ``latestOffset``. The offsets of :mod:`streamgroups.checkpoints.offset` distinguish our sources from
+others. ``streamgroups_spark`` calls this module; :mod:`streamgroups.monitoring.queries` uses the result. Source:
+Spark's ``StreamingQueryProgress.json``; ``unit_tests/golden`` contains recorded ones.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from streamgroups.json_values import MAX_INT64, items, partition_number, read_js
 from streamgroups.partitions import TopicPartition
 from streamgroups.supervision.failures import failure_in
 
-#: How the names begin under which ``sg.windows`` has Spark observe what its own state counts.
+#: The prefix of the names under which ``sg.windows`` has Spark observe the counts of its own state.
 WINDOW_COUNTS = "streamgroups-windows"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a source has told of itself when its batch was planned.
+    """The report of a source when its batch was planned.
 
     Args:
         group_id: its group.
         member: the ``client.id`` of its member.
-        end_offsets: where the partitions it owned ended then.
+        end_offsets: the ends of the partitions that it owned then.
     """
 
     group_id: str
@@ -44,9 +45,9 @@ class SourceProgress:
     """One of our sources after a batch.
 
     Args:
-        report: what it has told; ``None`` for a batch that Spark ran again after a restart.
+        report: its report; ``None`` for a batch that Spark ran again after a restart.
         first_offsets: the position of every partition before the batch.
-        next_offsets: the same after it.
+        next_offsets: the position of every partition after it.
     """
 
     report: SourceReport | None
@@ -56,25 +57,26 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """A query after a batch, as far as Spark knows: what is ``None`` it has not said.
+    """A query after a batch. A value is ``None`` if Spark did not report it.
 
     Args:
         query_id: stays the same when the query is restarted.
-        run_id: does not.
-        name: what the user has called the query.
-        trigger_ms: when the batch was begun, in milliseconds since the epoch.
+        run_id: changes when the query is restarted.
+        name: the name that the user has set.
+        trigger_ms: when the batch began, in milliseconds since the epoch.
         batch_id: Spark's number of the batch.
-        duration_ms: how long the batch took.
-        phases_ms: how long each of its phases took, by Spark's names (``addBatch``, ``latestOffset`` ...).
+        duration_ms: the duration of the batch.
+        phases_ms: the duration of each of its phases, by Spark's names (``addBatch``, ``latestOffset`` ...).
         input_rows: rows read, from all sources.
-        input_rows_per_s: how fast they arrived, since the batch before.
-        processed_rows_per_s: how fast they were processed.
+        input_rows_per_s: the rate at which they arrived, since the batch before.
+        processed_rows_per_s: the rate at which they were processed.
         watermark_ms: the event-time watermark.
         state_rows: rows in the query's state.
-        state_bytes: what the state takes in memory.
-        late_records: records that were dropped, or came out as dead letters, because they were late.
-        closed_windows: windows that closed, each key's own: rows that left the state, or are told for the first time by a state of ``sg.windows``.
-        sources: those that are ours.
+        state_bytes: the memory of the state.
+        late_records: records that were dropped, or emitted as dead letters, because they were late.
+        closed_windows: windows that closed, for each key: rows that left the state, or that a state of ``sg.windows``
+            emits for the first time.
+        sources: our sources.
     """
 
     query_id: str
@@ -96,12 +98,12 @@ class QueryProgress:
 
 
 def encode_report(group_id: str, member: str, end_offsets: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """What a source answers when Spark asks how far it could read.
+    """Encodes the report that a source returns when Spark requests its latest offset.
 
     Args:
         group_id: its group.
         member: the ``client.id`` of its member.
-        end_offsets: by topic and partition, as JSON has them.
+        end_offsets: by topic and partition, as in JSON.
 
     >>> encode_report("board", "carol", {"flights": {"0": 25}})
     {'group': 'board', 'member': 'carol', 'end': {'flights': {'0': 25}}}
@@ -110,7 +112,7 @@ def encode_report(group_id: str, member: str, end_offsets: Mapping[str, Mapping[
 
 
 def decode_report(json_object: Any) -> SourceReport | None:
-    """Reads it back; ``None`` if it is none.
+    """Decodes a report; ``None`` if the object is not a report.
 
     >>> decode_report({"group": "board", "member": "carol", "end": {"flights": {"0": 25}}}).end_offsets
     {TopicPartition(topic='flights', partition=0): 25}
@@ -127,10 +129,10 @@ def decode_report(json_object: Any) -> SourceReport | None:
 
 
 def read_progress(text: str) -> QueryProgress:
-    """Understands the JSON of a progress.
+    """Parses the JSON of a progress.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a progress.
     """
     try:
         progress: dict[str, Any] = read_json(text)
@@ -139,7 +141,7 @@ def read_progress(text: str) -> QueryProgress:
             raise ValueError(progress["timestamp"])
         operators = progress.get("stateOperators") or []
         counts = list(_window_counts(progress.get("observedMetrics") or {}))
-        # What these have in their state are their own rows, many windows in each.
+        # The state of these operators contains their own rows, with many windows in each.
         windows = [] if counts else operators
         return QueryProgress(
             query_id=str(progress["id"]),
@@ -150,10 +152,10 @@ def read_progress(text: str) -> QueryProgress:
             duration_ms=_signed(progress.get("batchDuration")),
             phases_ms={name: whole(ms, least=-MAX_INT64) for name, ms in items(progress.get("durationMs") or {})},
             input_rows=whole(progress.get("numInputRows") or 0),
-            # Spark leaves out what is not a number: the rates of a batch that took no time.
+            # Spark omits values that are not numbers: the rates of a batch with a duration of 0.
             input_rows_per_s=_rate(progress.get("inputRowsPerSecond")),
             processed_rows_per_s=_rate(progress.get("processedRowsPerSecond")),
-            # Before the first watermark Spark says 1970.
+            # Before the first watermark Spark reports the start of 1970.
             watermark_ms=read_time_ms((progress.get("eventTime") or {}).get("watermark")) or None,
             state_rows=_signed(sum(operator["numRowsTotal"] for operator in operators) if operators else None),
             state_bytes=_signed(sum(operator["memoryUsedBytes"] for operator in operators) if operators else None),
@@ -170,17 +172,17 @@ def _signed(value: Any) -> int | None:
 
 
 def _rate(value: Any) -> float | None:
-    """Spark writes a rate as a number with or without a fraction."""
+    """Returns a rate, which Spark writes with or without a fraction."""
     return value if value is None or isinstance(value, float) else float(whole(value))
 
 
 def _window_counts(observed: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What each ``sg.windows`` with a state of its own has counted."""
+    """Returns the counts of each ``sg.windows`` with a state of its own."""
     return (counts for name, counts in observed.items() if name.startswith(WINDOW_COUNTS) and counts)
 
 
 def _sum(of: Iterable[Mapping[str, Any]], name: str) -> int:
-    # Of nothing Spark's sum is null.
+    # Spark's sum of no rows is null.
     return sum(it.get(name) or 0 for it in of)
 
 
@@ -190,7 +192,7 @@ def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
             end = decode(_unpacked(source.get("endOffset")))
         except OffsetFormat:
             continue
-        # A batch may read from another source only, or nothing: then this one is where its last batch ended.
+        # A batch can read nothing from this source. The source is then at the end of its last batch.
         start = _unpacked(source.get("startOffset"))
         idle = isinstance(start, dict) and start.get("n") == end.number
         report = decode_report(_unpacked(source.get("latestOffset")))
@@ -198,7 +200,7 @@ def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
 
 
 def _unpacked(offset: Any) -> Any:
-    """Spark writes an offset as the JSON it is, or as a text that holds it."""
+    """Returns an offset, which Spark writes as JSON or as a text that contains JSON."""
     if isinstance(offset, str):
         try:
             return read_json(offset)
@@ -212,7 +214,7 @@ def _first_offsets(end: BatchOffset) -> dict[TopicPartition, int]:
 
 
 def read_time_ms(timestamp: str | None) -> int | None:
-    """Milliseconds since the epoch of a time as Spark writes it, always in UTC; ``None`` if it is no time.
+    """Returns the milliseconds since the epoch of a Spark timestamp, which is always UTC; ``None`` if it is invalid.
 
     >>> read_time_ms("2013-01-01T10:00:00.250Z")
     1357034400250
@@ -231,11 +233,11 @@ _JAVA = re.compile(r"\b(?:[a-z_][\w]*\.)+([A-Z]\w*(?:Exception|Error))\b")
 
 
 def cause_of(exception: str | None, error_class: str | None) -> str | None:
-    """Why a query was terminated, in one word that says nothing of its data; ``None`` if it was stopped.
+    """Returns why a query was terminated, in one word without any of its data; ``None`` if it was stopped.
 
     Args:
-        exception: the text of the exception, Python's traceback included.
-        error_class: Spark's name of the condition.
+        exception: the text of the exception, including the Python traceback.
+        error_class: Spark's name of the error condition.
 
     >>> cause_of("pyspark...\\nstreamgroups.errors.DataLoss: Records are gone ...", "STREAM_FAILED")
     'data_loss'

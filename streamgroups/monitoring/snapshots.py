@@ -1,8 +1,9 @@
-"""Asking a cluster which groups it has and how they are: who is in them, and how far behind each partition is.
+"""Snapshots of the groups of a cluster: their members, and the lag of each partition.
 
-Called by the command line (``groups``, ``topics describe``, ``metrics``). The one place that says which groups *all* means, and that
-joins the ports :class:`~streamgroups.ports.GroupAdmin` and :class:`~streamgroups.ports.TopicAdmin` with the rules of
-:mod:`streamgroups.groups.lag`; it asks about all groups at once. Source: SEMANTICS O1, O3.
+The command line (``groups``, ``topics describe``, ``gaps``) and :mod:`streamgroups.monitoring.monitor` call this
+module. It defines which groups *all* includes. It combines the ports :class:`~streamgroups.ports.GroupAdmin` and
+:class:`~streamgroups.ports.TopicAdmin` with the rules of :mod:`streamgroups.groups.lag`, with one request for all
+groups. Source: SEMANTICS O1, O3.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
 logger = logging.getLogger(__name__)
 
-#: So much may be read to count records: enough for everything that is behind by no more than transaction markers, and for much more.
+#: The limit of reads to count records: enough for lags that consist of transaction markers, and for much more.
 COUNT_BYTES = 16 << 20
-#: Groups at different offsets of one partition are counted one after the other: so many offsets of each partition, no more.
+#: Groups at different offsets of one partition are counted one after the other, up to this number of offsets per
+#: partition.
 _MAX_ROUNDS = 20
-#: So many unread records are looked up without being asked to: reading costs the brokers more than answering.
+#: The default limit of first available records to read, because reads cost the brokers more than metadata requests.
 READS_UNASKED = 1_000
 
 
-#: Where in a partition: an offset, or a range of offsets.
+#: A place in a partition: an offset, or a range of offsets.
 _Place = TypeVar("_Place", int, OffsetRange)
 
 
@@ -55,22 +57,22 @@ class GroupSnapshot:
 
     @property
     def records(self) -> int | None:
-        """How many records are unread in all partitions."""
+        """The lag of all partitions in records."""
         return total([lag.records for lag in self.lags])
 
     @property
     def is_exact(self) -> bool:
-        """Whether :attr:`records` is exactly the number of unread records."""
+        """Whether :attr:`records` is exact."""
         return all(lag.is_exact for lag in self.lags if lag.records is not None)
 
     @property
     def open_records(self) -> int | None:
-        """How many records are behind the last stable offsets of all partitions; ``None`` if that is not known of one with lag."""
+        """The records after the last stable offsets of all partitions; ``None`` if that is unknown for one with lag."""
         known = [lag.open_records for lag in self.lags if lag.records or lag.open_records]
         return None if None in known else total(known)
 
     def time_ms(self, now_ms: int) -> int | None:
-        """For how long the record that has been waiting longest has been waiting; ``None`` if one was not looked up."""
+        """How long the longest waiting record has been waiting; ``None`` if a record was not read."""
         behind_ms = [lag.time_ms(now_ms) for lag in self.lags if lag.records is not None]
         known_ms = [ms for ms in behind_ms if ms is not None]
         return max(known_ms, default=None) if len(known_ms) == len(behind_ms) else None
@@ -78,11 +80,11 @@ class GroupSnapshot:
 
 @dataclass(slots=True)
 class Memory:
-    """What earlier surveys have read, and later ones need not read again.
+    """The records and counts of earlier surveys, which later surveys reuse.
 
     Args:
-        first: first unread records, by partition and committed offset: a record does not change.
-        counted: exact numbers of records between two offsets: they change only with what is written behind them.
+        first: first available records, by partition and committed offset. A record does not change.
+        counted: exact numbers of records between two offsets. They change only when later records are written.
     """
 
     first: dict[tuple[TopicPartition, int], FirstUnread] = field(default_factory=dict)
@@ -90,13 +92,14 @@ class Memory:
 
 
 def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = False) -> list[GroupListing]:
-    """The groups that are meant when none is named, in order of their names.
+    """Returns all groups, in order of their names: the default of commands without group arguments.
 
     Args:
         groups: the cluster's groups.
-        every_type: also share and streams groups, whose positions are no committed offsets.
-        internal: also the auxiliary groups that hold the notes of others (:mod:`streamgroups.coordination.reset_protocol`). Nobody reads with
-            them, and who moves or deletes them takes away what the members of another group rely on.
+        every_type: include share and streams groups, whose positions are not committed offsets.
+        internal: include metadata groups, in which the members of other groups coordinate
+            (:mod:`streamgroups.coordination.reset_protocol`). They have no members. To reset or delete one breaks the
+            coordination of another group.
 
     Raises:
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
@@ -124,18 +127,19 @@ def survey(
     count_bytes: int = COUNT_BYTES,
     memory: Memory | None = None,
 ) -> list[GroupSnapshot]:
-    """How each of these groups is.
+    """Returns a snapshot of each of these groups.
 
     Args:
         groups: the cluster's groups.
         topics: the cluster's topics.
-        group_ids: whom to ask about.
-        reads: how many first unread records may be read; if there are more, none is, and lags in time are unknown.
-        count_bytes: how much may be read to count records; lags that are not counted are upper bounds.
-        memory: what earlier surveys have read, which is not read again; it is brought up to date.
+        group_ids: the groups.
+        reads: how many first available records may be read. If there are more, none is read and time lags are unknown.
+        count_bytes: how much may be read to count records. Lags that are not counted are upper bounds.
+        memory: the results of earlier surveys, which are reused and updated.
 
     Returns:
-        One snapshot for each group, in order of their names. Of several groups, one that cannot be judged is left out with a warning.
+        One snapshot for each group, in order of their names. Of several groups, one with an error is omitted with a
+        warning.
 
     Raises:
         StreamGroupsError: see :class:`streamgroups.ports.Log`.
@@ -154,7 +158,7 @@ def survey(
             lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
             snapshots.append(GroupSnapshot(described[g], tuple(lags)))
         except Exception as e:
-            # What is wrong with one group must not hide the others.
+            # An error of one group must not hide the other groups.
             if len(group_ids) == 1:
                 raise
             logger.warning("Group %r is skipped: %s: %s", g, type(e).__name__, e)
@@ -163,7 +167,9 @@ def survey(
 
 
 def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
-    """Where what is in flight ends, for partitions whose owner has noted that; a former owner's note counts for nothing."""
+    """Returns the end of the batch in flight of partitions whose owner has stored it. Entries of former owners are
+    ignored.
+    """
     owners = group.owners if noted else {}
     owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
     notes = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
@@ -194,14 +200,14 @@ def _counted(
         if unread is None:
             return lag
         nothing = NothingUnread() if unread.is_exact and not unread.records else None
-        # By name rather than with dataclasses.replace, which takes twice as long: there are tens of thousands.
+        # By name rather than with dataclasses.replace, which takes twice as long for tens of thousands of partitions.
         return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, nothing, lag.reading_until, unread)
 
     return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots] if found else snapshots
 
 
 def _unread_range(lag: PartitionLag) -> OffsetRange | None:
-    """The offsets between a group's position and the end; ``None`` if there are none, or they are not known."""
+    """Returns the offsets between a group's position and the end; ``None`` if the range is empty or unknown."""
     if lag.records and lag.reading_offset is not None and lag.end_offset is not None:
         return OffsetRange(lag.topic_partition, lag.reading_offset, lag.end_offset)
     return None
@@ -216,7 +222,7 @@ def _with_first_unread(
         for lag in snapshot.lags
         if lag.records and lag.reading_offset is not None
     }
-    # That there was no record is true only until one is written.
+    # The absence of a record is valid only until one is written.
     found = {place: memory.first[place] for place in wanted if isinstance(memory.first.get(place), Unread)}
     unread = wanted - found.keys()
     if len(unread) <= reads:
@@ -239,7 +245,9 @@ def _with_first_unread(
 
 
 def _rounds(wanted: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
-    """Mappings that together hold every pair: several groups may be at different offsets of one partition."""
+    """Returns mappings that together contain every pair, because several groups can be at different offsets of one
+    partition.
+    """
     rounds: list[dict[TopicPartition, _Place]] = []
     for tp, offset in sorted(wanted):
         home = next((r for r in rounds if tp not in r), None)

@@ -1,1 +1,1 @@
-"""When a failed query is restarted."""
+"""Supervision: when a failed query is restarted."""

@@ -1,9 +1,10 @@
-"""What a failed query died of, found in the text that came through Spark.
+"""Finds the cause of a failed query in the text of Spark's exception.
 
-Called by :mod:`streamgroups.monitoring.query_progress` and by ``streamgroups_spark.ops.supervise``. Errors of sources, tasks and ``foreachBatch`` reach the driver's
-Python only as text: Python's traceback inside a Java exception's message, often several times over, with causes and stack traces around
-it. Source: PySpark's ``handle_worker_exception``, Py4J's ``Py4JException`` (golden/ in the unit tests has recorded ones), and the
-form of Python's tracebacks.
+:mod:`streamgroups.monitoring.query_progress` and ``streamgroups_spark.ops.supervise`` call this module. Errors of
+sources, tasks and ``foreachBatch`` reach the driver's Python only as text. It is a Python traceback inside the message
+of a Java exception, often repeated, with causes and stack traces around it. Source: PySpark's
+``handle_worker_exception``, Py4J's ``Py4JException`` (``unit_tests/golden`` contains recorded ones), and the format of
+Python's tracebacks.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Failure:
     """Why a run of a query failed.
 
     Args:
-        what: one line of text, for people.
-        error: which of our errors it was; ``None`` for any other.
+        what: a description in one line.
+        error: the class of our error; ``None`` for any other error.
     """
 
     what: str
@@ -39,9 +40,10 @@ class Failure:
 
 
 def failure_in(text: str) -> Failure:
-    """Finds the error at the bottom of an exception's text.
+    """Finds the error at the end of an exception's text.
 
-    That is the last line of the last traceback: what one exception led to comes after it, and Java repeats the deepest cause last.
+    That is the last line of the last traceback: consequences of an exception follow it, and Java repeats the deepest
+    cause last.
 
     >>> text = '''org.apache.spark.SparkException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: Traceback (most recent call last):
     ...   File "source.py", line 170, in initialOffset
@@ -54,7 +56,7 @@ def failure_in(text: str) -> Failure:
     """
     lines = text.splitlines()
     ends = list(_ends_of_tracebacks(lines))
-    # Without a traceback, a line that names an error of ours is still worth more than the first one.
+    # Without a traceback, a line with an error of ours is more useful than the first line.
     named = [line for line in lines if _OURS.search(line)]
     first = [line for line in lines if line.strip()][:1]
     last = (ends or named or first or ["an error without a message"])[-1].strip()
@@ -64,19 +66,19 @@ def failure_in(text: str) -> Failure:
 
 
 def failure_of(error: StreamGroupsError) -> Failure:
-    """The same of an error that came as it is.
+    """Returns the failure of an error of ours that is not wrapped in text.
 
     >>> from streamgroups.errors import DataLoss
     >>> failure_of(DataLoss("Records are gone.")).what
     'DataLoss: Records are gone.'
     """
-    # Of what others derived from an error of ours, this one's rules hold.
+    # Subclasses that users derive from an error of ours follow the rules of that error.
     known = next(cls for cls in type(error).__mro__ if cls in {*_errors().values(), StreamGroupsError})
     return Failure(_short(f"{type(error).__name__}: {error}".splitlines()[0]), known)
 
 
 def _ends_of_tracebacks(lines: list[str]) -> Iterator[str]:
-    """The line that names the exception, of each traceback: the first one after it that is not indented."""
+    """Returns the line that names the exception of each traceback: the first line after it that is not indented."""
     inside = False
     for line in lines:
         if _TRACEBACK in line:

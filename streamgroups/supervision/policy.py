@@ -1,8 +1,8 @@
-"""When a query that failed is started again, and when it is given up.
+"""When a failed query is restarted, and when supervision gives it up.
 
-A pure rule, applied by ``streamgroups_spark.ops.supervise``; ``docs/supervision.rst`` states it for users. A restart costs little and loses
-nothing, since a query goes on from its checkpoint; so most failures are worth one. Not worth it are those that come again for
-certain, and those that have come again often enough.
+A pure rule, which ``streamgroups_spark.ops.supervise`` applies and ``docs/supervision.rst`` documents. A restart costs
+little and loses no data, because a query resumes from its checkpoint. So most failures justify a restart. The
+exceptions are failures that are certain to repeat, and failures that have repeated too often.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from streamgroups.errors import (
 )
 from streamgroups.supervision.failures import Failure
 
-#: The next run meets them at the same place, until somebody has changed something.
+#: The next run fails with these at the same place, until the user changes something.
 NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
     {InvalidOption, OffsetFormat, PositionsDiffer, DataLoss, RecordRejected}
 )
-#: Before anything has ever worked they are mistakes in the settings. Later somebody is at work on the cluster.
+#: Before the first success these are mistakes in the settings. Later they can be maintenance of the cluster.
 NEVER_PASS_AT_FIRST: frozenset[type[StreamGroupsError]] = frozenset(
     {NotAuthorized, UnknownTopic, UnknownGroup, SinkRejected}
 )
 
-#: What is added to a wait at most, so that queries that fail together do not come back together.
+#: The maximum part that is added to a wait, so that queries that fail together do not restart together.
 _MAX_JITTER = 0.25
 
 
@@ -42,11 +42,13 @@ class RestartPolicy:
     """The limits of the rule.
 
     Args:
-        first_wait_ms: between a failure and the restart after it. Every further wait is twice as long,
-        max_backoff_ms: but no longer than this.
-        steady_ms: a run that has finished a batch and lasted so long makes the next wait the first one again.
-        max_failures: this many runs in a row that fail before a batch with records is finished are too many,
-        give_up_after_ms: unless the error is one that passes by itself (``retriable``): then they must have gone on for so long, too.
+        first_wait_ms: the wait between a failure and the restart. Each further wait is twice as long.
+        max_backoff_ms: the maximum wait.
+        steady_ms: after a run of at least this duration that has finished a batch, the next wait is the first one
+            again.
+        max_failures: the maximum number of consecutive runs that fail before they finish a batch with records.
+        give_up_after_ms: for an error that can pass by itself (``retriable``), how long these failures must continue,
+            too.
 
     Raises:
         InvalidOption: if a limit is below 1, or the first wait is longer than the longest.
@@ -71,12 +73,12 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What is remembered of a query's runs.
+    """The state of supervision: the earlier runs of a query.
 
     Args:
         has_worked: whether any run has made progress.
-        failures: runs in a row that failed without progress.
-        failing_since_ms: when the first of them failed; ``None`` if there is none.
+        failures: the number of consecutive runs that failed without progress.
+        failing_since_ms: when the first of them failed; ``None`` without failures.
         waits: restarts since the last steady run.
     """
 
@@ -91,10 +93,10 @@ class Failed:
     """A run has failed, or could not be started.
 
     Args:
-        failure: why.
-        ran_ms: how long the run has lasted.
+        failure: the cause.
+        ran_ms: the duration of the run.
         finished_batches: whether it has finished a batch with records.
-        was_idle: whether it was seen waiting for records, there being none.
+        was_idle: whether it has waited for records because none were available.
     """
 
     failure: Failure
@@ -105,25 +107,25 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class EngineGone:
-    """What queries run on is gone: there is nothing to start another run on."""
+    """The Spark session has ended, so that no other run can start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The query has ended by itself, or somebody has stopped it."""
+    """The query has ended by itself, or the user has stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The program was asked to end."""
+    """The program was requested to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The query is to be started again.
+    """The query is to be restarted.
 
     Args:
-        after_ms: how long to wait before.
+        after_ms: how long to wait before the restart.
     """
 
     after_ms: int
@@ -131,10 +133,10 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The query is to be left alone.
+    """The query is not to be restarted.
 
     Args:
-        why: by which part of the rule.
+        why: the part of the rule that applies.
     """
 
     why: str
@@ -142,7 +144,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """There is nothing more to do."""
+    """Supervision ends."""
 
 
 Event: TypeAlias = Failed | EngineGone | Ended | StopRequested
@@ -152,17 +154,17 @@ Decision: TypeAlias = Restart | GiveUp | Done
 def decide(
     state: Supervision, event: Event, now_ms: int, policy: RestartPolicy, jitter: float
 ) -> tuple[Supervision, Decision]:
-    """What comes after a run.
+    """Decides how supervision continues after a run.
 
     Args:
-        state: what is remembered of earlier runs.
-        event: how this one went.
+        state: the earlier runs.
+        event: the result of this run.
         now_ms: the time now.
         policy: the limits.
-        jitter: a random number from 0 to 1; the wait grows by that part of a quarter.
+        jitter: a random number from 0 to 1; the wait increases by that part of a quarter.
 
     Returns:
-        What is to be remembered, and what to do.
+        The new state and the decision.
 
     >>> down = Failed(Failure("ConnectionError: the sink is down"), ran_ms=500)
     >>> state, decision = decide(Supervision(), down, 0, RestartPolicy(), jitter=0)
@@ -178,7 +180,7 @@ def decide(
     if not isinstance(event, Failed):
         return state, Done()
     is_steady = event.ran_ms >= policy.reset_after_ms
-    # A run that has just been started may find nothing to read, and die of the first records: that is no progress yet.
+    # A run that has just started can find nothing to read and fail on its first records, which is not progress.
     progressed = event.finished_batches or (event.was_idle and is_steady)
     if progressed:
         state = Supervision(has_worked=True, waits=0 if is_steady else state.waits)
@@ -188,13 +190,13 @@ def decide(
     why = _hopeless(state, event.failure, now_ms, policy)
     if why is not None:
         return state, GiveUp(why)
-    # From some exponent on it is the longest anyway; larger numbers are only slower.
+    # Larger exponents always result in the maximum wait, and are slower to compute.
     wait_ms = min(policy.max_backoff_ms, policy.first_wait_ms * 2 ** min(state.waits, 63))
     return replace(state, waits=state.waits + 1), Restart(wait_ms + round(wait_ms * _MAX_JITTER * jitter))
 
 
 def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: RestartPolicy) -> str | None:
-    """Why another run is not worth it; ``None`` if it is."""
+    """Returns why another run is useless; ``None`` if it is not."""
     error = failure.error
     if error in NEVER_PASS:
         return "this error is not transient"
