@@ -44,7 +44,7 @@ class RestartPolicy:
     Args:
         first_wait_ms: the wait between a failure and the restart. Each further wait is twice as long.
         max_backoff_ms: the maximum wait.
-        steady_ms: after a run of at least this duration that has finished a batch, the next wait is the first one
+        reset_after_ms: after a run of at least this duration that has finished a batch, the next wait is the first one
             again.
         max_failures: the maximum number of consecutive runs that fail before they finish a batch with records.
         give_up_after_ms: for an error that can pass by itself (``retriable``), how long these failures must continue,
