@@ -141,7 +141,7 @@ def test_it_stops_when_asked_and_knows_when_spark_is_gone(
         os.kill(int(jvm), signal.SIGKILL)
         assert query.wait_for_end(30) == 1
         assert "QueryGivenUp: Query" in query.log()
-        assert "Spark's JVM is gone" in query.log()
+        assert "Spark's JVM has stopped" in query.log()
         assert set(arrived(tmp_path)) == expected(topic, end_offsets(bootstrap, topic, PARTITIONS))
     finally:
         query.kill()

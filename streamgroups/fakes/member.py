@@ -347,6 +347,7 @@ class FakeMember:
         self._left = True
         self._unstable.clear()
         self._commit_due()
+        self._record(Kind.CLOSING)
         self._let_go(sorted(self._membership.owned), Kind.RELEASED)
         self._group.leave(self, self._member_id)
         self._record(Kind.CLOSED)

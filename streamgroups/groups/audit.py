@@ -120,7 +120,8 @@ def uncommitted(events: Iterable[Event]) -> list[Uncommitted]:
 
 def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitted]:
     """Of one run, in the order of time."""
-    closes = any(event.kind is Kind.CLOSED for event in own)
+    # A process can end before its member has left, so the intention counts too.
+    closes = any(event.kind in (Kind.CLOSING, Kind.CLOSED) for event in own)
     last_stay = max((i for i, event in enumerate(own) if event.kind in _STAYS), default=-1)
     found: list[Uncommitted] = []
     open_ranges: list[OffsetRange] = []

@@ -51,7 +51,7 @@ class Kind(Enum):
     #: Offsets were committed.
     COMMITTED = "committed"
     #: A commit was refused; ``note``: why.
-    REJECTED = "refused"
+    REJECTED = "rejected"
     #: A restarted query compared its checkpoint with the group; ``offsets``: where it goes on; ``note``: differences.
     RESUMED = "resumed"
     #: Offsets that were to be read are gone; ``offsets``: where reading goes on; ``note``: what is gone and why.
@@ -61,6 +61,8 @@ class Kind(Enum):
     MOVED = "moved"
     #: The member left.
     CLOSED = "closed"
+    #: The member begins to leave. What it releases from now on may be uncommitted.
+    CLOSING = "closing"
 
 
 @dataclass(frozen=True, slots=True)

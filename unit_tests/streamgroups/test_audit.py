@@ -157,6 +157,7 @@ class TestUncommitted:
             ([BATCH, at(Kind.MOVED), at(Kind.RELEASED), at(Kind.FINISHED)], ["moved"]),
             ([BATCH, at(Kind.RELEASED), at(Kind.COMMITTED), event(0, "a", Kind.CLOSED)], ["closed"]),
             ([BATCH, event(0, "a", Kind.CLOSED)], ["closed"]),
+            ([BATCH, event(0, "a", Kind.CLOSING), at(Kind.RELEASED)], ["closed"]),
             ([BATCH, at(Kind.COMMITTED, 20, run="another")], ["silent"]),
         ],
     )

@@ -363,6 +363,7 @@ def test_histories_of_fakes_can_be_audited(new_member: NewMember, group: FakeGro
         Kind.ASSIGNED,
         Kind.REVOKING,
         Kind.RELEASED,
+        Kind.CLOSING,
         Kind.RELEASED,
         Kind.CLOSED,
     ]

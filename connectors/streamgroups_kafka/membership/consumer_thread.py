@@ -147,6 +147,7 @@ class ConsumerOwner:
 
     def _leave(self) -> None:
         if self._consumer is not None:
+            self._record(Kind.CLOSING)
             try:
                 self._consumer.close()
             except Exception as e:
