@@ -1,5 +1,5 @@
-"""Benchmarks against the readers a user would have otherwise, in one run on one machine: ``python -m benchmarks``.
+"""Benchmarks of this library and of alternative readers, in one run on one machine: ``python -m benchmarks``.
 
-Only ratios are worth quoting: they compare what ran in the same minute on the same machine. How to run and read them is in
-``docs/benchmarks.rst``.
+Only ratios are comparable, because they compare runs of the same minute on the same machine. ``docs/benchmarks.rst``
+describes how to run and read them.
 """

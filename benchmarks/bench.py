@@ -1,6 +1,7 @@
-"""What all families of measurements share: a broker, a Spark session, topics, and how much to measure.
+"""The shared environment of all benchmark families: a broker, a Spark session, topics, and the scale.
 
-Made once by ``command`` and given to each family. Everything that is compared runs in this one session, against this one broker.
+``benchmarks.command`` creates it once and passes it to each family. All contestants use this one session and this one
+broker.
 """
 
 from __future__ import annotations
@@ -31,26 +32,28 @@ TASKS = 2
 
 _ROUNDS = Rounds(3)
 _SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
-#: Members are new processes every time: there is nothing to warm up.
+#: Members are new processes in every round, so there is no warm-up.
 _HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much to measure.
+    """The scale of the measurements.
 
     Args:
-        bulk, catch_up, query: records of these families' topics.
-        others: records that the slow peers read, whose figure is a speed.
-        triggers: sizes of micro-batches, in records.
-        batches, warm_up_batches: micro-batches of a run that count, and those before them that do not.
-        partitions: numbers of partitions, and ``partition_records`` in all of them together.
-        defaults_up_to_partitions: with more, Spark's source is not run with its defaults: it would take minutes.
-        sizes_bytes: sizes of records; as many as make ``size_total_bytes``, and at most ``size_most_records``.
-        codecs: compressions, as Kafka's producers call them, and ``compressed`` records for each.
-        rounds: of what is quoted most.
-        shape_rounds: of the costs by partitions, size and codec.
-        handover_rounds: of handovers.
+        bulk, catch_up, query: the number of records in the topics of these families.
+        others: the number of records for slow peers, whose figure is a speed.
+        triggers: the sizes of micro-batches, in records.
+        batches, warm_up_batches: the number of measured micro-batches of a run, and of earlier ones that are ignored.
+        partitions: the numbers of partitions, with ``partition_records`` as the total number of records.
+        defaults_up_to_partitions: the limit for Spark's source with its defaults, which takes minutes with more
+            partitions.
+        sizes_bytes: the sizes of records. Each topic has ``size_total_bytes``, but at most ``size_most_records``
+            records.
+        codecs: the compression types of Kafka's producers, with ``compressed`` records for each.
+        rounds: the rounds of the main measurements.
+        shape_rounds: the rounds of the measurements by partitions, size and codec.
+        handover_rounds: the rounds of handovers.
     """
 
     bulk: int = 5_000_000
@@ -73,7 +76,7 @@ class Scale:
     handover_rounds: Rounds = _HANDOVER_ROUNDS
 
 
-#: Everything once, to see that it works; its figures mean nothing.
+#: A minimal run of everything as a test; its figures have no meaning.
 QUICK = Scale(
     bulk=50_000,
     catch_up=100_000,
@@ -96,14 +99,14 @@ QUICK = Scale(
 
 
 class Bench:
-    """A session, a broker, and topics on it.
+    """A session, a broker, and its topics.
 
     Args:
-        spark: the session.
-        bootstrap: the broker.
-        directory: for checkpoints and the like.
-        scale: how much to measure.
-        quix_python: the Python of an environment with Quix Streams, if there is one.
+        spark: the Spark session.
+        bootstrap: the bootstrap servers.
+        directory: the directory of checkpoints and other files.
+        scale: the scale of the measurements.
+        quix_python: the Python of an environment with Quix Streams, or ``None``.
         report_step: called with a description of each step.
     """
 
@@ -122,7 +125,7 @@ class Bench:
         self._topics: dict[TopicSpec, str] = {}
 
     def topic(self, spec: TopicSpec) -> str:
-        """A topic with these records. The first call writes it."""
+        """The name of a topic with these records. The first call writes it."""
         if spec not in self._topics:
             self._report_step(
                 f"writing {spec.records:,} records of {spec.value_bytes:,} bytes to {spec.partitions} partitions"
@@ -139,13 +142,13 @@ class Bench:
 
 @contextmanager
 def session(*, peers: bool = True) -> Iterator[SparkSession]:
-    """The session, with our source and Spark's own.
+    """The session with our source and, on request, Spark's own.
 
     Args:
-        peers: whether Spark's own is needed.
+        peers: whether Spark's own source is required.
 
     Raises:
-        NotHere: Spark's own source cannot be had.
+        NotHere: if Spark's own source is unavailable.
     """
     jars = spark_kafka_jars() if peers else SparkKafkaJars(())
     if peers and not jars.paths:
@@ -172,6 +175,6 @@ def session(*, peers: bool = True) -> Iterator[SparkSession]:
 
 
 def environment() -> dict[str, str]:
-    """For processes that are to import what this one does, installed or not."""
+    """The environment of processes that import the same packages as this one, installed or not."""
     found = [str(ROOT), str(ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(found), "PYSPARK_PYTHON": sys.executable}

@@ -1,7 +1,7 @@
-"""A whole topic, as fast as can be: batch read, streaming catch-up, and readers that are not Spark.
+"""The speed of reading a whole topic: batch read, streaming catch-up, and readers without Spark.
 
-A family of ``command``. The programs of the peers that are not Spark run in processes of their own (``loop``, ``quix``), one each, and take
-their time themselves: from before the consumer is made to the last record. Spark's time is the whole job's.
+A family of ``benchmarks.command``. The peers without Spark run in separate processes (``loop``, ``quix``) and measure
+their own time: from the creation of the consumer to the last record. Spark's time is that of the whole job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITIONS = 8
 
 
 def bulk(bench: Bench) -> Iterator[Row]:
-    """Batch read of the first half of the catch-up topic, so that one topic serves both."""
+    """Batch read of the first half of the catch-up topic, so one topic serves both families."""
     records = bench.scale.bulk
     topic = bench.topic(TopicSpec(bench.scale.catch_up, PARTITIONS))
     ends = json.dumps({topic: {str(p): records // PARTITIONS for p in range(PARTITIONS)}})
@@ -43,7 +43,7 @@ def bulk(bench: Bench) -> Iterator[Row]:
 
 
 def catch_up(bench: Bench) -> Iterator[Row]:
-    """A streaming query that has everything to read: how long it takes from start to end, and its speed while it reads."""
+    """A streaming query that reads a whole topic: its duration from start to end, and its speed while it reads."""
     records = bench.scale.catch_up
     topic = bench.topic(TopicSpec(records, PARTITIONS))
     what = f"catch-up, {records:,} of 100 B"
@@ -71,8 +71,8 @@ def _program(bench: Bench, python: Path, module: str, topic: str, records: int) 
     """Runs the program of a peer; returns the records per second that it reports.
 
     Raises:
-        RuntimeError: it failed.
-        WrongCount: it read another number of records.
+        RuntimeError: if it failed.
+        WrongCount: if it read another number of records.
     """
     command = [str(python), "-m", module, bench.bootstrap, topic, str(records)]
     done = subprocess.run(

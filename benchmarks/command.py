@@ -1,4 +1,6 @@
-"""The command: runs the selected measurements, prints the table, writes it for the documents. Run by ``python -m benchmarks``."""
+"""The command of ``python -m benchmarks``: runs the selected measurements, prints the table, and writes it for the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from streamgroups_broker import EmbeddedKafka
 Family: TypeAlias = Callable[[Bench], Iterable[Row]]
 
 _SMALL_BATCHES = SmallBatches()
-#: Groups of lines, by the names that ``--only`` takes, in the order of the table.
+#: Families of measurements by the names for ``--only``, in the order of the table.
 FAMILIES: Mapping[str, Family] = {
     "bulk": bulk,
     "catch-up": catch_up,
@@ -63,7 +65,7 @@ _MIN_WIDTH = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints. Returns the exit code: 1 if anything could not be measured that should have been."""
+    """Measures and prints. Returns the exit code: 1 if a measurement failed."""
     asked = _parser().parse_args(arguments)
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with (
         tempfile.TemporaryDirectory(prefix="streamgroups-bench-", dir=asked.directory) as directory,
-        # The fully compiling JVM, and room for what is read to stay in the page cache rather than in the heap.
+        # The JVM compiles fully, and the memory for the records remains in the page cache instead of the heap.
         EmbeddedKafka(data_dir=Path(directory) / "kafka", jvm_options=(), heap_mb=1024) as kafka,
     ):
         try:
@@ -107,11 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
-    """Runs families one after the other. A failed one gives a row with the reason; the others continue."""
+    """Runs families one after the other. A failed family has a row with the reason; the others continue."""
     rows: list[Row] = []
     for name in names:
         try:
-            # One by one: what was found before a failure counts.
+            # One by one, so that rows before a failure are kept.
             for row in FAMILIES[name](bench):
                 rows.append(row)
         except Exception as e:

@@ -1,10 +1,13 @@
-"""What event time costs: the same count by windows, under our watermark and under Spark's. Streaming, in one micro-batch.
+"""The cost of event time: the same count by windows with our watermark and with Spark's. Streaming, in one micro-batch.
 
-A family of ``command``. Ours is ``sg.with_event_time``, the minimum over the partitions, Spark's is ``withWatermark``; each reads with its own
-source. The event time is the record's own timestamp, a header (ours reads it with the option ``eventTimeHeader``, Spark's source has no such thing), or a
-number in the JSON of the value. The figure is the speed of the trigger that
-reads, as in ``queries``; those that only move the watermark afterwards, two of ours and one of Spark's, come with the next records otherwise. Counts
-must add up: nothing may be late.
+A family of ``benchmarks.command``. Ours is ``sg.with_event_time``, the minimum over the partitions; Spark's is
+``withWatermark``. Each query reads with its own source. The event time is the record's own timestamp, a header, or a
+number in the JSON of the value. Ours reads the header with the option ``eventTimeHeader``, which Spark's source does
+not have.
+
+The figure is the speed of the trigger that reads, as in ``queries``. Later triggers, two of ours and one of Spark's,
+only advance the watermark, and normally coincide with the next records. The sum of the counts is checked, so no record
+may be late.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ _BEHIND = "10 seconds"
 
 @dataclass(frozen=True, slots=True)
 class _From:
-    """Where the event time comes from.
+    """The origin of the event time.
 
     Args:
-        column: its expression, over the columns of Spark's source.
-        options: of Spark's source.
-        our_column: over the columns of ours; ``None``: the same.
-        our_options: of ours; ``None``: the same.
+        column: the expression over the columns of Spark's source.
+        options: the options of Spark's source.
+        our_column: the expression over the columns of our source; ``None`` for the same.
+        our_options: the options of our source; ``None`` for the same.
     """
 
     column: str
@@ -64,7 +67,7 @@ _TIMES: Mapping[str, _From] = {
 
 
 def event_time(bench: Bench) -> Iterator[Row]:
-    """A count by windows, for each place that event time comes from."""
+    """A count by windows, for each origin of the event time."""
     spec = TopicSpec(bench.scale.query, has_time_header=True)
     topic = bench.topic(spec)
 
@@ -86,7 +89,7 @@ def _counted(is_ours: bool, column: str, frame: DataFrame) -> DataFrame:
     if not is_there:
         frame = frame.withColumn("at", F.expr(column))
     at = column if is_there else "at"
-    # What is not counted is not carried along: users select, too.
+    # Unused columns are dropped, as users do.
     frame = frame.select("topic", "partition", "offset", at)
     timed = sg.with_event_time(frame, at, watermark_delay=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)
     return timed.groupBy(F.window(at, "1 minute")).count().observe("check", F.sum("count").alias("n"))

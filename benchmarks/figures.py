@@ -1,7 +1,8 @@
-"""Results of measurements: figures with a spread, and rows that compare two of them. Pure; no clock, no Spark.
+"""Results of measurements: figures with a spread, and rows that compare two figures. Pure functions without clock or
+Spark.
 
-Made by the families of measurements (``bulk``, ``small_batches`` ...), printed by ``tables``. A ratio is always turned so that more
-than 1 means that streamgroups is faster, whether more (records per second) or less (milliseconds) is better.
+Created by the families of measurements (``bulk``, ``small_batches`` ...), printed by ``tables``. A ratio above 1 always
+means that streamgroups is faster, for speeds (records per second) and for durations (milliseconds).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Unit:
     """The unit of a figure.
 
     Args:
-        name: as printed.
+        name: the printed name.
         more_is_better: true of speeds, false of durations.
     """
 
@@ -33,12 +34,12 @@ S = Unit("s", more_is_better=False)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number over some rounds.
+    """One number over several rounds.
 
     Args:
         value: the number to quote.
-        low, high: the same of the lowest and of the highest round.
-        rounds: how many rounds there were.
+        low, high: the number of the lowest and of the highest round.
+        rounds: the number of rounds.
     """
 
     value: float
@@ -49,11 +50,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why there is no figure.
+    """The reason of a missing figure.
 
     Args:
-        why: in words.
-        is_failure: whether it should have been there; what cannot be had or cannot exist is no failure.
+        why: the reason as text.
+        is_failure: whether the measurement failed. A figure that is unavailable or cannot exist is not a failure.
     """
 
     why: str
@@ -65,14 +66,14 @@ Cell: TypeAlias = Figure | Missing
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: one measurement of ours beside one peer's.
+    """A row of the table: one measurement of ours and of one peer.
 
     Args:
-        what: what is measured.
-        unit: of both figures.
-        ours, theirs: the figures.
-        peer: whose the other is.
-        ratio: above 1 we are faster; None where there is nothing to compare.
+        what: the name of the measurement.
+        unit: the unit of both figures.
+        ours, theirs: the two figures.
+        peer: the name of the peer.
+        ratio: above 1 if we are faster; ``None`` without a comparison.
     """
 
     what: str
@@ -84,7 +85,7 @@ class Row:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What went wrong, in words."""
+        """The failures as text."""
         return tuple(c.why for c in (self.ours, self.theirs) if isinstance(c, Missing) and c.is_failure)
 
 
@@ -98,7 +99,7 @@ def median_of(rounds: Sequence[float]) -> Figure:
 
 
 def percentile_of(rounds: Sequence[Sequence[float]], percent: int) -> Figure:
-    """A percentile of all rounds' samples together, with the same percentile of the lowest and the highest round.
+    """A percentile of the samples of all rounds, with the same percentile of the lowest and of the highest round.
 
     >>> percentile_of([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], 50)
     Figure(value=4.0, low=2.0, high=6.0, rounds=2)
@@ -112,8 +113,8 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     """A percentile of the samples, interpolated between neighbours.
 
     Args:
-        samples: at least one.
-        percent: 1 to 99.
+        samples: the samples, at least one.
+        percent: the percentile, 1 to 99.
 
     >>> percentile([10.0], 99), percentile([0.0, 100.0], 99)
     (10.0, 99.0)
@@ -124,7 +125,7 @@ def percentile(samples: Sequence[float], percent: int) -> float:
 
 
 def ratio(ours: float, theirs: float, unit: Unit) -> float:
-    """How many times faster we are.
+    """The factor by which we are faster.
 
     >>> ratio(300, 200, RECORDS_PER_S), ratio(300, 200, MS) < 1
     (1.5, True)
@@ -138,14 +139,14 @@ def compare(
     """Rows that compare us with every peer.
 
     Args:
-        what: what was measured.
-        unit: of all figures.
-        found: a figure per contestant.
+        what: the name of the measurement.
+        unit: the unit of all figures.
+        found: a figure for each contestant.
         ours: our name among them.
-        alternatives: names that are one peer in several settings. Only the fastest of them is given a ratio, and comes first.
+        alternatives: the names of one peer with several settings. Only the fastest has a ratio, and is first.
 
     Returns:
-        a row per peer.
+        one row for each peer.
 
     >>> figures = {"us": median_of([4.0]), "slow": median_of([9.0]), "fast": median_of([2.0])}
     >>> [(row.peer, row.ratio) for row in compare("read", S, figures, ours="us", alternatives=("slow", "fast"))]

@@ -1,6 +1,6 @@
-"""What ``streamgroups groups`` takes where there are many groups, start included, beside Kafka's own tool.
+"""The duration of ``streamgroups groups`` with many groups, including its start, compared with Kafka's own tool.
 
-A family of ``command``, on a broker of its own.
+A family of ``benchmarks.command``, on a separate broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOOL = "kafka-consumer-groups.sh"
 
 
 def groups_command(bench: Bench) -> Iterator[Row]:
-    """One line for each command."""
+    """One row for each command."""
     with many_groups() as kafka:
         for what, (ours, theirs) in COMMANDS.items():
             line = f"groups {what}, of {GROUPS} groups with {PARTITIONS} partitions"

@@ -1,9 +1,11 @@
-"""How long a partition is without a reader when it changes hands: a member joins, is killed, or stops.
+"""The time without a reader of a partition during a handover: a member joins, is killed, or stops.
 
-A family of ``command``. Two members of one group in processes of their own share eight partitions into which records flow. Times run
-from when the second sends its request to join, from the ``kill -9``, or from when the member that stops begins to leave, to the first record that
-its successor has read of a partition that changed hands. The peer is two plain confluent-kafka consumers with the same
-session, heartbeat and assignment settings; Spark's own source has no groups. Source: KIP-429, cooperative rebalancing.
+A family of ``benchmarks.command``. Two members of one group in separate processes share eight partitions with a steady
+load. The time begins with the request of the second member to join, with the ``kill -9``, or with the shutdown of the
+member. It ends with the first record that the new owner has read of a partition that changed its owner.
+
+The peer is two plain confluent-kafka consumers with the same session, heartbeat and assignment settings; Spark's own
+source has no groups. Source: KIP-429, cooperative rebalancing.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ CONSUMERS = "confluent-kafka consumers"
 PARTITIONS = 8
 _PER_S = 1_000
 _SESSION_MS = 6_000
-#: Also a busy machine starts Spark within this.
+#: The timeout for the start of Spark on a busy machine.
 _RETRY_TIMEOUT_S = 180
 _BY_THE_MEMBER = {"joining": Kind.JOINING, "assigned": Kind.ASSIGNED}
-#: Seconds of one handover, by what caused it.
+#: The seconds of one handover, by its cause.
 Times = Mapping[str, float]
 _CAUSES = {
     "assigned": "handover, a member joins: until it has partitions",
@@ -49,7 +51,7 @@ _CAUSES = {
 
 
 def handover(bench: Bench) -> Iterator[Row]:
-    """Each cause of a handover, once a round."""
+    """Each cause of a handover, once per round."""
     runs: dict[str, Callable[[], Times]] = {
         OURS: partial(_round, bench, "query"),
         CONSUMERS: partial(_round, bench, "consumer"),
@@ -65,13 +67,13 @@ def handover(bench: Bench) -> Iterator[Row]:
 
 
 class _Member:
-    """A member in a process of its own.
+    """A member in a separate process.
 
     Args:
-        kind: ``query`` or ``consumer``, see ``handover_member``.
+        kind: ``query`` or ``consumer``; see ``handover_member``.
         name: its ``client.id``.
-        directory: for its files.
-        group, topic, bootstrap: what it joins.
+        directory: the directory of its files.
+        group, topic, bootstrap: its group, topic and bootstrap servers.
     """
 
     def __init__(self, kind: str, name: str, directory: Path, group: str, topic: str, bootstrap: str) -> None:
@@ -110,7 +112,7 @@ class _Member:
         )
 
     def kill(self) -> float:
-        """``kill -9`` of all its processes; harmless when it has ended. Returns when."""
+        """Kills all its processes with ``kill -9``; does nothing after its end. Returns the time."""
         at_s = time.time()
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -121,13 +123,13 @@ class _Member:
         return at_s
 
     def request_stop(self) -> None:
-        """Stops it with SIGTERM; it records when it begins to leave."""
+        """Stops it with SIGTERM; it records the time when it begins to leave."""
         self._process.terminate()
 
     def noted_s(self, what: str) -> float | None:
-        """When this first happened to it."""
+        """The time of the first event of this kind."""
         if what in _BY_THE_MEMBER and self._kind == "query":
-            # The member in the source records it in its own process.
+            # The member in the source records the event in its own process.
             kind = _BY_THE_MEMBER[what]
             events = read_history(self._history) if self._history.exists() else []
             own = (e for e in events if e.member == self.name and e.kind is kind)
@@ -135,12 +137,12 @@ class _Member:
         return next((line["at_s"] for line in self._lines() if line["what"] == what), None)
 
     def first_read_s(self, partitions: set[int], after_s: float) -> float | None:
-        """When it first read a record of one of these partitions since then."""
+        """The time of its first read from one of these partitions since then."""
         reads = (line for line in self._lines() if line["what"] == "read" and line["at_s"] >= after_s)
         return next((line["at_s"] for line in reads if partitions & set(line["partitions"])), None)
 
     def require_alive(self) -> None:
-        """Raises what it has printed if it has ended."""
+        """Raises an error with its output if it has ended."""
         if self._process.poll() is not None:
             lines = self._log_path.read_text(errors="replace").strip().splitlines()
             raise RuntimeError(f"{self.name} ended: {lines[-1] if lines else 'it printed nothing'}")
@@ -152,7 +154,7 @@ class _Member:
 
 
 def _round(bench: Bench, kind: str) -> Times:
-    """One member, a second, the first killed, a third, the third stopped."""
+    """One member, a second, the kill of the first, a third, the stop of the third."""
     group = f"handover-{uuid.uuid4().hex[:8]}"
     topic, directory = group, bench.directory / group
     directory.mkdir()
@@ -185,14 +187,16 @@ def _round(bench: Bench, kind: str) -> Times:
 
 
 def _settled(admin: AdminClient, group: str, members: list[_Member]) -> dict[str, set[int]]:
-    """Waits until the group is stable, with these members and an even share of partitions each; returns who holds which."""
+    """Waits until the group is stable with these members and an even share of partitions each; returns the
+    assignment.
+    """
     names = {member.name for member in members}
 
     def shares() -> dict[str, set[int]] | None:
         try:
             described = admin.describe_consumer_groups([group])[group].result(10)
         except KafkaException:
-            # A new cluster may not have elected the coordinator of the group.
+            # A new cluster may have no coordinator of the group yet.
             return None
         held = {
             member.client_id: {tp.partition for tp in member.assignment.topic_partitions}
@@ -209,11 +213,11 @@ def _settled(admin: AdminClient, group: str, members: list[_Member]) -> dict[str
 
 
 def _soon(found: Callable[[], Any], what: str, *members: _Member) -> Any:
-    """Waits until there is an answer.
+    """Waits until the call returns a value.
 
     Raises:
-        TimeoutError: if none arrives in time.
-        RuntimeError: a member that must live has ended.
+        TimeoutError: if it does not return one in time.
+        RuntimeError: if a required member has ended.
     """
     deadline_s = time.monotonic() + _RETRY_TIMEOUT_S
     while (answer := found()) is None:

@@ -1,7 +1,8 @@
-"""A member of a group as a program: a streaming query of ours, or a plain confluent-kafka consumer. Started by ``handover``.
+"""A member of a group as a program: a streaming query of ours, or a plain confluent-kafka consumer. Started by
+``handover``.
 
-It writes a line of JSON for each thing that happens, with the time: that it joins, which partitions it read records of, that it leaves.
-A record counts as read when it is where a user's code has it: in ``foreachBatch``, or returned by ``consume``.
+It writes a line of JSON with the time for each event: it joins, it reads records of partitions, it leaves. A record
+counts as read when user code receives it: in ``foreachBatch``, or as a result of ``consume``.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-# Set by a signal. A flag instead of an exception, because an exception during a call to Java breaks the connection.
+# Set by a signal handler. A flag instead of an exception, because an exception during a call to Java breaks the
+# connection.
 _STOP = threading.Event()
 _POLL_S = 0.05
 
 
 class Diary:
-    """Where a member writes what happens to it.
+    """The event log of a member.
 
     Args:
-        path: a file of its own.
+        path: a separate file.
     """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def note(self, what: str, partitions: Iterable[int] = ()) -> None:
-        """One line, in one write."""
+        """Appends one line, in one write."""
         line = json.dumps({"at_s": time.time(), "what": what, "partitions": sorted(set(partitions))})
         os.write(self._fd, f"{line}\n".encode())
 
@@ -87,7 +89,7 @@ def consumer(config: dict[str, Any], diary: Diary) -> None:
 
 
 def _die_with_the_benchmark() -> None:
-    """Standard input is a pipe from it that carries nothing: its end means that the benchmark is gone, whatever the way."""
+    """Ends with the benchmark: standard input is a pipe from it, and its end means that the benchmark has ended."""
 
     def wait() -> None:
         os.read(0, 1)

@@ -1,4 +1,6 @@
-"""PostgreSQL's JDBC driver, for the peer that writes with Spark's own ``jdbc`` format. It comes from a Maven repository, once."""
+"""PostgreSQL's JDBC driver for the peer that writes with Spark's own ``jdbc`` format. It is downloaded once from a
+Maven repository.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ _VERSION = "42.7.7"
 
 @cache
 def jdbc_driver() -> Path:
-    """The driver's jar.
+    """The jar of the driver.
 
     Raises:
-        NotHere: it cannot be had.
+        NotHere: if it is unavailable.
     """
     try:
         java = find_java()

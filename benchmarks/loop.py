@@ -1,4 +1,4 @@
-"""A peer: a loop over ``confluent_kafka.Consumer.consume``, the plainest reader there is. Run by ``bulk`` as a process.
+"""A peer: a loop over ``confluent_kafka.Consumer.consume``, the simplest reader. ``bulk`` runs it as a process.
 
 It assigns itself all partitions, reads every value, and prints the number of records and the seconds.
 """
@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 
 def main(bootstrap: str, topic: str, wanted: int) -> None:
-    """Reads at least this number of records from the beginning."""
+    """Reads at least this number of records from the earliest offset."""
     started_s = time.perf_counter()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-loop", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions

@@ -1,6 +1,6 @@
-"""The machine and the software that figures belong to: figures without them mean nothing.
+"""The machine and the software of a measurement, without which figures have no meaning.
 
-Called by ``command`` for the table's footer.
+Called by ``benchmarks.command`` for the footer of the table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
     """The machine and the versions of a measurement, by name, in the order to print.
 
     Args:
-        spark: the session that took them.
-        kafka_version: of the broker.
+        spark: the session of the measurement.
+        kafka_version: the version of the broker.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -42,7 +42,7 @@ def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
 
 
 def reader() -> str:
-    """Which reader our figures are of."""
+    """The reader of our figures: native or plain."""
     asked = os.environ.get("STREAMGROUPS_READER", "")
     if asked:
         return f"the {asked} reader, selected by STREAMGROUPS_READER"
@@ -58,7 +58,7 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    """The processor's name: ``platform.processor`` is empty or the architecture on most systems."""
+    """The name of the processor. ``platform.processor`` is empty or the architecture on most systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,6 +1,7 @@
-"""Whether processes grow, from samples of their memory. Pure; ``soak`` takes the samples.
+"""The growth of processes, from samples of their memory. Pure functions; ``soak`` takes the samples.
 
-A straight line is laid through each process's samples after the warm-up (least squares), so that a single peak has little weight.
+A straight line is fitted to the samples of each process after the warm-up (least squares), so that a single peak has
+little weight.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MIB = 2**20
-#: A process that was seen for less than this part of the time is not judged: it is too young, or it has ended.
+#: A process with samples for less than this part of the time is not judged: it is too young, or it has ended.
 _MIN_SHARE = 0.8
 
 
@@ -20,10 +21,10 @@ class Sample:
     """The memory of one process at one time.
 
     Args:
-        at_s: seconds since the beginning.
+        at_s: the time of the sample, in seconds since the start.
         pid: the process.
-        role: what it does.
-        rss_bytes: its resident memory.
+        role: the role of the process.
+        rss_bytes: its resident memory in bytes.
     """
 
     at_s: float
@@ -34,12 +35,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one process grew after the warm-up.
+    """The growth of one process after the warm-up.
 
     Args:
-        role, pid: which process.
-        first_mib, last_mib: its memory when the warm-up had ended and at the end.
-        mib_per_min: the slope between them; None if it did not live through most of the time.
+        role, pid: the process.
+        first_mib, last_mib: its memory after the warm-up and at the end.
+        mib_per_min: the slope between them; ``None`` if the process did not run most of the time.
     """
 
     role: str
@@ -50,15 +51,15 @@ class Growth:
 
 
 def growths(samples: Iterable[Sample], warm_up_s: float, end_s: float) -> list[Growth]:
-    """How each process grew.
+    """The growth of each process.
 
     Args:
-        samples: in order of time.
-        warm_up_s: samples before this time do not count.
-        end_s: when the last could be taken.
+        samples: the samples in order of time.
+        warm_up_s: the end of the warm-up; earlier samples are ignored.
+        end_s: the end of the sampling, in seconds since the start.
 
     Returns:
-        one per process that was seen after the warm-up, by role.
+        one for each process with samples after the warm-up, by role.
 
     >>> leaking = [Sample(float(s), 1, "worker", (100 + s) * MIB) for s in range(0, 121, 10)]
     >>> [(g.first_mib, g.last_mib, round(g.mib_per_min or 0)) for g in growths(leaking, warm_up_s=60, end_s=120)]
@@ -81,12 +82,12 @@ def _growth(role: str, pid: int, found: list[Sample], window_s: float) -> Growth
 
 
 def objections(found: Iterable[Growth], roles: Iterable[str], limit_mib_per_min: float) -> list[str]:
-    """What is wrong with them.
+    """The processes that grew or ended.
 
     Args:
-        found: how processes grew.
-        roles: those that must not grow; each must have a process that lived through the whole time.
-        limit_mib_per_min: growth that is still none.
+        found: the growth of the processes.
+        roles: the roles that must not grow. Each must have a process that ran the whole time.
+        limit_mib_per_min: the permitted growth.
 
     >>> objections([Growth("worker", 1, 160.0, 220.0, 60.0)], ["worker", "runner"], 0.5)
     ['worker 1 grew by 60.00 MiB a minute', 'no runner lived through the whole time']

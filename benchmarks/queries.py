@@ -1,7 +1,7 @@
-"""Reading with some work behind it: JSON parsed and filtered, and a count by window. Streaming, in one micro-batch.
+"""Reading with processing: JSON parsed and filtered, and a count by window. Streaming, in one micro-batch.
 
-A family of ``command``. The figure is the speed of the trigger, without starting and stopping the query. The result is checked
-against arithmetic: how many records pass the filter, and that the windows' counts add up.
+A family of ``benchmarks.command``. The figure is the speed of the trigger, without the start and the stop of the query.
+The result is compared with the expected number of records after the filter, and the expected sum of the counts.
 """
 
 from __future__ import annotations

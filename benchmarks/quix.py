@@ -1,6 +1,7 @@
-"""A peer: Quix Streams, each record through ``sdf.update`` of a counter. Run by ``bulk`` in an environment of its own.
+"""A peer: Quix Streams, with ``sdf.update`` of a counter for each record. ``bulk`` runs it in a separate environment.
 
-It imports nothing of ours, for it runs where streamgroups and Spark are not installed. Quix Streams is no dependency of ours.
+It imports no module of this library, because the environment has neither streamgroups nor Spark. Quix Streams is not a
+dependency.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from quixstreams import Application
 
 
 def main(bootstrap: str, topic: str, wanted: int) -> None:
-    """Reads at least this number of records from the beginning."""
+    """Reads at least this number of records from the earliest offset."""
     started_s = time.perf_counter()
     app = Application(
         broker_address=bootstrap,

@@ -1,7 +1,7 @@
-"""How quickly a query is there again that has failed: from the failure to the end of the next batch, supervised.
+"""The recovery time of a failed query under supervision: from the failure to the end of the next batch.
 
-A family of ``command``. The query reads a steady stream; its third batch fails. ``sg.supervise`` starts it again, with our source and
-with Spark's own.
+A family of ``benchmarks.command``. The query reads a steady stream; its third batch fails. ``sg.supervise`` restarts
+it, with our source and with Spark's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FAILS_AT = 3
 
 
 class _FailsOnce:
-    """What is done with each batch."""
+    """The function of ``foreachBatch``."""
 
     def __init__(self) -> None:
         self._batches = 0
@@ -47,7 +47,7 @@ class _FailsOnce:
 
 
 def restarts(bench: Bench) -> Iterator[Row]:
-    """One line."""
+    """One row."""
     runs = {name: partial(_restart_s, bench, name) for name in (OURS, SPARK_20)}
     yield from stream_rows(
         bench, "a batch fails: until the next one is done, supervised", S, runs, bench.scale.handover_rounds

@@ -1,6 +1,6 @@
-"""Contestants take turns: A B A B, so that all see the same machine in the same minute.
+"""Contestants in turn: A B A B, so that all run on the same machine in the same minute.
 
-Called by ``bench.Bench``. It has no clock of its own, so it can be tested without waiting.
+Called by ``bench.Bench``. The clock is an argument, so tests do not wait.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ T = TypeVar("T")
 
 
 class NotHere(Exception):
-    """A peer is not available on this machine, which is not a failure. The text has the reason."""
+    """A peer is not available on this machine, which is not a failure. The message has the reason."""
 
 
 class WrongCount(Exception):
-    """A reader gave another number of records than there are."""
+    """A reader returned another number of records than the topic contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often contestants take turns.
+    """The number of turns of each contestant.
 
     Args:
-        counted: rounds that count.
-        warm_up: rounds before them that do not: they start processes and compile code.
-        budget_s: seconds after which no further round begins, once one has counted.
-        slow_s: a contestant whose first run takes longer than this has no second one, and the first counts.
+        counted: the measured rounds.
+        warm_up: the rounds before them, which start processes and compile code.
+        budget_s: the time after which no further round begins, if one was measured.
+        slow_s: a contestant with a longer first run has no second one, and its first run is measured.
     """
 
     counted: int
@@ -45,16 +45,16 @@ def interleave(
     now_s: Callable[[], float],
     report_step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, list[T] | Missing]:
-    """Runs the contestants in turn. A failed one is left out; the others continue.
+    """Runs the contestants in turn. A failed contestant is removed; the others continue.
 
     Args:
-        contestants: what each does in a round.
-        rounds: how often.
-        now_s: the clock.
+        contestants: the measurement of each contestant in a round.
+        rounds: the numbers of rounds.
+        now_s: the clock, in seconds.
         report_step: called with a description of the next turn.
 
     Returns:
-        what each found in the rounds that count, or why there is nothing.
+        the results of each contestant in the measured rounds, or the reason of missing ones.
 
     >>> ticks = iter(range(100))
     >>> interleave({"a": lambda: 1, "b": lambda: 1 / 0}, Rounds(2), lambda: next(ticks))
@@ -89,7 +89,7 @@ def interleave(
 
 
 def in_short(error: BaseException) -> str:
-    """An error in one line; Spark's carry the whole stack of two languages, with the cause at the end.
+    """An error in one line. Spark's errors contain the stacks of two languages, with the cause at the end.
 
     >>> in_short(ValueError("no such topic\\nat java.base"))
     'ValueError: no such topic'

@@ -1,7 +1,8 @@
-"""The cost of the shape of a topic: partitions, the size of records, compression. Streaming, in one micro-batch into ``noop``.
+"""The cost of the shape of a topic: partitions, the size of records, compression. Streaming, in one micro-batch into
+``noop``.
 
-Three families of ``command``. The figure is the speed of the trigger, without starting and stopping the query. All topics of a family
-hold about as many records, or as many bytes.
+Three families of ``benchmarks.command``. The figure is the speed of the trigger, without the start and the stop of the
+query. All topics of a family contain about the same number of records or bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _COMPRESSED_BYTES = 256
 
 
 def partitions(bench: Bench) -> Iterator[Row]:
-    """The same records in more and more partitions."""
+    """The same records in an increasing number of partitions."""
     for count in bench.scale.partitions:
         spec = TopicSpec(bench.scale.partition_records, partitions=count)
         title = f"stream, {spec.records:,} of 100 B in {count} partition{'s' if count > 1 else ''}"
@@ -27,7 +28,7 @@ def partitions(bench: Bench) -> Iterator[Row]:
 
 
 def sizes(bench: Bench) -> Iterator[Row]:
-    """About the same bytes in larger and larger records."""
+    """About the same number of bytes in records of increasing size."""
     for size_bytes in bench.scale.sizes_bytes:
         records = min(bench.scale.size_total_bytes // size_bytes, bench.scale.size_most_records)
         spec = TopicSpec(records, value_bytes=size_bytes)
@@ -35,7 +36,7 @@ def sizes(bench: Bench) -> Iterator[Row]:
 
 
 def compression(bench: Bench) -> Iterator[Row]:
-    """The same records, compressed or not."""
+    """The same records with each compression and without."""
     for codec in bench.scale.codecs:
         spec = TopicSpec(bench.scale.compressed, value_bytes=_COMPRESSED_BYTES, compression=codec)
         title = f"stream, {spec.records:,} of {_COMPRESSED_BYTES} B, compression {codec}"

@@ -1,8 +1,10 @@
-"""From Kafka to Kafka, PostgreSQL and Delta, exactly once, beside what is usual, at least once. Streaming, in one micro-batch.
+"""Exactly-once writes from Kafka to Kafka, PostgreSQL and Delta, compared with the common at-least-once writes.
+Streaming, in one micro-batch.
 
-A family of ``command``. To Kafka the peer is Spark's own sink; to PostgreSQL Spark's ``jdbc`` format in ``foreachBatch``, to Delta
-``write_deltalake`` in ``foreachBatch``. Each reads with its own source. The figure is the speed of the trigger, without starting and stopping the query. What
-arrived is counted by a reader of committed records.
+A family of ``benchmarks.command``. The peers are Spark's own sink for Kafka, Spark's ``jdbc`` format in
+``foreachBatch`` for PostgreSQL, and ``write_deltalake`` in ``foreachBatch`` for Delta. Each query reads with its own
+source. The figure is the speed of the trigger, without the start and the stop of the query. A reader of committed
+records counts the output.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from benchmarks.workload import TopicSpec, create
 from component_tests.postgres import PostgresServer
 
 _PARTITIONS = 8
-#: What is written of each record, and what that means for the way there.
+#: The columns that are written of each record, and their effect on the transfer.
 _SHAPES: Mapping[str, list[str]] = {
     "Kafka to Kafka, without keys": ["value"],
     "Kafka to Kafka, by key": ["key", "value"],
@@ -59,7 +61,7 @@ def sinks(bench: Bench) -> Iterator[Row]:
 
 
 def ledger_sinks(bench: Bench) -> Iterator[Row]:
-    """A topic into a table."""
+    """Copies of a topic to a table."""
     spec = TopicSpec(bench.scale.others)
     topic = bench.topic(spec)
     with PostgresServer() as server, server.database() as conninfo:
@@ -101,7 +103,7 @@ class _Postgres:
             "url": f"jdbc:postgresql://{given['host']}:{given.get('port', 5432)}/{given['dbname']}",
             "user": str(given.get("user", "postgres")),
             "password": str(given.get("password", "")),
-            # Recommended for inserts by the documentation of the driver.
+            # The documentation of the driver recommends this for inserts.
             "reWriteBatchedInserts": "true",
             "batchsize": "10000",
         }
@@ -151,7 +153,9 @@ def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str
 
 
 def _count(bench: Bench, topic: str) -> int:
-    """The last transaction's markers may still be on their way when its commit is answered."""
+    """Counts with retries, because the markers of the last transaction can be written after the response to its
+    commit.
+    """
     options = {
         "kafka.bootstrap.servers": bench.bootstrap,
         "subscribe": topic,

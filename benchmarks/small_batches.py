@@ -1,8 +1,9 @@
-"""How long a micro-batch takes, from records that come a few at a time.
+"""The duration of a micro-batch with few records.
 
-A family of ``command``. The sources read the same records of the same topic under the same ``maxOffsetsPerTrigger`` into the sink
-``noop``; what is compared is ``durationMs.triggerExecution`` of Spark's progress reports. Short runs alternate. The first batches of
-each run start processes and compile code; they do not count. Source: Spark's "Structured Streaming Programming Guide", Monitoring.
+A family of ``benchmarks.command``. The sources read the same records of the same topic with the same
+``maxOffsetsPerTrigger`` into the sink ``noop``. The comparison uses ``durationMs.triggerExecution`` of Spark's progress
+reports. Short runs alternate. The first batches of each run start processes and compile code, and are ignored. Source:
+Spark's "Structured Streaming Programming Guide", Monitoring.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.tables import number
 from benchmarks.workload import TopicSpec
 
 PARTITIONS = 8
-#: Where a trigger's time goes, in Spark's words, in the order of a micro-batch.
+#: The phases of a trigger by Spark's names, in the order of a micro-batch.
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 
 #: The durations of one trigger, by Spark's names, in milliseconds.
@@ -31,9 +32,9 @@ Found: TypeAlias = Mapping[str, "list[list[Durations]] | Missing"]
 
 
 class SmallBatches:
-    """The family, and what it found in detail.
+    """The family, and its detailed results.
 
-    It keeps every trigger's phases for the table of ``--phases``.
+    It stores the phases of every trigger for the table of ``--phases``.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class SmallBatches:
                 yield from compare(f"{what}, p{percent}", MS, figures, ours=OURS, alternatives=SPARKS)
 
     def phases_table(self) -> Table:
-        """Where the time of the triggers goes."""
+        """The durations of the phases of the triggers."""
         table = Table(title="Where a trigger's time goes: medians, milliseconds")
         for name in ("records", "source", *PHASES):
             table.add_column(name, justify="left" if name == "source" else "right")
@@ -73,12 +74,13 @@ class SmallBatches:
 
 
 def _triggers(bench: Bench, name: str, topic: str, records: int, batches: int, warm_up: int) -> list[Durations]:
-    """The warm triggers of one run of one source."""
+    """The triggers of one run of one source after the warm-up."""
     progress = micro_batches(bench, name, topic, records)
     arrived = sum(p.numInputRows for p in progress)
     if arrived != records * (batches + warm_up):
         raise WrongCount(f"{arrived} of {records * (batches + warm_up)} records were read")
-    # Offsets are shared between partitions in whole numbers, by each source in its own way; a last batch may be a rest.
+    # Each source distributes the offsets of a batch to partitions in its own way, as integers; the last batch may be
+    # smaller.
     full: list[Durations] = [p.durationMs for p in progress if abs(p.numInputRows - records) <= PARTITIONS]
     if len(full) <= warm_up:
         raise WrongCount(f"only {len(full)} triggers read about {records} records")

@@ -1,12 +1,15 @@
-"""Ten minutes of small batches, to see whether anything grows: ``python -m benchmarks.soak --minutes 10``.
+"""Ten minutes of small batches, to detect memory growth: ``python -m benchmarks.soak --minutes 10``.
 
-A streaming query reads what is written at a steady rate, several triggers a second, while the resident memory of Spark's processes is
-sampled: the stream runner (which holds the group's member), the Python workers (which read), and the JVM. After the warm-up, the first
-third, Python processes may grow by 0.25 MiB a minute; more is an error and the exit code is 1. Why this much: allocators take memory
-in steps of up to a MiB, and one step in the last two thirds of ten minutes appears as 0.22 MiB a minute at most; at four triggers a
-second the limit is one KiB a trigger, less than any batch, connection or consumer that is kept by mistake. The JVM is shown and not judged: its heap
-grows until it collects. Not judged either is a run of less than five minutes, in which steps appear as growth: it only shows that the
-soak works.
+A streaming query reads a steady load with several triggers a second. The benchmark samples the resident memory of
+Spark's processes: the stream runner (with the member of the group), the Python workers (which read), and the JVM. After
+the warm-up, the first third, Python processes may grow by 0.25 MiB a minute. With more growth the exit code is 1.
+
+The reason for the limit: allocators reserve memory in steps of up to a MiB. One step in the last two thirds of ten
+minutes appears as at most 0.22 MiB a minute. At four triggers a second the limit is one KiB a trigger, less than any
+leaked batch, connection or consumer.
+
+The JVM is shown without a limit, because its heap grows until a garbage collection. A run of less than five minutes has
+no limit either, because steps appear as growth; it only tests the benchmark.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _SAMPLE_S = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs it and prints what it saw. Returns the exit code."""
+    """Runs the benchmark and prints the results. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description="Does anything grow?")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--records", type=int, default=2_000, help="per second")
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, per_s: int) -> tuple[list[Sample], int]:
-    """Samples of all processes, and how many triggers there were."""
+    """The samples of all processes, and the number of triggers."""
     create(bootstrap, _TOPIC, _PARTITIONS)
     with SteadyLoad(bootstrap, _TOPIC, partitions=_PARTITIONS, per_s=per_s):
         query = (
@@ -85,7 +88,7 @@ def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, p
             began_s = time.monotonic()
             samples: list[Sample] = []
             while (at_s := time.monotonic() - began_s) < seconds:
-                # It ends early, and with its own error, if the query dies.
+                # If the query fails, the benchmark ends with the error of the query.
                 if query.awaitTermination(_SAMPLE_S):  # type: ignore[arg-type]
                     raise RuntimeError("the query ended by itself")
                 samples += [Sample(at_s, p.pid, role, rss_bytes) for p, role, rss_bytes in _processes()]
@@ -98,7 +101,7 @@ def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, p
 
 
 def _processes() -> Iterator[tuple[psutil.Process, str, int]]:
-    """Spark's processes below this one, what each does, and its memory."""
+    """Spark's processes below this one, with their roles and their memory."""
     for process in psutil.Process().children(recursive=True):
         try:
             role = _role(process)
@@ -115,7 +118,7 @@ def _role(process: psutil.Process) -> str:
     if "python_streaming_source_runner" in command:
         return RUNNER
     if "pyspark.daemon" in command:
-        # The daemon forks; its children keep its command line.
+        # The daemon forks, and its children have the same command line.
         parent = process.parent()
         return WORKER if parent is not None and "pyspark.daemon" in " ".join(parent.cmdline()) else DAEMON
     return ""

@@ -1,9 +1,9 @@
-"""Reading through Spark, by our source and by Spark's own, timed and counted.
+"""Timed and counted reads through Spark, by our source and by Spark's own.
 
-Used by every family that compares sources. Spark's source is measured twice. While it waits for the last records of a partition it
-waits for ``fetch.max.wait.ms``, 500 ms unless set, where our reader sets 20 ms; so there is a row with its defaults and one with our
-setting, and the ratio is to the faster. Reads are counted: a reader that is fast because it reads too little is an error.
-Source: Spark's "Structured Streaming Programming Guide", Monitoring.
+Used by every family that compares sources. Spark's source is measured twice. At the last records of a partition it
+waits for ``fetch.max.wait.ms``, 500 ms by default, whereas our reader sets 20 ms. So one row uses its defaults and one
+our setting, and the ratio uses the faster one. Each read is counted: a reader that is fast because it reads too little
+is an error. Source: Spark's "Structured Streaming Programming Guide", Monitoring.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OURS = "streamgroups"
 SPARK = "Spark kafka"
 #: With ``fetch.max.wait.ms=20``.
 SPARK_20 = "Spark kafka, 20 ms"
-#: Format and options of each contestant.
+#: The format and the options of each contestant.
 SOURCES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     OURS: ("streamgroups", {}),
     SPARK: ("kafka", {}),
@@ -38,13 +38,13 @@ Transform = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """A streaming query that has read all there was.
+    """A finished streaming query that has read all available records.
 
     Args:
-        wall_s: from ``start()`` until it had ended.
-        trigger_s: what the triggers took that read records; without starting and stopping, and without those that only move the watermark.
-        records: what it read.
-        observed: the sums of what ``observe("check", ...)`` counted, by name.
+        wall_s: the seconds from ``start()`` to its end.
+        trigger_s: the seconds of the triggers that read records, without start, stop and no-data batches.
+        records: the number of records that it read.
+        observed: the sums of the metrics of ``observe("check", ...)``, by name.
     """
 
     wall_s: float
@@ -57,17 +57,17 @@ def batch_read(bench: Bench, name: str, topic: str, expected: int, options: Mapp
     """Reads a topic with ``spark.read`` into the sink ``noop``.
 
     Args:
-        bench: where.
-        name: of `SOURCES`.
-        topic: what.
-        expected: how many records there are.
-        options: beside the usual ones.
+        bench: the environment.
+        name: a name of `SOURCES`.
+        topic: the topic to read.
+        expected: the number of records in the topic.
+        options: additional options.
 
     Returns:
-        seconds.
+        the duration in seconds.
 
     Raises:
-        WrongCount: another number of records arrived at the sink.
+        WrongCount: if another number of records arrived at the sink.
     """
     source, extra = SOURCES[name]
     seen = _executions(bench)
@@ -91,19 +91,19 @@ def stream_read(
     has_state: bool = False,
     **options: str,
 ) -> StreamRun:
-    """Reads a topic from its beginning by a streaming query that ends when it has (``availableNow``).
+    """Reads a topic from its earliest offset with a streaming query that ends by itself (``availableNow``).
 
     Args:
-        bench: where.
-        name: of `SOURCES`.
-        topic: what.
-        expected: how many records there are.
-        transform: what is done with them.
-        has_state: whether that keeps state.
-        options: beside the usual ones.
+        bench: the environment.
+        name: a name of `SOURCES`.
+        topic: the topic to read.
+        expected: the number of records in the topic.
+        transform: the processing of the records.
+        has_state: whether the processing is stateful.
+        options: additional options.
 
     Raises:
-        WrongCount: it read another number of records.
+        WrongCount: if it read another number of records.
     """
     checkpoint = bench.directory / uuid.uuid4().hex
     if has_state and name == OURS:
@@ -138,7 +138,7 @@ def _records(progress: Any) -> int:
 
 
 def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
-    """Reads a topic in micro-batches of this number of records; returns the progress reports of Spark, in order."""
+    """Reads a topic in micro-batches of this number of records; returns Spark's progress reports in order."""
     query = (
         stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
         .writeStream.format("noop")
@@ -155,14 +155,14 @@ def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any
 def stream_rows(
     bench: Bench, what: str, unit: Unit, runs: Mapping[str, Callable[[], float]], rounds: Rounds
 ) -> list[Row]:
-    """Lets contestants take turns at something that gives one number a round; the rows of the table."""
+    """Runs contestants in turn; returns the rows of the table. Each turn returns one number."""
     found = bench.race(what, runs, rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
     return compare(what, unit, figures, ours=OURS, alternatives=SPARKS)
 
 
 def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
-    """A topic as a stream from its beginning."""
+    """A topic as a stream from its earliest offset."""
     source, extra = SOURCES[name]
     own = (
         {"group.id": f"bench-{uuid.uuid4().hex}", "startingPosition": "TRIM_HORIZON"}
@@ -186,13 +186,15 @@ def _usual(bench: Bench, topic: str) -> dict[str, str]:
 
 
 def _executions(bench: Bench) -> int:
-    """How many queries Spark has run so far. Spark has no public API for the output of one of them; its status page uses this."""
+    """The number of queries that Spark has run. Spark has no public API for the output of one of them; its status page
+    uses this.
+    """
     _settle(bench)
     return int(_status(bench).executionsCount())
 
 
 def _written(bench: Bench, seen: int) -> int:
-    """How many records arrived at the sink of the one query that has run since."""
+    """The number of records that arrived at the sink of the one query since then."""
     _settle(bench)
     status = _status(bench)
     executions = status.executionsList(seen, int(status.executionsCount()) - seen)
@@ -212,5 +214,5 @@ def _status(bench: Bench) -> Any:
 
 
 def _settle(bench: Bench) -> None:
-    """Waits until Spark has counted what it has done."""
+    """Waits until Spark has updated its metrics."""
     bench.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()

@@ -1,6 +1,6 @@
-"""The table, on a terminal and as reStructuredText. Pure: it makes text of rows.
+"""The table for a terminal and as reStructuredText. Pure functions from rows to text.
 
-Used by ``command``. The file that ``--out`` names is what ``docs/benchmarks.rst`` includes.
+Used by ``benchmarks.command``. ``docs/benchmarks.rst`` includes the file of the option ``--out``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WIDTHS = (28, 8, 10, 12, 18, 10, 12, 6)
 
 
 def number(value: float) -> str:
-    """Three digits or more, as people write them.
+    """A number with at least three digits.
 
     >>> [number(value) for value in (1_451_234.0, 207.4, 20.74, 2.074, 0.0)]
     ['1,451,234', '207', '20.7', '2.07', '0.00']
@@ -29,7 +29,7 @@ def number(value: float) -> str:
 
 
 def value_text(cell: Cell) -> str:
-    """The number of a figure; a dash without a figure.
+    """The number of a figure; a dash for a missing one.
 
     >>> value_text(Missing("it cannot", is_failure=False)), value_text(Missing("it broke"))
     ('—', 'failed')
@@ -40,7 +40,7 @@ def value_text(cell: Cell) -> str:
 
 
 def spread_text(cell: Cell) -> str:
-    """From the lowest to the highest round.
+    """The range from the lowest to the highest round.
 
     >>> from benchmarks.figures import Figure
     >>> spread_text(Figure(2.0, 1.0, 3.0, 3)), spread_text(Figure(2.0, 2.0, 2.0, 1))
@@ -52,7 +52,7 @@ def spread_text(cell: Cell) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row's texts, in the order of the columns."""
+    """The texts of a row, in the order of the columns."""
     return (
         row.what,
         row.unit.name,
@@ -72,7 +72,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
-    """For a terminal. Ratios of 1 and more are green, those below red."""
+    """The table for a terminal. Ratios of at least 1 are green, others red."""
     table = Table(title=TITLE)
     for name in _HEADER:
         table.add_column(name, justify="right" if name in _RIGHT else "left", overflow="fold")
@@ -82,7 +82,7 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         if row.ratio is not None:
             shown = f"[{'green' if row.ratio >= 1 else 'red'}]{shown}[/]"
         if what == before:
-            # The same measurement with another peer: our figure is not repeated.
+            # The same measurement with another peer does not repeat our figure.
             others[:3] = "", "", ""
             what = ""
         elif before:
@@ -93,15 +93,15 @@ def terminal_table(rows: Sequence[Row]) -> Table:
 
 
 def rst(rows: Sequence[Row], machine: Mapping[str, str], footnotes: Sequence[str]) -> str:
-    """For the documents.
+    """The table for the documentation.
 
     Args:
-        rows: the table.
-        machine: what it ran on, by name.
+        rows: the rows of the table.
+        machine: the machine and the versions, by name.
         footnotes: the sentences below the table.
 
     Returns:
-        a fragment that other documents can include: no headings.
+        a fragment without headings, which other documents can include.
     """
     lines = [
         ".. Made by python -m benchmarks --out; not to be edited.",
@@ -124,7 +124,7 @@ def rst(rows: Sequence[Row], machine: Mapping[str, str], footnotes: Sequence[str
 
 
 def _escaped(text: str) -> str:
-    """Text that reStructuredText takes as it is, in one line.
+    """Escaped text for reStructuredText, in one line.
 
     >>> _escaped("a*b` |c_\\nd")
     'a\\\\*b\\\\` \\\\|c\\\\_ d'

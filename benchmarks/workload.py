@@ -1,8 +1,8 @@
-"""What is read: topics full of records that are the same in every run, and a steady stream of new ones.
+"""The input: topics with records that are equal in every run, and a steady stream of new records.
 
-Topics are written once per shape by Spark's own Kafka sink, the fastest writer at hand, and counted by their end offsets. A record
-is JSON, its key the record's number; keys are not counted in a record's size. Values are as compressible as such JSON is: names
-repeat, hashes do not.
+Spark's own Kafka sink, the fastest available writer, writes topics once per shape. Their end offsets are checked. A
+record is JSON, and its key is the number of the record; keys are not part of a record's size. Values are as
+compressible as such JSON: names repeat, hashes do not.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.rounds import WrongCount
 
-#: What ``from_json`` makes of a record of 100 bytes or more.
+#: The columns that ``from_json`` extracts from a record of at least 100 bytes.
 JSON_SCHEMA = "id long, carrier string, origin string, delay int"
 #: One in five records passes this filter.
 DELAYED = "delay >= 140"
-#: The header that holds a record's event time: its ``id``, taken for milliseconds since the epoch.
+#: The header with the event time of a record: its ``id``, as milliseconds since the epoch.
 EVENT_TIME_HEADER = "time"
-#: Records of fewer bytes than this are not JSON, only digits.
+#: Smaller records are not JSON, only digits.
 MIN_JSON_BYTES = 100
-#: Neither librdkafka's nor Kafka's clients shall print that the broker has stopped.
+#: Clients do not log the end of the broker.
 _QUIET = {"log_level": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to write.
+    """The specification of a topic to write.
 
     Args:
-        records: how many, over all partitions.
-        partitions: records go to them round robin.
-        value_bytes: size of each value.
-        compression: as Kafka's producers call it.
-        has_time_header: whether each record has its event time in a header, too (:data:`EVENT_TIME_HEADER`).
+        records: the number of records in all partitions.
+        partitions: the number of partitions, which are written round robin.
+        value_bytes: the size of each value.
+        compression: the compression type of Kafka's producers.
+        has_time_header: whether each record also has its event time in a header (:data:`EVENT_TIME_HEADER`).
     """
 
     records: int
@@ -59,7 +59,7 @@ class TopicSpec:
 
 
 def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
-    """The records of a topic: ``key``, ``value``, ``partition``, and ``headers`` if they have any."""
+    """The records of a topic: ``key``, ``value``, ``partition``, and optionally ``headers``."""
     columns = [
         F.col("id").cast("string").cast("binary").alias("key"),
         F.expr(_value(spec.value_bytes)).cast("binary").alias("value"),
@@ -74,7 +74,7 @@ def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
 
 
 def delayed(spark: SparkSession, spec: TopicSpec) -> int:
-    """How many of a topic's records pass the filter, by the same arithmetic that made them."""
+    """The number of a topic's records that pass the filter, by the formula of their creation."""
     return spark.range(spec.records).where(f"{_DELAY} >= 140").count()
 
 
@@ -91,13 +91,13 @@ def _value(size_bytes: int) -> str:
 
 
 def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
-    """Makes and fills a topic.
+    """Creates and fills a topic.
 
     Returns:
-        its name.
+        the name of the topic.
 
     Raises:
-        WrongCount: it does not hold as many records as it should.
+        WrongCount: if the topic has another number of records.
     """
     create(bootstrap, spec.name, spec.partitions)
     options = {
@@ -107,10 +107,10 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
         "kafka.batch.size": "65536",
         "kafka.buffer.memory": str(128 * 2**20),
         "kafka.compression.type": spec.compression,
-        # The count is checked below. An idempotent producer sometimes stops when many partitions are new.
+        # The count is checked below. With many new partitions an idempotent producer sometimes fails.
         "kafka.enable.idempotence": "false",
         "kafka.acks": "1",
-        # The first write to hundreds of partitions has the broker make and sync files for each, in one request.
+        # The first write to hundreds of partitions makes the broker create and sync files for each, in one request.
         "kafka.request.timeout.ms": "120000",
         "kafka.delivery.timeout.ms": "300000",
     }
@@ -122,7 +122,7 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
-    """Makes an empty topic."""
+    """Creates an empty topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
@@ -137,14 +137,14 @@ def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 
 class SteadyLoad:
-    """Writes records at a steady rate in the background, evenly over the partitions, until it is left.
+    """Writes records at a steady rate in the background during the ``with`` block, evenly to all partitions.
 
     Args:
-        bootstrap: the broker.
-        topic: where to.
-        partitions: how many it has.
-        per_s: records per second.
-        value_bytes: size of each.
+        bootstrap: the bootstrap servers.
+        topic: the topic to write to.
+        partitions: the number of partitions.
+        per_s: the rate in records per second.
+        value_bytes: the size of each value.
     """
 
     _TICK_S = 0.02

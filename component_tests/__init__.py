@@ -1,1 +1,3 @@
-"""Promises of what writes to PostgreSQL, Delta Lake and object stores, tested on servers of this machine, without Spark and without a broker."""
+"""Component tests of PostgreSQL, Delta Lake and object stores on servers of this machine, without Spark and without a
+broker. ``make component`` runs them.
+"""

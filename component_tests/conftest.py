@@ -1,4 +1,4 @@
-"""What component tests share: a PostgreSQL server. They need neither Spark nor a broker."""
+"""Shared fixtures of component tests: a PostgreSQL server. The tests need neither Spark nor a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from component_tests.postgres import PostgresServer
 
 _ROOT = Path(__file__).parent.parent
 
-# The processes that tests start import what the tests import, installed or not.
+# The processes that tests start import the same packages as the tests, installed or not.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(_ROOT), str(_ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
@@ -27,6 +27,6 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres(postgres_server: PostgresServer) -> Iterator[str]:
-    """How to connect to an empty database that nobody else uses, as libpq's connection string."""
+    """The connection string of an empty database that no other test uses."""
     with postgres_server.database() as conninfo:
         yield conninfo

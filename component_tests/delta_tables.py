@@ -1,6 +1,7 @@
-"""What the tests of the Delta sink share: batches, a reader of tables that is not deltalake, and a process of its own that commits.
+"""Tools of the tests of the Delta sink: batches, a reader of tables that does not use deltalake, and a process that
+commits.
 
-``python -m component_tests.delta_tables URI`` reads one command a line, as JSON, and answers each with a line.
+``python -m component_tests.delta_tables URI`` reads one command per line as JSON, and writes one line per response.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 
 
 def partition(number: int) -> TopicPartition:
-    """A partition of the topic that tests read from."""
+    """A partition of the input topic."""
     return TopicPartition("flights", number)
 
 
@@ -42,7 +43,7 @@ def stage(sink: sg.DeltaSink, *tasks: pa.Table) -> tuple[Stage, list[Staged]]:
 
 
 def commit(sink: sg.DeltaSink, ranges: Sequence[OffsetRange], output: Sequence[Staged] | None) -> str:
-    """Commits a batch, again for as long as the failure may pass, as the driver does; says what the ledger said."""
+    """Commits a batch, with retries as in the driver; returns the result of the ledger."""
     patient = Retrying(
         retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
         stop=stop_after_delay(60),
@@ -53,7 +54,7 @@ def commit(sink: sg.DeltaSink, ranges: Sequence[OffsetRange], output: Sequence[S
 
 
 def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
-    """Takes a partition over; says where its ledger stands."""
+    """Takes over a partition; returns its position in the ledger."""
     with sink.open(GROUP) as ledger:
         owned = {partition(number): Owned(next_offset, Origin.STARTING)}
         return take_over_partitions(ledger, owned, OnRestart.FAIL, group_id=GROUP).next_offsets[partition(number)]
@@ -74,7 +75,7 @@ def records(begin: int, end: int, number: int = 0) -> pa.Table:
 
 
 def read_by_hand(uri: str | Path) -> list[dict[str, Any]]:
-    """The rows of a table that is not partitioned, from its log and its files, without deltalake."""
+    """Reads the rows of an unpartitioned table from its log and its files, without deltalake."""
     files: dict[str, int] = {}
     for entry in sorted(Path(uri, "_delta_log").glob("*.json")):
         for action in map(json.loads, entry.read_text().splitlines()):
@@ -88,10 +89,10 @@ def read_by_hand(uri: str | Path) -> list[dict[str, Any]]:
 
 
 class DeltaProcess:
-    """A process that commits to a table when it is told to.
+    """A process that commits to a table on command.
 
     Args:
-        uri: the table's.
+        uri: the URI of the table.
     """
 
     def __init__(self, uri: str | Path) -> None:
@@ -99,18 +100,18 @@ class DeltaProcess:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def tell(self, *command: str | int) -> None:
-        """Gives it a command."""
+        """Sends a command."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> str:
-        """What it says next; empty if it has ended."""
+        """The next line of its output; empty after its end."""
         assert self._process.stdout
         return self._process.stdout.readline().strip()
 
     def kill(self) -> None:
-        """Ends it as a lost machine does."""
+        """Kills it, as a loss of the machine would."""
         self._process.kill()
         self._process.wait()
 
@@ -145,7 +146,7 @@ def _apply(sink: sg.DeltaSink) -> None:
 
 
 def _go_on(sink: sg.DeltaSink, number: int, end: int, size: int) -> None:
-    """Writes from where the ledger stands to an end, batch by batch."""
+    """Writes from the position of the ledger to an end, batch by batch."""
     position = open_at(sink, number=number)
     for begin in range(position, end, size):
         _, staged = stage(sink, records(begin, begin + size, number))

@@ -1,4 +1,6 @@
-"""A TCP proxy that can lose answers: what is sent arrives, and then the line is dead. As when a server dies right after it has committed."""
+"""A TCP proxy that can lose responses: requests arrive, and then the connection breaks. A server that fails right after
+a commit has the same effect.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from types import TracebackType
 class LossyProxy:
     """Forwards connections to a port of this machine.
 
-    ``with LossyProxy(5432) as proxy: connect(proxy.port)``; once :attr:`lose_answers` is set, the next answer ends its connection.
+    ``with LossyProxy(5432) as proxy: connect(proxy.port)``. If :attr:`lose_answers` is set, the next response breaks
+    its connection.
     """
 
     def __init__(self, port: int) -> None:

@@ -1,6 +1,6 @@
-"""An object store on this machine: as much of S3's interface as a Delta table needs, in the memory of a process.
+"""An object store on this machine: the part of S3's interface that a Delta table needs, in the memory of a process.
 
-Source: Amazon's S3 API reference; conditional writes (``If-None-Match: *``), on which a Delta log rests.
+Source: Amazon's S3 API reference; conditional writes (``If-None-Match: *``), on which a Delta log depends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
-#: Keys that are none: what a test tells and asks the store.
+#: Keys without an object: requests of a test to control and inspect the store.
 _LOSE, _SIZES = "-/lose", "-/sizes"
 _BEGUN = "2026-01-01T00:00:00.000Z"
 
@@ -33,7 +33,7 @@ class _Store:
         self.objects: dict[str, bytes] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
-        #: What a key ends with whose writes are done and answered with an error.
+        #: A suffix of keys. Writes to these keys succeed, and their responses are lost.
         self.lose_answers_for: str | None = None
 
     def put(self, key: str, body: bytes, *, only_new: bool) -> int:
@@ -45,7 +45,7 @@ class _Store:
         return 500 if self.lose_answers_for and key.endswith(self.lose_answers_for) else 200
 
     def listed(self, prefix: str, delimiter: str, after: str) -> str:
-        """The answer to ListObjectsV2."""
+        """The response to ListObjectsV2."""
         with self.lock:
             found = sorted((key, body) for key, body in self.objects.items() if key.startswith(prefix) and key > after)
         folders, contents = dict[str, None](), ""
@@ -71,13 +71,13 @@ def _etag(body: bytes) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer goes out at once and whole.
+    # Each response is sent immediately and completely.
     wbufsize = -1
     disable_nagle_algorithm = True
     store = _Store()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Disables the log."""
 
     def _asked(self) -> tuple[str, dict[str, str], bytes]:
         parts = urlsplit(self.path)
@@ -164,7 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class StoreProcess:
-    """A store in a process of its own: deltalake may keep this one's other threads waiting while it waits for an answer."""
+    """A store in a separate process, because deltalake can block the threads of this process while it waits for a
+    response.
+    """
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "component_tests.object_store"]
@@ -174,7 +176,7 @@ class StoreProcess:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """How deltalake reaches it."""
+        """The settings by which deltalake connects to it."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ALLOW_HTTP": "true",
@@ -185,7 +187,7 @@ class StoreProcess:
         }
 
     def lose_answers_for(self, ending: str) -> None:
-        """Writes of keys that end so are done and answered with an error."""
+        """Writes to keys with this suffix succeed, and their responses are an error."""
         urlopen(Request(f"{self.url}/{_LOSE}", ending.encode(), method="PUT")).close()
 
     @property

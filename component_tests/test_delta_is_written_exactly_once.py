@@ -1,4 +1,4 @@
-"""A Delta table has every record once, whoever dies, races or comes late (SEMANTICS X2-X4)."""
+"""X2-X4: a Delta table contains every record once, also after kills, conflicts and late writes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestLedger(LedgerContract):
     @pytest.fixture
     def outside(self, tmp_path: Path) -> _Words:
         words = _Words(tmp_path / "words")
-        # Its columns are put in place before transactions begin, as the driver does.
+        # The columns are created before the transactions begin, as the driver does it.
         words.staged("never committed")
         return words
 
@@ -97,7 +97,7 @@ def test_a_batch_that_is_committed_again_is_written_once(tmp_path: Path) -> None
     _, staged = stage(sink, records(0, 3), records(3, 5))
     ranges = [OffsetRange(partition(0), 0, 5)]
     assert [commit(sink, ranges, staged) for _ in range(2)] == ["CommitGroups", "AlreadyDone"]
-    # A new checkpoint reads it again and stages it anew.
+    # With a new checkpoint the batch is read and staged again.
     assert write_batch(sink, 0, 5) == "AlreadyDone"
     assert _offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
 
@@ -184,7 +184,7 @@ def test_a_commit_that_fails_after_it_was_done_is_not_done_twice(
     sink = sg.DeltaSink(uri=str(uri), mode=mode, key=("offset",) if mode == "upsert" else ())
     open_at(sink)
     _, staged = stage(sink, records(0, 5))
-    # deltalake writes a checkpoint after the commit; where it belongs there is a directory.
+    # deltalake writes a checkpoint after the commit; a directory at its path makes this fail.
     version = DeltaTable(uri).version() + 1
     (uri / f"_delta_log/{version:020}.checkpoint.parquet/x").mkdir(parents=True)
     with sink.open(GROUP) as ledger, pytest.raises(LedgerConflict):
@@ -227,7 +227,7 @@ def test_of_processes_that_race_for_a_position_one_wins(tmp_path: Path) -> None:
         racers = [stack.enter_context(DeltaProcess(uri)) for _ in range(3)]
         begin = 0
         for turn in range(8):
-            # They have read the same in even turns, and different ends in odd ones.
+            # The ranges of the processes are equal in even turns, and have different ends in odd ones.
             ends = [begin + 10 + i * (turn % 2) for i in range(3)]
             for racer, end in zip(racers, ends, strict=True):
                 racer.tell("stage", 0, begin, end)
@@ -244,7 +244,7 @@ def test_of_processes_that_race_for_a_position_one_wins(tmp_path: Path) -> None:
 def test_members_with_partitions_of_their_own_all_get_through(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     with ExitStack() as stack:
-        # Nobody has made the table: they do so at once.
+        # The table does not exist: all processes create it concurrently.
         members = [stack.enter_context(DeltaProcess(uri)) for _ in range(3)]
         for number, member in enumerate(members):
             member.tell("go on", number, 120, 10)
@@ -282,7 +282,7 @@ def test_processes_that_are_killed_while_they_commit_lose_and_repeat_nothing(tmp
                 for _ in range(chance.randrange(5)):
                     assert [member.answer(), member.answer()] == ["staged", "CommitGroups"]
                 assert member.answer() == "staged"
-                # A commit takes some ten milliseconds: somewhere in it.
+                # A commit takes some ten milliseconds, so the kill hits a random point of it.
                 select.select([], [], [], chance.uniform(0, 0.03))
                 member.kill()
                 kills += 1

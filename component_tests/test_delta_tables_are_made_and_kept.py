@@ -1,4 +1,6 @@
-"""A Delta table is made, checked, changed and written as the sink's settings say, and other readers see what was written."""
+"""A Delta table is created, checked, changed and written according to the settings of the sink, and other readers can
+read it.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ def test_every_type_and_null_is_read_back_as_it_was(uri: str) -> None:
 def test_readers_that_go_by_statistics_leave_no_row_out(uri: str) -> None:
     sink = sg.DeltaSink(uri=uri)
     open_at(sink)
-    # One file for each column, so that none is without bounds for another's sake.
+    # One file for each column, because a file with several columns could lack bounds for a supported one.
     compared = [(name, of, values) for name, of, values in _TYPES if not pa.types.is_nested(of)]
     everything = pa.schema([(name, of) for name, of, _ in compared])
     for position, (name, of, values) in enumerate(compared):
@@ -118,7 +120,7 @@ def test_partition_values_are_read_back_as_they_were(uri: str, of: pa.DataType, 
     write_batch(sink, 0, 1, first)
     assert _rows(uri) == sorted(first.to_pylist(), key=str)
     assert DeltaTable(uri).metadata().partition_columns == ["p"]
-    # Each of them can be replaced, too.
+    # Each partition can also be replaced.
     for position, value in enumerate(values, 1):
         write_batch(sink, position, position + 1, pa.table({"p": pa.array([value], of), "id": [100 + position]}))
     assert [(row["p"], row["id"]) for row in sorted(_rows(uri), key=lambda row: row["id"])] == [
@@ -141,7 +143,7 @@ def test_partitions_are_overwritten_by_all_of_their_columns(uri: str) -> None:
     sink = sg.DeltaSink(uri=uri, mode="overwrite_partitions", partition_by=("p", "q"))
     open_at(sink)
     write_batch(sink, 0, 1, pa.table({"p": ["a", "a", "b"], "id": [1, 2, 3], "q": [1, 2, 1]}))
-    # Two tasks with rows of one partition: both count.
+    # Two tasks with rows of one partition: the rows of both are written.
     write_batch(sink, 1, 2, *(pa.table({"p": ["a"], "id": [i], "q": [2]}) for i in (4, 5)))
     assert _ids(uri) == [1, 3, 4, 5]
 
@@ -162,7 +164,7 @@ def test_rows_are_merged_by_key_and_marked_ones_deleted(uri: str) -> None:
     assert found() == [(1, "a", "first"), (2, "a", "first")]
     batch(1, (1, "a", "second", False), (1, "b", "new", False), (2, "a", "late", False), (2, "a", "late", True))
     assert found() == [(1, "a", "second"), (1, "b", "new")]
-    # deltalake commits nothing if nothing changes; the position moves all the same.
+    # deltalake commits nothing if no row changes; the position advances nevertheless.
     batch(2, (9, "z", "never", True))
     batch(3, (2, "a", "back", True), (2, "a", "back", False))
     assert found() == [(1, "a", "second"), (1, "b", "new"), (2, "a", "back")]
@@ -209,7 +211,7 @@ def test_new_columns_are_added_if_that_is_wanted(uri: str) -> None:
     write_batch(sg.DeltaSink(uri=uri, schema_evolution=True), 1, 2, wider)
     assert _rows(uri) == [{"id": 1, "at": None, "l": None}, {"id": 2, "at": datetime(2026, 1, 1), "l": ["x"]}]
     assert DeltaTable(uri).version() > version
-    # Records without it do still.
+    # Records without the column are still accepted.
     write_batch(sink, 2, 3, pa.table({"id": [3]}))
     assert _ids(uri) == [1, 2, 3]
 
@@ -221,7 +223,7 @@ def test_members_that_add_the_same_column_at_once_get_on_with_each_other(uri: st
     before = target.open()
     sink.begin(wider, "a")
     assert [f.name for f in target.fits(before, wider).new] == ["b"]
-    # Whoever still has the old version in its hands does not change the new one.
+    # A writer with the old version of the schema does not change the new one.
     with pytest.raises(Overtaken):
         target._add_columns(before, target.fits(before, wider))
     assert DeltaTable(uri).schema().to_arrow().names == ["id", "b"]
@@ -375,7 +377,7 @@ def test_a_store_that_does_not_answer_is_told_without_secrets() -> None:
 
 @contextmanager
 def _as_nobody() -> Iterator[None]:
-    """The superuser may do everything."""
+    """Drops superuser privileges, which override permissions."""
     if os.geteuid() != 0:
         yield
         return
@@ -466,10 +468,10 @@ def test_discarding_leaves_what_was_committed_and_removes_the_rest(uri: str) -> 
     sink = sg.DeltaSink(uri=uri)
     open_at(sink)
     begun, staged = stage(sink, records(0, 5))
-    # An attempt that failed after it had written.
+    # A failed task attempt that has written its file.
     sink.write(begun, iter(records(0, 5).to_batches()), 9)
     commit(sink, [OffsetRange(partition(0), 0, 5)], staged)
-    # What was committed counts as such though it is not in the newest version.
+    # Files of earlier committed versions remain too.
     DeltaTable(uri).delete("offset >= 0")
     version = DeltaTable(uri).version() - 1
     for _ in range(2):

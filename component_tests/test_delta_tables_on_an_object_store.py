@@ -1,4 +1,4 @@
-"""A Delta table on an object store is written exactly once, too: also when the store's answer to a commit is lost."""
+"""A Delta table on an object store is written exactly once, also if the response of the store to a commit is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""X2, X4: a process that writes to PostgreSQL can be killed anywhere: nothing is lost, nothing is written twice, nothing half."""
+"""X2, X4: a process that writes to PostgreSQL is killed at any point: no record is lost, duplicated or partially
+written.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ N_KILLS = 5
 
 
 def state(conninfo: str) -> tuple[list[int], int]:
-    """What a reader sees at one moment: the offsets whose rows are there, and where the ledger stands."""
+    """The state that a reader sees at one moment: the offsets of the rows, and the position of the ledger."""
     with psycopg.connect(conninfo) as connection:
         row = connection.execute(
             "SELECT (SELECT coalesce(array_agg(at ORDER BY at), '{}') FROM flights),"
@@ -27,7 +29,7 @@ def state(conninfo: str) -> tuple[list[int], int]:
 
 @pytest.fixture
 def opened(postgres: str) -> str:
-    """A database with an empty table, and a ledger that is at the beginning."""
+    """A database with an empty table, and a ledger at position 0."""
     with psycopg.connect(postgres) as connection:
         connection.execute("CREATE TABLE flights (partition int8, at int8)")
     open_at(sink(postgres), {P0: 0})
@@ -35,7 +37,7 @@ def opened(postgres: str) -> str:
 
 
 def settled(conninfo: str) -> bool:
-    """Whether the server has noticed that everybody else is gone."""
+    """Whether the server has closed all other connections."""
     with psycopg.connect(conninfo) as connection:
         others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         return not connection.execute(others + " AND backend_type = 'client backend'").fetchall()
@@ -61,7 +63,7 @@ def test_killed_anywhere(opened: str) -> None:
         with start(conninfo=opened) as killed:
             assert killed.stdout
             killed.stdout.read(1 + chance.randrange(3))
-            # Whole batches at every moment, not only when all is quiet.
+            # Only complete batches are visible at every moment, also during writes.
             for _ in range(chance.randrange(8)):
                 offsets, at = state(opened)
                 assert offsets == list(range(at))

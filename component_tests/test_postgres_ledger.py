@@ -1,4 +1,4 @@
-"""X2, X3: the ledger in PostgreSQL: one winner for each position, members side by side, and answers that are lost."""
+"""X2, X3: the ledger in PostgreSQL: one winner for each position, concurrent members, and lost responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from unit_tests.ledger_contract import LedgerContract, Outside
 
 
 class Texts:
-    """A ledger whose output is texts, as the contract has it."""
+    """A ledger with texts as output, as the contract requires."""
 
     def __init__(self, sink: PostgresSink, ledger: PostgresLedger) -> None:
         self._sink, self._ledger = sink, ledger
@@ -77,7 +77,7 @@ class _TextsOfGroup:
 
 
 class Table:
-    """The sink from outside."""
+    """The sink as another client sees it."""
 
     def __init__(self, conninfo: str, ledger: PostgresLedger) -> None:
         self._conninfo = conninfo
@@ -104,7 +104,7 @@ class TestContract(LedgerContract):
         return Table(postgres, ledger)
 
     def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
-        """Here it cannot come to that: rows are locked, and the second waits until the first is done."""
+        """Not possible here: rows are locked, so the second transaction waits until the first one has ended."""
         begun, order = threading.Event(), list[str]()
 
         def other() -> None:
@@ -193,7 +193,7 @@ def test_members_with_other_partitions_do_not_wait(postgres: str) -> None:
 
 
 def impatient(conninfo: str, **times: int) -> AbstractContextManager[PostgresLedger]:
-    """A ledger that waits less long."""
+    """A ledger with short timeouts."""
     return closing(PostgresLedger(conninfo, TableName(None, "streamgroups_ledger"), GROUP, **times))
 
 
@@ -212,7 +212,7 @@ def test_a_driver_that_hangs_loses_its_lock_and_writes_nothing(postgres: str, le
     def hang() -> None:
         with impatient(postgres, idle_ms=100) as other, other.transaction() as hanging:
             hanging.advance({P0: 5})
-            # Waits until the server has ended the one that hangs.
+            # Waits until the server has ended the blocked session.
             with ledger.transaction() as transaction:
                 assert transaction.positions([P0]) == {}
                 transaction.advance({P0: 1})
@@ -295,7 +295,7 @@ def test_a_block_that_goes_on_after_an_error_does_not_commit(postgres: str, ledg
             transaction.advance({P0: 5})
             with pytest.raises(RecordRejected, match="out of range"):
                 transaction.advance({P0: 2**63})
-            # Now the transaction has failed, and COMMIT would say nothing of it.
+            # The transaction has failed, and COMMIT would not report it.
             with pytest.raises(SinkRejected, match="current transaction is aborted"):
                 transaction.positions([P0])
 

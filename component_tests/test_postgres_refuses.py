@@ -1,4 +1,6 @@
-"""X2: what cannot be written is refused with the remedy, in the task where that can be known; nothing half-written, and then it goes on."""
+"""X2: a record that cannot be written is rejected with a remedy, in the task if it can be detected there. No partial
+output remains, and the sink resumes.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,7 @@ def test_a_value_that_is_refused_is_named_by_column_and_row(
         to.write(begun, iter([good, good.slice(0, 0), batch.slice(1)]), 0)
     assert PREFIX not in str(rejected.value)
     assert rejected.value.remedy
-    # The stage is as good as new.
+    # The stage can still be used.
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
         commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, [to.write(begun, iter([good]), 1)])
@@ -213,7 +215,7 @@ def test_records_of_another_schema_are_refused(postgres: str) -> None:
 
 @pytest.fixture
 def role(postgres: str) -> Iterator[str]:
-    """A user without any rights."""
+    """A user without permissions."""
     name = "u_" + token()[:8]
     execute(postgres, f"CREATE ROLE {name} LOGIN")
     yield name
@@ -359,7 +361,7 @@ def test_a_table_that_is_altered_or_locked_meanwhile(postgres: str) -> None:
 
 
 def _age(conninfo: str, name: str, age_s: int) -> None:
-    """Makes a stage older than it is."""
+    """Sets an earlier creation time for a stage."""
     with psycopg.connect(conninfo) as connection:
         row = connection.execute("SELECT extract(epoch FROM now())::bigint - %s", [age_s]).fetchone()
         assert row

@@ -1,4 +1,4 @@
-"""X2: PostgreSQL gets what the tasks were given: every type, NULLs, appends, upserts by key in their order, deletions."""
+"""X2: PostgreSQL contains the rows of the tasks: every type, NULLs, appends, upserts by key in order, deletions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamgroups_postgres.stages import PostgresStaged
 
 
 def commit(to: PostgresSink, staged: Sequence[PostgresStaged]) -> None:
-    """Commits a batch at the ledger's next position."""
+    """Commits a batch at the position of the ledger."""
     open_at(to, {P0: 0})
     with to.open(GROUP) as ledger:
         at = ledger.positions([P0])[P0]
@@ -29,7 +29,7 @@ def commit(to: PostgresSink, staged: Sequence[PostgresStaged]) -> None:
 
 
 def write(to: PostgresSink, *tasks: pa.RecordBatch) -> None:
-    """Writes a batch, and cleans up."""
+    """Writes a batch, and discards its stage."""
     staged = stage(to, *tasks)
     commit(to, staged)
     to.discard(staged[0].stage)
@@ -38,7 +38,7 @@ def write(to: PostgresSink, *tasks: pa.RecordBatch) -> None:
 def rows(conninfo: str, query: str = "SELECT * FROM flights ORDER BY ctid") -> list[tuple[Any, ...]]:
     with psycopg.connect(conninfo) as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        # Binary: exact, and the same whatever the database's settings.
+        # The binary format is exact, and does not depend on the settings of the database.
         return connection.execute(query, binary=True).fetchall()
 
 
@@ -50,7 +50,7 @@ def test_appending_keeps_the_order_and_what_was_there(postgres: str) -> None:
 
 
 def test_only_what_is_named_becomes_output(postgres: str) -> None:
-    """Attempts that failed, or came late, have staged too."""
+    """Failed or late task attempts have also staged rows."""
     to = sink(postgres)
     batch = pa.record_batch({"id": [1, 2]})
     stage_ = to.begin(batch.schema, "t")
@@ -169,7 +169,7 @@ def test_what_the_table_has_decides_how_text_is_read(postgres: str) -> None:
 
 _MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
 _TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
-#: Of each column: its type, its values, and what PostgreSQL gives back.
+#: For each column: its type, its values, and the values that PostgreSQL returns.
 _COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bool": (pa.bool_(), st.booleans()),
     "int8": (pa.int8(), st.integers(-(2**7), 2**7 - 1)),

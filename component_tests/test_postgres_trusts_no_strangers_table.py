@@ -1,4 +1,6 @@
-"""X2: a table that another role has put on the search path is not written to, and an error shows neither rows nor passwords."""
+"""X2: a table that another role has put on the search path is not written, and errors contain neither rows nor
+passwords.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def execute(conninfo: str, *statements: str) -> None:
 
 @pytest.fixture
 def user(postgres: str) -> Iterator[str]:
-    """How a role that is no superuser connects; the schema ``public`` is writable by all, as before PostgreSQL 15."""
+    """The connection string of a role that is not a superuser. All roles can write to the schema ``public``, as before
+    PostgreSQL 15.
+    """
     execute(postgres, "GRANT CREATE ON SCHEMA public TO PUBLIC", "CREATE ROLE mallory", "CREATE ROLE team")
     yield make_conninfo(postgres, user=WITH_PASSWORD, password=PASSWORD)
     execute(postgres, "DROP OWNED BY mallory, team", "DROP ROLE mallory, team")

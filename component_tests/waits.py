@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline that names what is missing. Used by component and integration tests."""
+"""Waits for a condition with a deadline and a description. Used by component and integration tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120, interval_s: float = 0.1) -> None:
-    """Waits for a condition, and fails naming it if it does not come true in time."""
+    """Waits for a condition; fails with its description after a timeout."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:

@@ -31,8 +31,8 @@ class Arrived:
     """The output of the queries.
 
     Args:
-        times: how often each flight, by partition and offset, arrived.
-        by_member: how many flights each member wrote.
+        times: how often each flight arrived, by partition and offset.
+        by_member: the number of flights that each member wrote.
         delays: by carrier, with each flight counted once.
     """
 
@@ -106,7 +106,7 @@ def check(
 
 
 def _repeats(arrived: Arrived, in_flight: Sequence[OffsetRange], killed: str) -> CheckResult:
-    """Only the batch in flight of the killed member may have arrived twice."""
+    """Checks that only the batch in flight of the killed member arrived twice."""
     allowed = {
         (r.topic_partition.partition, offset) for r in in_flight for offset in range(r.next_offset, r.end_offset)
     }
@@ -120,7 +120,7 @@ def _repeats(arrived: Arrived, in_flight: Sequence[OffsetRange], killed: str) ->
 
 
 def _handovers(broken: Sequence[Uncommitted]) -> CheckResult:
-    """A live owner commits a partition before its handover."""
+    """Checks that a live owner commits a partition before its handover."""
     if broken:
         return CheckResult(
             False, f"{broken[0].member} handed {broken[0].offsets} over without a commit ({len(broken)} cases)"

@@ -35,12 +35,12 @@ class Delays:
     """The delays of one carrier.
 
     Args:
-        flights: how many flights were planned.
-        cancelled: how many never departed.
+        flights: the number of planned flights.
+        cancelled: the number of flights that never departed.
         departure_min: the sum of all departure delays, in minutes; early departures count negatively.
-        arrived: how many arrived at their destination.
+        arrived: the number of flights that arrived at their destination.
         arrival_min: the sum of all arrival delays, in minutes.
-        late: how many arrived more than a quarter of an hour late.
+        late: the number of flights that arrived more than a quarter of an hour late.
     """
 
     flights: int = 0
@@ -138,7 +138,7 @@ class Loader:
 
     @property
     def total(self) -> int:
-        """How many flights there are."""
+        """The number of all flights."""
         return len(self._flights)
 
     @property

@@ -34,12 +34,12 @@ class Snapshot:
     """The group at one moment.
 
     Args:
-        time_s: since the demo began.
+        time_s: the seconds since the start of the demo.
         states: the state of each member, in the order of their start.
         owners: the owner of each partition, from the broker.
         committed: the group's next offset of each partition.
         ends: the topic's end offsets.
-        read: how many flights each member has read and committed.
+        read: the number of flights that each member has read and committed.
     """
 
     time_s: float = 0.0
@@ -65,7 +65,7 @@ class Snapshot:
 
 
 def committed_by_member(events: Sequence[Event]) -> dict[str, int]:
-    """How many offsets each member has committed.
+    """The number of offsets that each member has committed.
 
     >>> p = TopicPartition("t", 0)
     >>> committed_by_member([Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 5}), Event(2, "g", "a", "r", Kind.COMMITTED, {p: 9})])

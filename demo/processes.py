@@ -78,7 +78,7 @@ class Query:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; does not wait."""
+        """Starts it without waiting."""
         known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         search_path = [str(_ROOT), *map(os.path.abspath, known)]
         environment = {

@@ -1,6 +1,7 @@
-"""What every implementation of the administration ports must do, written once.
+"""The contract of the administration ports, for every implementation.
 
-A test module subclasses the contract and gives it a fixture ``outside``: the fakes here, a real broker in the integration tests.
+A test module subclasses the contract and provides a fixture ``outside``: the fakes in unit tests, a real broker in
+integration tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from streamgroups.ports import Committed, GroupAdmin, Log, StampedOffset, TopicA
 
 
 class Outside(Protocol):
-    """A cluster, and what a test does to it."""
+    """A cluster, and the operations of a test on it."""
 
     @property
     def groups(self) -> GroupAdmin: ...
@@ -28,12 +29,12 @@ class Outside(Protocol):
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
     def new_group(self) -> str: ...
     def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
-        """While the block lasts, somebody called ``alice`` is in the group and owns all of the topic."""
+        """During the block, a member ``alice`` is in the group and owns all partitions of the topic."""
         ...
 
 
 class AdminContract:
-    """:class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin`."""
+    """The contract of :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin`."""
 
     def test_a_group_that_nobody_made_is_dead_and_not_listed(self, outside: Outside) -> None:
         group = outside.new_group()

@@ -1,4 +1,4 @@
-"""A Python that has all packages of this one, except the library itself: the first mistake of a new installation."""
+"""A Python with all packages of this one except the library itself, as in a common installation error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 def packages_without_us(folder: Path, *, leave_out: tuple[str, ...] = ()) -> Path:
-    """A folder of packages for ``sys.path``: links to those installed here.
+    """A folder of packages for ``sys.path``, with links to the installed packages.
 
     Args:
-        folder: where to make it.
-        leave_out: names of further packages that are missing.
+        folder: the parent folder.
+        leave_out: the names of additional packages to leave out.
     """
     made = folder / "packages"
     made.mkdir(exist_ok=True)
@@ -26,9 +26,9 @@ def packages_without_us(folder: Path, *, leave_out: tuple[str, ...] = ()) -> Pat
 
 
 def run_without_us(script: str, packages: Path, *paths: Path) -> str:
-    """What a script prints in a Python that sees only the standard library and these paths.
+    """The output of a script in a Python that has only the standard library and these paths.
 
-    The script finds them in ``sys.argv[1:]`` and puts them on ``sys.path`` before it runs.
+    The script receives the paths in ``sys.argv[1:]``. They are added to ``sys.path`` before it runs.
     """
     head = "import sys; sys.path += sys.argv[1:]\n"
     command = [sys.executable, "-I", "-S", "-c", head + script, str(packages), *map(str, paths)]

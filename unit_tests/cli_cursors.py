@@ -1,4 +1,4 @@
-"""Cursors in memory for tests of the command line: the same tokens, the same sessions, on a :class:`FakeCluster`."""
+"""Cursors in memory for tests of the command line: the real tokens and sessions, on a :class:`FakeCluster`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class FakeCursors:
 
 
 class Instances:
-    """Takes the place of :func:`instance_process.launch`: threads of this process, with real sockets."""
+    """Replaces :func:`instance_process.launch`: threads of this process with real sockets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jobs: list[Job] = []

@@ -1,4 +1,4 @@
-"""Runs the command line in this process, on a cluster in memory."""
+"""Runs the command line in this process, with a cluster in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamgroups_kafka.client.properties_file import command_config
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Result:
 
 
 class CommandLine:
-    """The command line, and the cluster in memory that it talks to."""
+    """The command line, and its cluster in memory."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.clock = FakeClock(1_000_000)
@@ -53,7 +53,7 @@ class CommandLine:
         return Result(int(ended.value.code or 0), said.out, said.err)
 
     def join(self, group_id: str, topic: str, name: str = "alice") -> FakeMember:
-        """Somebody who is in a group and owns all of a topic."""
+        """Adds a member that owns all partitions of a topic to a group."""
         group = FakeGroup(self.cluster, group_id)
         member = FakeMember(
             group,

@@ -1,7 +1,7 @@
-"""How the unit tests run: no time limits for single examples; the same examples every time where ``CI`` is set. ``make nightly`` sets
-``STREAMGROUPS_EXAMPLES``: other examples each time, and more of them; a failure prints how to see it again.
+"""Hypothesis profiles of the unit tests: no time limit for an example, and reproducible examples if ``CI`` is set.
+``make nightly`` sets ``STREAMGROUPS_EXAMPLES`` for more and different examples; a failure prints how to reproduce it.
 
-Under mutants (``unit_tests.mutants``) a failing example is not simplified: it only matters that there is one.
+Under mutants (``unit_tests.mutants``) a failing example is not minimized, because only its existence matters.
 """
 
 from __future__ import annotations

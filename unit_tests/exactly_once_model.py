@@ -1,8 +1,9 @@
-"""Queries of one group that write to one sink, and every way they can fail.
+"""A model of the queries of one group that write to one sink, with all their failures. Used by ``test_exactly_once``.
 
-A :class:`Query` outlives its processes: it has the checkpoint. A :class:`Process` is a query that runs: the real
-``streamgroups.query.micro_batches`` under the small Spark of ``spark_model``, with a member and a sink in memory. How it takes partitions over and how it
-commits is a :class:`Method`: the real one, or one that lacks something. Used by ``test_exactly_once``.
+A :class:`Query` has the checkpoint and outlives its processes. A :class:`Process` is one run: the real
+``streamgroups.query.micro_batches`` on the model of Spark in ``spark_model``, with a member and a sink in memory. A
+:class:`Method` defines the takeover of partitions and the commit: the real method, or one without a safeguard. Source:
+SEMANTICS X1-X4.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ from unit_tests.spark_model import Checkpoint, Run, Settings, tp
 from unit_tests.spark_model import World as Cluster
 
 P0, P1 = PARTITIONS = (tp(0), tp(1))
-#: Which of those there are.
+#: The index of a query or process, modulo their number.
 PICK = st.integers(0, 3)
 
 SHARED = Settings(limits=Limits(max_offsets=6))
-#: As a query with state is: it reads a batch again though that is written, and has it not written again.
+#: A stateful query reads a batch again even if it is written, and does not write it again.
 EXCLUSIVE = Settings(limits=Limits(max_offsets=6), mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
 
 
 @dataclass
 class Query:
-    """What outlives a process: the checkpoint."""
+    """The part of a query that outlives its processes: the checkpoint."""
 
     name: str
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    #: A zombie has written what this checkpoint does not know: somebody restarts it with ``onRestart=group``, as the error says.
+    #: A zombie has written offsets that this checkpoint does not contain. A user restarts the query with
+    #: ``onRestart=group``, as the error recommends.
     follows_group: bool = False
 
     def forget(self) -> None:
-        """The checkpoint is lost, or the query is started with a new one."""
+        """The checkpoint is lost, or the query restarts with a new one."""
         self.checkpoint = Checkpoint()
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a batch writes: where each record came from, and which batch it was."""
+    """The output of a batch: the source of each record, and the id of the batch."""
 
     query: str
     batch_id: int
@@ -60,7 +62,7 @@ class Output:
 
 
 class Method(Protocol):
-    """How batches are committed, and whether the sink says where partitions are read on."""
+    """A method to commit batches. The sink can also provide the positions at which partitions resume."""
 
     keeps_ledger: ClassVar[bool]
 
@@ -83,20 +85,20 @@ class World:
         self.records: dict[TopicPartition, list[int]] = {p: [] for p in PARTITIONS}
         names = ("alice", "bob") if settings.mode is MembershipMode.SHARED else ("alice",)
         self.queries = [Query(name) for name in names]
-        #: Every process that is alive; of each query the newest, the others are zombies.
+        #: All live processes. The newest process of a query is current; the others are zombies.
         self.processes: list[Process] = []
-        #: Whether a batch is being committed now; partitions are taken over in transactions, too.
+        #: Whether a commit is in progress. A takeover of partitions also uses a transaction.
         self.is_committing = False
         self._started = 0
 
     def produce(self, partition: TopicPartition, count: int, gap: int) -> None:
-        """Appends records, and a gap behind them (SEMANTICS G13)."""
+        """Appends records, and a gap after them (SEMANTICS G13)."""
         written = self.kafka.cluster.produce(partition, count)
         self.records[partition] += range(written.next_offset, written.end_offset)
         self.kafka.cluster.leave_gap(partition, gap)
 
     def written(self, partition: TopicPartition) -> list[int]:
-        """The offsets of a partition that the sink has, in the order in which they were written."""
+        """The offsets of a partition in the sink, in the order of the writes."""
         return [offset for output in self.sink.written for p, offset in output.rows if p == partition]
 
     @property
@@ -106,18 +108,18 @@ class World:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Where the partitions end."""
+        """The end offsets of the partitions."""
         return self.kafka.cluster.end_offsets(PARTITIONS)
 
     def newest(self, query: Query) -> Process | None:
-        """The process of a query that Spark would show; ``None`` if it does not run."""
+        """The current process of a query; ``None`` if the query does not run."""
         return next((p for p in reversed(self.processes) if p.query is query), None)
 
     def start(self, query: Query) -> None:
-        """Starts a query; a process of it that is still there is replaced, and may not notice."""
+        """Starts a query. A live process of the query becomes a zombie."""
         if (old := self.newest(query)) is not None:
             self.shut_out(old)
-            # It may write to its checkpoint too; the newer run's log is what counts.
+            # The old process can also write to its checkpoint, but the log of the new run is the valid one.
             old.spark.checkpoint = deepcopy(query.checkpoint)
         self._started += 1
         process = self.new_process(query, f"{query.name}-{self._started}")
@@ -125,26 +127,26 @@ class World:
         process.step()
 
     def new_process(self, query: Query, name: str) -> Process:
-        """A process of a query, which has not begun."""
+        """A process of a query that has not started."""
         return Process(self, query, name)
 
     def shut_out(self, process: Process) -> None:
-        """The group goes on without a process, which does not notice: a zombie."""
+        """Removes a process from the group without a notification: it becomes a zombie."""
         if process.is_in_group:
             self.kafka.group.fence(process.name)
 
     def kill(self, process: Process) -> None:
-        """A process dies, and the group notices."""
+        """A process is killed, and the group detects it."""
         self.processes.remove(process)
         if process.spark.has_joined:
             try:
                 self.kafka.group.kill(process.name)
             except LookupError:
-                # It has failed, and left the group already.
+                # It has failed before, and has left the group.
                 process.spark.member.die()
 
     def settle(self) -> None:
-        """The group and its members come to rest; zombies hear that they are shut out, and join again."""
+        """The group and its members complete the rebalance; zombies detect that they are fenced, and join again."""
         self.kafka.group.settle()
 
 
@@ -157,21 +159,21 @@ class Process:
         how = replace(world.settings, on_restart=OnRestart.GROUP) if query.follows_group else world.settings
         self.spark = Run(world.kafka, name, how, query.checkpoint, ledger=ledger)
         self._has_started = False
-        #: Whether the sink has the batch in flight.
+        #: Whether the sink contains the batch in flight.
         self.is_written = False
 
     @property
     def is_in_group(self) -> bool:
-        """Whether the group counts on it."""
+        """Whether the group has it as a member."""
         return any(m.client_id == self.name for m in self.world.kafka.group.describe().members)
 
     @property
     def is_to_write(self) -> bool:
-        """Whether it runs a batch that its sink has not been given yet."""
+        """Whether it runs a batch that its sink has not received."""
         return self.spark.running is not None and not self.is_written
 
     def step(self) -> None:
-        """The next thing that this process does; what goes wrong ends the query in order."""
+        """Executes the next step of this process. An error ends the query in an orderly way."""
         self.world.kafka.clock.advance(250)
         try:
             if not self._has_started:
@@ -190,12 +192,14 @@ class Process:
             self.end()
 
     def end(self) -> None:
-        """The query fails, or is stopped."""
+        """The query fails or stops."""
         self.world.processes.remove(self)
         self.spark.source.stop()
 
     def seen(self, *, to_commit: bool = False) -> BatchInfo:
-        """What a sink finds out about the batch, and refuses: see ``streamgroups_spark.sinks.batch_info``."""
+        """The batch as the sink identifies it, or an error if the sink rejects it: see
+        ``streamgroups_spark.sinks.batch_info``.
+        """
         facts = self.spark.facts(to_commit=to_commit)
         assert facts is not None
         batch_info.check_source(facts)
@@ -203,7 +207,7 @@ class Process:
 
     @property
     def rows(self) -> tuple[tuple[TopicPartition, int], ...]:
-        """What its tasks read."""
+        """The records that its tasks read."""
         return tuple(
             (r.topic_partition, offset)
             for r in self.spark.running or ()
@@ -212,7 +216,7 @@ class Process:
         )
 
     def write(self) -> None:
-        """As ``streamgroups_spark.sinks.ledger`` does."""
+        """Writes the batch as ``streamgroups_spark.sinks.ledger`` does."""
         batch = self.seen()
         if not batch.is_written:
             self.world.is_committing = True
@@ -228,7 +232,7 @@ class Process:
 
 
 def patiently(attempt: Callable[[], object]) -> None:
-    """Tries again for as long as the failure may pass, as sinks do."""
+    """Retries retriable errors, as sinks do."""
     while True:
         try:
             attempt()
@@ -238,7 +242,7 @@ def patiently(attempt: Callable[[], object]) -> None:
 
 
 class WithLedger:
-    """The real one."""
+    """The real method."""
 
     keeps_ledger = True
 
@@ -248,7 +252,7 @@ class WithLedger:
 
 
 class WithoutFencing(WithLedger):
-    """Keeps a ledger, and writes whatever it says unless the batch is done."""
+    """Uses a ledger, and writes every batch that is not finished, without the check for fenced members."""
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """See :class:`Method`."""
@@ -261,7 +265,7 @@ class WithoutFencing(WithLedger):
 
 
 class WithoutLedger:
-    """At least once: reading goes on where the group has committed."""
+    """At least once: reading resumes at the committed offsets of the group."""
 
     keeps_ledger = False
 
@@ -276,7 +280,7 @@ class WithoutLedger:
 
 
 class ByBatchId(WithoutLedger):
-    """What is often done in ``foreachBatch``: a batch whose id is in the sink is not written again."""
+    """A common method in ``foreachBatch``: a batch whose id is in the sink is not written again."""
 
     def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
         """See :class:`Method`."""
@@ -290,11 +294,11 @@ class ByBatchId(WithoutLedger):
 
 
 class QueriesOfOneGroup(RuleBasedStateMachine):
-    """What happens to the queries of one group, their zombies included, whatever they write to."""
+    """The failures of the queries of one group and their zombies, for every method."""
 
     world: World
 
-    # ---- what happens ------------------------------------------------------------------------------------------------
+    # ---- rules -------------------------------------------------------------------------------------------------------
 
     @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 6), gap=st.integers(0, 2))
     def produce(self, partition: TopicPartition, count: int, gap: int) -> None:
@@ -341,7 +345,7 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
     def settle(self) -> None:
         self.world.settle()
 
-    # ---- what is told about it ---------------------------------------------------------------------------------------
+    # ---- helpers -----------------------------------------------------------------------------------------------------
 
     def picked(self, pick: int) -> Process:
         return self.world.processes[pick % len(self.world.processes)]
@@ -349,7 +353,7 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
     def writing(self) -> list[Process]:
         return [process for process in self.world.processes if process.is_to_write]
 
-    # ---- what must hold ----------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
     def nothing_is_lost_repeated_or_out_of_order(self) -> None:
@@ -367,7 +371,7 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
             assert not lost, f"{p}: lost: {sorted(lost)}"
 
     def teardown(self) -> None:
-        """Everybody goes on for as long as it takes, zombies first."""
+        """All processes continue until the input is read, zombies first."""
         for process in [p for p in self.world.processes if not p.is_in_group]:
             for _ in range(9):
                 if process in self.world.processes:

@@ -1,18 +1,18 @@
-"""How many examples a random test is given: ``make nightly`` multiplies them.
+"""The number of examples of random tests, which ``make nightly`` multiplies.
 
-Used wherever a test sets a number of its own; all others follow the profile in ``conftest``.
+Used by tests with a specific number; all other tests use the profile in ``conftest``.
 """
 
 from __future__ import annotations
 
 import os
 
-#: How many times as many examples as usual.
+#: The factor for the usual number of examples.
 TIMES = int(os.environ.get("STREAMGROUPS_EXAMPLES", "1"))
 
 
 def examples(usual: int) -> int:
-    """So many examples, or a multiple of it.
+    """This number of examples, multiplied by the factor of the run.
 
     >>> examples(50) == 50 * TIMES
     True

@@ -1,10 +1,10 @@
-"""Every parser of what others write, with valid input of each, and how input is spoiled.
+"""All parsers of external input with valid input for each, and the corruption of input.
 
-Used by ``test_hostile_input``, with a few hundred inputs for each parser, and by ``make fuzz`` for as long as one likes::
+``test_hostile_input`` uses a few hundred inputs for each parser. ``make fuzz`` runs it for a given time::
 
     python -m unit_tests.hostile_input --minutes 60 --seed 7
 
-A parser may return something or reject; any other exception is a bug, and so is a value out of bounds.
+A parser returns a value or rejects the input. Any other exception is a bug, and so is a value out of bounds.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _INT64 = 2**63
 
 @dataclass(frozen=True)
 class Parser:
-    """Something that reads what others write.
+    """A parser of external input.
 
     Args:
-        name: of the parser.
-        valid: inputs that it reads.
-        parse: reads one.
-        rejects: the exceptions by which it rejects; most parsers return ``None`` instead.
+        name: the name of the parser.
+        valid: valid inputs.
+        parse: parses one input.
+        rejects: the exceptions that reject an input; most parsers return ``None`` instead.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Parser:
 
 
 def _json(read: Callable[[Any], object]) -> Callable[[str], object]:
-    """A parser of JSON values, as Spark hands them over: whatever Python's own parser takes."""
+    """A parser of JSON values from Spark, which accepts the same text as Python's own parser."""
 
     def parse(text: str) -> object:
         try:
@@ -136,7 +136,7 @@ PARSERS = (
     Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
 )
 
-# ---- spoiling ------------------------------------------------------------------------------------------------------
+# ---- corrupt input -------------------------------------------------------------------------------------------------
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1.5, float("inf"), float("-inf"), float("nan"), 10**30, 10**400),
@@ -155,7 +155,7 @@ _NUMBERS = tuple(
 
 
 def spoiled(valid: Text, by: random.Random) -> Text:
-    """The input with a few changes, or something else altogether."""
+    """A corrupted copy of the input, or other input."""
     if isinstance(valid, bytes):
         return _spoiled_bytes(valid, by)
     if by.random() < 0.7:
@@ -213,18 +213,18 @@ def _spoiled_bytes(data: bytes, by: random.Random) -> bytes:
     return bytes(found[: by.randint(0, len(found))] if by.random() < 0.3 else found)
 
 
-# ---- judging -------------------------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------------------------
 
 
 def check(parser: Parser, given: Text) -> bool:
-    """Has a parser read something.
+    """Calls a parser with an input.
 
     Returns:
-        Whether it has accepted it.
+        Whether the parser accepted the input.
 
     Raises:
-        AssertionError: if what it made of it is out of bounds.
-        Exception: if it neither reads nor rejects it.
+        AssertionError: if the result is out of bounds.
+        Exception: if the parser neither accepts nor rejects the input.
     """
     try:
         found = parser.parse(given)
@@ -245,7 +245,7 @@ def check(parser: Parser, given: Text) -> bool:
 
 
 def _numbers(value: object) -> Iterator[int]:
-    """All whole numbers in a dataclass and what it holds."""
+    """All whole numbers in a dataclass and in its values."""
     if isinstance(value, bool | str | bytes | float) or value is None:
         return
     if isinstance(value, int):
@@ -262,7 +262,9 @@ def _numbers(value: object) -> Iterator[int]:
 
 
 def main() -> None:
-    """Spoils input until the time is over; ends with exit code 1 at the first bug, and says how to see it again."""
+    """Corrupts input until the time has elapsed. At the first bug it exits with code 1 and prints how to
+    reproduce it.
+    """
     arguments = argparse.ArgumentParser(description="Fuzzes every parser of what others write.")
     arguments.add_argument("--minutes", type=float, default=1.0, help="for how long")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the inputs")

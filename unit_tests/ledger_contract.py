@@ -1,6 +1,7 @@
-"""What every implementation of :class:`streamgroups.ports.Ledger` must do, written once.
+"""The contract of :class:`streamgroups.ports.Ledger`, for every implementation.
 
-A test module subclasses it and gives it a fixture ``outside``: the fake here, real databases in the integration tests.
+A test module subclasses it and provides a fixture ``outside``: the fake in unit tests, real databases in component
+tests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 class Outside(Protocol):
-    """A sink: its ledger, and what a reader of its output sees."""
+    """A sink: its ledger, and its output as a reader sees it."""
 
     @property
     def ledger(self) -> Ledger[str]: ...
@@ -28,7 +29,7 @@ class Outside(Protocol):
 
 
 class LedgerContract:
-    """:class:`streamgroups.ports.Ledger`."""
+    """The contract of :class:`streamgroups.ports.Ledger`."""
 
     def test_a_new_ledger_knows_nothing(self, outside: Outside) -> None:
         assert outside.ledger.positions([P0, P1]) == {}
@@ -110,7 +111,7 @@ class LedgerContract:
         assert outside.visible == []
 
     def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
-        """Under optimistic transactions; where rows are locked the second waits, and never gets here."""
+        """With optimistic transactions. With row locks the second transaction waits, and never gets to this point."""
 
         def slow() -> None:
             with outside.ledger.transaction() as first:

@@ -1,7 +1,7 @@
-"""What every implementation of :mod:`streamgroups.ports` must do, written once.
+"""The contracts of :mod:`streamgroups.ports`, for every implementation.
 
-A test module subclasses a contract and gives it a fixture ``outside``: the fakes here, a real broker in the integration
-tests. Tests named after SEMANTICS numbers hold both to the same words.
+A test module subclasses a contract and provides a fixture ``outside``: the fakes in unit tests, a real broker in
+integration tests. Tests with SEMANTICS numbers verify both against the same definition.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Committed, Groups, Log, Member, MetadataStore, Records
 
-#: How the metadata of commits begins (``streamgroups.groups.commit_metadata``).
+#: The prefix of commit metadata (``streamgroups.groups.commit_metadata``).
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
 
 TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
 
 
 class Transaction(Protocol):
-    """A producer's open transaction."""
+    """An open transaction of a producer."""
 
     def produce(self, topic_partition: TopicPartition, count: int) -> None: ...
     def commit(self) -> None: ...
@@ -34,13 +34,13 @@ class Transaction(Protocol):
 
 
 class Outside(Protocol):
-    """A cluster, and what a test does to it."""
+    """A cluster, and the operations of a test on it."""
 
     @property
     def log(self) -> Log: ...
     @property
     def log_of_committed(self) -> Log:
-        """The same for a reader of committed records."""
+        """The log as a reader of committed records sees it."""
         ...
 
     @property
@@ -65,20 +65,20 @@ class Outside(Protocol):
         take_over: TakeOver = dict,
     ) -> Member: ...
     def commit_as_a_sink(self, member: Member) -> None:
-        """What a sink does that commits the batch in flight together with its output: its offsets, in a transaction."""
+        """Commits the offsets of the batch in flight in a transaction, as a sink does together with its output."""
         ...
 
     def in_background(self, job: Callable[[], None]) -> Future[None]:
-        """Starts what may have to wait for what the test does next."""
+        """Starts a job that can depend on the next step of the test."""
         ...
 
     def eventually(self, condition: Callable[[], bool]) -> None:
-        """Waits, or lets the group settle, until it is so; fails if it never is."""
+        """Waits until the condition is true, or lets the group settle; fails after a timeout."""
         ...
 
 
 class LogContract:
-    """:class:`streamgroups.ports.Log`."""
+    """The contract of :class:`streamgroups.ports.Log`."""
 
     def test_an_empty_partition_begins_and_ends_at_0(self, outside: Outside) -> None:
         tp = TopicPartition(outside.create_topic(1), 0)
@@ -135,7 +135,7 @@ class LogContract:
         assert outside.log.offsets_at_times({tp: 1_001}) == {tp: 3}
         assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: None}
         transaction.commit()
-        # The marker has an offset too.
+        # The marker also has an offset.
         outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 6})
         assert outside.log.end_offsets([tp]) == {tp: 6}
         assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: 3}
@@ -149,7 +149,7 @@ class LogContract:
 
 
 class RecordsContract:
-    """:class:`streamgroups.ports.Records`."""
+    """The contract of :class:`streamgroups.ports.Records`."""
 
     def test_records_are_read_from_where_it_is_told_to(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
@@ -223,7 +223,7 @@ class RecordsContract:
         try:
             batch = records.read({tp: 1}, limit=10)
             assert (self.offsets(batch), batch.reached) == ({tp: [1, 2]}, {tp: 3})
-            # A reader of all records may have come this far.
+            # A reader of all records can have reached this position.
             assert records.read({tp: 4}, limit=10) == Batch((), {tp: 4})
             assert self.offsets(of_all.read({tp: 3}, limit=10)) == {tp: [3, 4]}
         finally:
@@ -240,24 +240,26 @@ class RecordsContract:
 
 
 class OutsideMetadataStore(Protocol):
-    """A cluster, and what a test of :class:`streamgroups.ports.MetadataStore` does to it."""
+    """A cluster, and the operations of a test of :class:`streamgroups.ports.MetadataStore` on it."""
 
     @property
     def metadata_store(self) -> MetadataStore: ...
     @property
     def other(self) -> MetadataStore:
-        """By which somebody else reads what :attr:`metadata_store` has written: another program, perhaps of another kind."""
+        """Another store that reads the entries of :attr:`metadata_store`: another program, possibly with another
+        implementation.
+        """
         ...
 
     def create_topic(self, partitions: int) -> str: ...
     def new_group(self) -> str: ...
     def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
-        """While the block lasts, somebody is in the group."""
+        """During the block, the group has a member."""
         ...
 
 
 class MetadataStoreContract:
-    """:class:`streamgroups.ports.MetadataStore`."""
+    """The contract of :class:`streamgroups.ports.MetadataStore`."""
 
     def test_entries_are_read_as_they_were_written_and_others_left_out(
         self, outside_metadata_store: OutsideMetadataStore
@@ -284,7 +286,7 @@ class MetadataStoreContract:
         }
 
     def test_an_entry_as_large_as_a_broker_takes(self, outside_metadata_store: OutsideMetadataStore) -> None:
-        """The broker counts the NUL that ends a text in librdkafka, too."""
+        """The broker counts the NUL that librdkafka adds to a text."""
         group, tp = outside_metadata_store.new_group(), TopicPartition(outside_metadata_store.create_topic(1), 0)
         largest = "x" * 4_094 + "\u00e9"
         outside_metadata_store.metadata_store.write(group, {tp: Committed(1, largest)})
@@ -303,7 +305,7 @@ class MetadataStoreContract:
 
 
 class MemberContract:
-    """:class:`streamgroups.ports.Member` and :class:`streamgroups.ports.Groups`."""
+    """The contract of :class:`streamgroups.ports.Member` and :class:`streamgroups.ports.Groups`."""
 
     @staticmethod
     def oldest(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
@@ -354,7 +356,7 @@ class MemberContract:
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
             alice.plan(1, dict.fromkeys(tps, (0, 5)))
-            # The first assignment is empty, or, under KIP-848, comes when the partition does.
+            # The first assignment is empty. With KIP-848 it arrives together with the partition.
             joined = outside.in_background(lambda: bob.join(30_000))
             outside.eventually(lambda: len(alice.membership.plannable) == 1)
             assert (len(alice.membership.owned), len(bob.membership.owned)) == (2, 0)
@@ -379,7 +381,7 @@ class MemberContract:
             outside.eventually(lambda: bool(alice.membership.plannable))
             alice.plan(1, {tp: (0, 9)})
             bob.join(30_000)
-            # The batch in flight is nobody's any more: it is not committed, and is read again.
+            # The batch in flight has no owner: it is not committed, and is read again.
             alice.close()
             outside.eventually(lambda: bob.membership.plannable == {tp: 0})
         finally:
@@ -401,7 +403,7 @@ class MemberContract:
         finally:
             alice.close()
         found = outside.groups.committed(group_id, [tp])[tp]
-        # Of the mark of another librdkafka there may be more than was written.
+        # Another version of librdkafka can append bytes to the metadata.
         assert (found.next_offset, found.metadata.startswith(SHARED_MARK + WRITTEN)) == (4, True)
         bob = outside.new_member(group_id, "bob", topic, self.oldest)
         bob.join(30_000)
@@ -463,7 +465,7 @@ class MemberContract:
             alice.plan(1, {tp: (0, 4)})
             outside.commit_as_a_sink(alice)
             alice.finish(1)
-            # The mark of a sink's commit has more behind it.
+            # The metadata of a sink's commit has additional text after the mark.
             outside.eventually(lambda: outside.groups.describe(group_id).held_exclusively)
         finally:
             alice.close()
@@ -489,7 +491,7 @@ class MemberContract:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
             alice.plan(1, dict.fromkeys(tps, (0, 9)))
             bob.join(30_000)
-            # Nobody finishes alice's batch.
+            # Alice's batch is never finished.
             outside.eventually(lambda: bob.membership.plannable == dict.fromkeys(tps, 0))
             with pytest.raises(GroupRejected, match="membership=exclusive"):
                 _ = alice.membership

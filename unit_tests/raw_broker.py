@@ -1,7 +1,7 @@
-"""A broker that holds whatever bytes a hostile producer writes: librdkafka's mock cluster, and record batches made by hand.
+"""A broker with arbitrary bytes of a hostile producer: librdkafka's mock cluster, and hand-made record batches.
 
-Used by ``test_hostile_records``. A real broker looks into batches (their sizes, their CRC), and not into headers or timestamps. Source: Kafka's
-protocol: Produce version 7, record batches version 2.
+Used by ``test_hostile_records``. A real broker checks the sizes and the CRC of a batch, but not its headers or
+timestamps. Source: Kafka's protocol: Produce version 7, record batches version 2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 
 class RawBroker:
-    """One mock broker. Its topics have four partitions each and are made when they are named."""
+    """One mock broker. Its topics have four partitions each and are created on first use."""
 
     def __init__(self) -> None:
         self._cluster = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "0"})
@@ -24,13 +24,13 @@ class RawBroker:
         self.bootstrap = f"{broker.host}:{broker.port}"
 
     def create_topic(self, topic: str) -> None:
-        """Makes a topic."""
+        """Creates a topic."""
         deadline_s = time.monotonic() + 10
         while self._cluster.list_topics(topic, timeout=10).topics[topic].error is not None:
             assert time.monotonic() < deadline_s, topic
 
     def append(self, topic: str, batch: bytes, partition: int = 0) -> None:
-        """Appends the bytes of a batch as they are."""
+        """Appends the bytes of a batch unchanged."""
         name = struct.pack(">h", len(topic)) + topic.encode()
         data = struct.pack(">iii", 1, partition, len(batch)) + batch
         body = struct.pack(">hhii", -1, -1, 10_000, 1) + name + data
@@ -41,7 +41,7 @@ class RawBroker:
             _exactly(connection, size)
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the broker."""
         del self._cluster
 
 
@@ -55,7 +55,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """A signed number as records have it."""
+    """A signed number in the encoding of records."""
     left = (number << 1 ^ number >> 63) & (1 << 64) - 1
     found = b""
     while left >= 0x80:

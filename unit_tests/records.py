@@ -1,4 +1,4 @@
-"""Records for the tests of what writes to Kafka: rows of every kind as Arrow, and what kafka-python reads of batches."""
+"""Records for tests of the Kafka encoders: rows of every kind as Arrow, and batches as kafka-python reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_SEQUENCE = 2**31 - 1
 Row = dict[str, Any]
 
 
-# ---- what is given to both encoders ------------------------------------------------------------------------------------
+# ---- input of both encoders ------------------------------------------------------------------------------------------
 
 _BYTES = st.none() | st.binary(max_size=80) | st.binary(min_size=120, max_size=140)
 _TEXT = st.none() | st.text(max_size=20)
@@ -31,7 +31,7 @@ _TIMES_MS = st.none() | st.integers(0, 2**40) | st.integers(NOW_MS, NOW_MS + 100
 def _rows(texts: bool) -> st.SearchStrategy[list[Row]]:
     bytes_ = _TEXT if texts else _BYTES
     headers = st.none() | st.lists(st.tuples(_NAMES, bytes_), max_size=4)
-    # Some that sort otherwise by their lowest byte, or their lowest two.
+    # Some partitions have another order if sorted by the lowest byte or the lowest two.
     partitions = st.integers(0, 3) | st.sampled_from([255, 256, 65_535, 65_536, 70_000, 2**24, 2**31 - 1])
     one = st.fixed_dictionaries(
         {"partition": partitions, "key": bytes_, "value": bytes_, "headers": headers, "timestamp": _TIMES_MS}
@@ -47,7 +47,7 @@ def _rows(texts: bool) -> st.SearchStrategy[list[Row]]:
 
 
 def schema_of(texts: bool, is_large: bool) -> pa.Schema:
-    """All columns, of strings or bytes, small or large."""
+    """All columns as strings or bytes, small or large."""
     small, large = (pa.string(), pa.large_string()) if texts else (pa.binary(), pa.large_binary())
     bytes_ = large if is_large else small
     names = pa.large_string() if is_large else pa.string()
@@ -65,7 +65,7 @@ def schema_of(texts: bool, is_large: bool) -> pa.Schema:
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[Row]]:
-    """An Arrow batch, often a slice of a larger one, perhaps without some columns, and its rows in Python."""
+    """An Arrow batch and its rows in Python. The batch is often a slice of a larger one, and can lack columns."""
     texts, is_large = draw(st.booleans()), draw(st.booleans())
     rows = draw(_rows(texts))
     whole = _arrow(rows, schema_of(texts, is_large))
@@ -89,15 +89,15 @@ def _arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def one_column(values: Sequence[Any], **more: Any) -> pa.RecordBatch:
-    """Rows of values for partition 0."""
+    """Rows with these values for partition 0."""
     return pa.record_batch({"partition": pa.array([0] * len(values), pa.int32()), "value": values} | more)
 
 
-# ---- what comes out ----------------------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
 def encoded(name: str, *args: Any, **how: Any) -> Sequence[EncodedBatch]:
-    """What the encoder of that name makes."""
+    """The output of the encoder of this name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENCODER_VARIABLE, name)
         return encode(*args, topic="flights", now_ms=NOW_MS, **how)
@@ -108,7 +108,7 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 
 def decoded(batch: EncodedBatch) -> list[tuple[Any, ...]]:
-    """What kafka-python reads: (partition, timestamp, key, value, headers) of each record."""
+    """The records as kafka-python reads them: (partition, timestamp, key, value, headers)."""
     (found,) = kafka_batches(batch.data)
     assert found.validate_crc()
     assert found.base_offset == 0
@@ -116,14 +116,14 @@ def decoded(batch: EncodedBatch) -> list[tuple[Any, ...]]:
 
 
 def kafka_batches(data: bytes) -> Iterator[Any]:
-    """Batches as kafka-python sees them."""
+    """The batches as kafka-python reads them."""
     records = MemoryRecords(data)
     while (batch := records.next_batch()) is not None:
         yield batch
 
 
 def expected(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """The rows as records, by partition."""
+    """The rows as expected records, by partition."""
     return [
         (
             row["partition"],
@@ -146,7 +146,7 @@ SEQUENCES = st.dictionaries(
 )
 
 
-# ---- headers that cannot be --------------------------------------------------------------------------------------------
+# ---- invalid headers -------------------------------------------------------------------------------------------------
 
 NAMELESS = pa.array(
     [[{"key": "a", "value": b""}], [{"key": None, "value": b""}]], schema_of(False, False).field("headers").type

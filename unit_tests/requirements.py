@@ -1,7 +1,7 @@
-"""What a machine may lack: the tests of it are skipped there, and fail where it is required.
+"""Optional requirements of a machine: without them tests are skipped, or fail if the environment requires them.
 
-Called by fixtures and modules of the unit and integration tests. ``STREAMGROUPS_REQUIRE=parity,native`` names what must be there, as
-``.ci/run`` does: a run that lost its subject is not green.
+Called by fixtures and modules of the unit and integration tests. ``STREAMGROUPS_REQUIRE=parity,native`` lists the
+required ones, as in ``.ci/run``: a CI run must not skip their tests.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import os
 import pytest
 
 REQUIRE = "STREAMGROUPS_REQUIRE"
-#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the broker's image.
+#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker.
 KNOWN = ("parity", "native", "containers")
 
 
 def without(what: str, reason: str) -> None:
-    """Skips the test, or the module that is being imported, because something is missing.
+    """Skips the test, or the module that is being imported, because a requirement is missing.
 
     Args:
         what: one of :data:`KNOWN`.
         reason: why it is missing.
 
     Raises:
-        ValueError: if the environment requires something that is not known.
+        ValueError: if the environment requires an unknown name.
     """
     required = [name.strip() for name in os.environ.get(REQUIRE, "").split(",") if name.strip()]
     unknown = sorted({what, *required} - set(KNOWN))

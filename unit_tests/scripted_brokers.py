@@ -1,7 +1,10 @@
-"""The brokers of a transaction, in memory: as much of Kafka's transaction protocol as a sink meets, and answers that a test has scripted.
+"""The brokers of a transaction in memory: the part of Kafka's transaction protocol that a sink uses, with scripted
+responses.
 
-Stands in place of ``AdminSession`` below ``TransactionSession``: requests are those of ``kafka.protocol``, connections there are none. What brokers do with epochs, open
-transactions and generations is KIP-98, KIP-360 and KIP-447. A real cluster: ``integration_tests/test_transactions*``.
+Replaces ``AdminSession`` below ``TransactionSession``: the requests are those of ``kafka.protocol``, without
+connections. Source of the rules about epochs, open transactions and generations: KIP-98, KIP-360 and KIP-447.
+``integration_tests/test_transactions_need_permissions.py`` and
+``integration_tests/test_one_transaction_of_many_processes.py`` use a real cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _PRODUCER_ID = 77
 
 @dataclass
 class Transactional:
-    """What the coordinator knows of a transactional id."""
+    """The state of a transactional id in its coordinator."""
 
     epoch: int = -1
     is_open: bool = False
@@ -36,10 +39,11 @@ class ScriptedBrokers:
     """A cluster with one node per partition of a topic.
 
     Args:
-        topics: how many partitions each topic has.
+        topics: the number of partitions of each topic.
 
-    ``script[name]`` holds what the next requests of that name are answered with instead: an error code, an error that keeps the answer from coming
-    (after the request was done if ``lost`` is in it), or a function of the request that is called before it is done.
+    ``script[name]`` contains results of the next requests of this name: an error code, an error that is raised before
+    the request is executed, or a function of the request that is called before its execution. ``lost[name]`` contains
+    errors that replace the response after the execution.
     """
 
     def __init__(self, **topics: int) -> None:
@@ -50,22 +54,22 @@ class ScriptedBrokers:
         self.log: defaultdict[TopicPartition, list[bytes]] = defaultdict(list)
         self.script: defaultdict[str, deque[int | StreamGroupsError | Callable[[Any], None]]] = defaultdict(deque)
         self.lost: defaultdict[str, deque[StreamGroupsError]] = defaultdict(deque)
-        #: The names of requests, in order, and the requests.
+        #: The names of requests in order, and the requests.
         self.names: list[str] = []
         self.requests: list[Any] = []
         self.closed = 0
 
     def __call__(self, config: object, *, timeout_s: float) -> ScriptedBrokers:
-        """Stands for the class."""
+        """Replaces the constructor of the class."""
         return self
 
-    # ---- as AdminSession ---------------------------------------------------------------------------------------------
+    # ---- interface of AdminSession -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         self.closed += 1
 
     def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
-        # Nothing here is waited for, so that a coroutine ends when it is first sent to.
+        # The coroutine never suspends, so it ends at its first step.
         try:
             ask(*args).send(None)
         except StopIteration as e:
@@ -98,7 +102,7 @@ class ScriptedBrokers:
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         return {node: await self.send(request, node) for node, request in requests.items()}
 
-    # ---- what the brokers do -----------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def _FindCoordinator(self, request: Any, code: int) -> Any:
         return SimpleNamespace(coordinators=[SimpleNamespace(error_code=code, node_id=0)])
@@ -115,7 +119,7 @@ class ScriptedBrokers:
         if request.transactional_id is None:
             return SimpleNamespace(error_code=code, producer_id=_PRODUCER_ID + 1, producer_epoch=0)
         known = self.ids[request.transactional_id]
-        # An open transaction is aborted whosever it is; then the broker checks who asks (KIP-360).
+        # An open transaction is always aborted; then the broker checks the producer epoch (KIP-360).
         known.is_open = False
         if not code and request.producer_epoch >= 0 and request.producer_epoch != known.epoch:
             code = int(Code.PRODUCER_FENCED)

@@ -1,8 +1,8 @@
-"""A Kafka consumer that follows a script: what a broker would do, step by step, on the thread that polls.
+"""A Kafka consumer that follows a script: the events of a broker, step by step, on the thread that polls.
 
-Tests of adapters set it in place of ``confluent_kafka.Consumer``. It has no thread and waits for nothing: the adapter is called on the test's own
-thread, each poll runs the next step of the script, and a step may do anything, end the query too. So the order of things is the test's.
-Results and errors are librdkafka's own types.
+Tests of adapters replace ``confluent_kafka.Consumer`` with it. It has no thread and does not wait: the test's own
+thread calls the adapter, and each poll runs the next step of the script. A step can execute any code, also stop the
+query, so the test determines the order of events. Results and errors are librdkafka's own types.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from streamgroups.partitions import TopicPartition
 
-#: What a step returns is what the poll returns.
+#: The result of a step is the result of the poll.
 Step = Callable[[], Any]
 
 
-#: For how long an adapter may poll after the last step: what was to happen by then will not.
+#: The time for polls of an adapter after the last step. An expected event that has not occurred by then does not occur.
 _MAX_REST_S = 5.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A partition of an answer, with the error that a real one cannot be given."""
+    """A partition of a response with an error, which a real one does not permit."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass
 class Message:
-    """A record, or what is polled in its place."""
+    """A record or an event that a poll returns."""
 
     at: TopicPartition | None
     at_offset: int = 0
@@ -81,7 +81,7 @@ def records(tp: TopicPartition, *offsets: int) -> list[Message]:
 
 
 def end_of(tp: TopicPartition, offset: int) -> Message:
-    """librdkafka's event that a partition ends here."""
+    """librdkafka's event for the end of a partition."""
     return Message(tp, offset, trouble=KafkaError(KafkaError._PARTITION_EOF))
 
 
@@ -91,20 +91,21 @@ def trouble(tp: TopicPartition | None, code: int) -> Message:
 
 
 def metadata(group_id: str, generation: int) -> bytes:
-    """What librdkafka says of a member."""
+    """The consumer group metadata of a member in librdkafka."""
     return b"CGMDv2:" + struct.pack("=i", generation) + group_id.encode() + b"\0member-1\0\1"
 
 
 @dataclass
 class ScriptedConsumer:
-    """As much of ``confluent_kafka.Consumer`` as the adapters use.
+    """The part of ``confluent_kafka.Consumer`` that the adapters use.
 
     Args:
-        script: what each poll does; when it is over polls find nothing.
+        script: the step of each poll; polls after the last step return nothing.
         stored: the group's committed offsets and their metadata.
-        bounds: what partitions hold.
-        refusals: what the next commits are refused with; ``None`` accepts one.
-        while_waiting: called each time the adapter asks for the group's metadata, as it does while it waits for a batch.
+        bounds: the earliest and the end offset of each partition.
+        rejections: the errors of the next commits; ``None`` accepts a commit.
+        while_waiting: called each time the adapter reads the consumer group metadata, as it does while it waits for a
+            batch.
     """
 
     script: deque[Step] = field(default_factory=deque)
@@ -113,23 +114,23 @@ class ScriptedConsumer:
     rejections: deque[int | None] = field(default_factory=deque)
     while_waiting: Callable[[], object] = lambda: None
     generation: int | None = None
-    #: What was done with it, in order.
+    #: The calls of its methods, in order.
     calls: list[tuple[str, Any]] = field(default_factory=list)
     assigned: dict[TopicPartition, int] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
     fetched: deque[Message] = field(default_factory=deque)
     settings: Mapping[str, Any] = field(default_factory=dict)
     closed: bool = False
-    #: When the script was over.
+    #: The time at which the script ended.
     over_s: float = 0.0
     _callbacks: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, settings: Mapping[str, Any]) -> ScriptedConsumer:
-        """Stands for the class: the adapter makes its consumer."""
+        """Replaces the constructor: the adapter creates its consumer by this call."""
         self.settings = settings
         return self
 
-    # ---- what a script has the group do ------------------------------------------------------------------------------
+    # ---- events of the group -----------------------------------------------------------------------------------------
 
     def assign_all(self, *tps: TopicPartition) -> Step:
         return lambda: self._callbacks["on_assign"](self, _theirs(tps))
@@ -147,14 +148,14 @@ class ScriptedConsumer:
 
     @property
     def commits(self) -> list[dict[TopicPartition, tuple[int, str]]]:
-        """What the group has accepted, commit by commit."""
+        """The accepted commits, in order."""
         return [rows for name, rows in self.calls if name == "commit"]
 
     def names(self, *names: str) -> list[str]:
-        """Which of these calls were made, in order."""
+        """The calls of these methods, in order."""
         return [name for name, _ in self.calls if name in names]
 
-    # ---- what the adapters call --------------------------------------------------------------------------------------
+    # ---- interface of the consumer -----------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str], **callbacks: Any) -> None:
         self.calls.append(("subscribe", list(topics)))

@@ -1,7 +1,8 @@
-"""Spark's side of a streaming query, as small as it can be: what ``MicroBatchExecution`` asks of a source, in its order.
+"""A minimal model of Spark's side of a streaming query: the calls of ``MicroBatchExecution`` to a source, in its order.
 
-A :class:`Checkpoint` outlives the runs of a query, a :class:`Run` is one process of it. Offsets go through JSON text, as in
-the files of a real checkpoint. Used by tests of ``streamgroups.query.micro_batches`` on :mod:`streamgroups.fakes`.
+A :class:`Checkpoint` outlives the runs of a query; a :class:`Run` is one process of it. Offsets are converted to JSON
+text and back, as in the files of a real checkpoint. Used by tests of ``streamgroups.query.micro_batches`` with
+:mod:`streamgroups.fakes`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from streamgroups_spark.source.batch_messages import BatchFacts, facts_of
 
 @dataclass(frozen=True)
 class Settings:
-    """The options that :class:`MicroBatches` looks at."""
+    """The options that :class:`MicroBatches` reads."""
 
     group_id: str | None = "airline"
     subscription: Subscription = field(default_factory=lambda: Topics(("flights",)))
@@ -85,7 +86,7 @@ class World:
         self.resets = ResetRequests(self.metadata_store, self.clock)
 
     def produce(self, *counts: int) -> None:
-        """Appends so many records to partition 0, 1 and so on."""
+        """Appends these numbers of records to partition 0, 1 and so on."""
         for partition, count in enumerate(counts):
             self.cluster.produce(tp(partition), count)
 
@@ -101,16 +102,16 @@ class World:
         return {p.partition: Gaps.parse(c.metadata) for p, c in sorted(found.items())}
 
     def order(self, *next_offsets: int) -> str:
-        """Moves the group while it is read; returns the order's id."""
+        """Writes a reset request for the running group; returns its id."""
         return self.resets.give("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
 
     def applied(self) -> dict[TopicPartition, str]:
-        """The order that was obeyed last, by partition."""
+        """The last applied reset request, by partition."""
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
         return {p: note.applied for p, note in self.resets.notes("airline", partitions).items()}
 
     def commit(self, *next_offsets: int) -> None:
-        """Commits as a tool does."""
+        """Commits offsets, as an administration tool does."""
         self.cluster.commit("airline", {tp(p): n for p, n in enumerate(next_offsets)})
 
 
@@ -120,7 +121,7 @@ def tp(partition: int) -> TopicPartition:
 
 
 class LedgerOnly:
-    """What a source needs of a sink that keeps a ledger (:class:`streamgroups.ledgers.staging.StagingSink`)."""
+    """The part of a sink with a ledger that a source uses (:class:`streamgroups.ledgers.staging.StagingSink`)."""
 
     def __init__(self, ledger: FakeLedger[Any]) -> None:
         self._ledger = ledger
@@ -132,7 +133,7 @@ class LedgerOnly:
 
 
 class Run:
-    """One process of a query, from its start to its stop or death."""
+    """One process of a query, from its start to its end or kill."""
 
     def __init__(
         self,
@@ -189,7 +190,7 @@ class Run:
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
-        """What the tasks tell: the time of each record, which is its timestamp."""
+        """The observations of the tasks: the event time of each record, which is its timestamp."""
         records = [record for r in ranges for record in self.world.cluster.read(r)]
         return [TaskObservation(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
@@ -213,7 +214,9 @@ class Run:
         return self._member if self._sink is None else LedgerMember(self._member, self._sink, "airline")
 
     def facts(self, *, to_commit: bool = False) -> BatchFacts | None:
-        """What a sink is told of the batch that runs, as ``streamgroups_spark.source.running_query`` does; ``None`` if none runs."""
+        """The information for a sink about the running batch, as in ``streamgroups_spark.source.running_query``;
+        ``None`` if no batch runs.
+        """
         run = self.source.run(self._end) if self._end is not None else None
         if run is None:
             return None
@@ -235,17 +238,17 @@ class Run:
 
     @property
     def member(self) -> FakeMember:
-        """The member, once the query has started."""
+        """The member, after the start of the query."""
         assert self._member is not None
         return self._member
 
     @property
     def has_joined(self) -> bool:
-        """Whether it has a member yet: where others read, it warms up first."""
+        """Whether it has a member. If other members read, it runs warm-up batches first."""
         return self._member is not None
 
     def start(self, *, until_now: bool = False) -> Run:
-        """Starts as Spark does: a logged batch that is not committed runs again before anything else is asked."""
+        """Starts as Spark does: a logged batch that is not committed runs again first."""
         if until_now:
             self.source.run_until_now()
         logged, done = self.checkpoint.offsets, self.checkpoint.commits
@@ -256,7 +259,7 @@ class Run:
         return self
 
     def plan(self, *, limited: bool = True) -> tuple[OffsetRange, ...] | None:
-        """Asks for a batch, logs it and hands out its tasks; ``None`` if there is nothing to read."""
+        """Plans a batch, logs it and creates its tasks; ``None`` if no records are available."""
         assert self.running is None
         self._end = json.loads(json.dumps(self.source.latest_offset(self._start, limited=limited)))
         if self._end == self._start:
@@ -264,7 +267,7 @@ class Run:
         self.checkpoint.offsets.append(json.dumps(self._end))
         ranges = self._begin()
         if self._end["n"] == self._start["n"]:
-            # A warm-up: Spark runs it as any other batch, and asks for the next one.
+            # A warm-up: Spark runs it as any other batch, and plans the next one.
             self.finish()
             return self.plan(limited=limited)
         return ranges
@@ -275,13 +278,13 @@ class Run:
         return self.running
 
     def finish(self) -> None:
-        """The sink has it all: the batch is committed in Spark's sense."""
+        """The sink has written the batch: Spark adds it to its commit log."""
         assert self.running is not None
         self.checkpoint.commits += 1
         self.running, self._start = None, self._end
 
     def batch(self, *, limited: bool = True) -> list[str] | None:
-        """Plans and finishes one batch after some time has passed; its ranges as text."""
+        """Plans and finishes one batch after this time; returns its ranges as text."""
         self.world.clock.advance(250)
         ranges = self.plan(limited=limited)
         if ranges is None:

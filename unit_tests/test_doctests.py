@@ -1,4 +1,4 @@
-"""Every example in a docstring is true, and every one in a document that can be tried in a Python shell."""
+"""Runs every example in a docstring, and every interactive example in a document."""
 
 from __future__ import annotations
 

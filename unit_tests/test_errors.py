@@ -1,4 +1,4 @@
-"""The tree of errors: it crosses processes, and the CLI and users tell errors apart by ``code``."""
+"""The hierarchy of errors: errors are pickled between processes, and the CLI and users distinguish them by ``code``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``import streamgroups`` offers, and what it costs."""
+"""The public names of ``import streamgroups``, and the cost of this import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import streamgroups as sg
 
-#: What users get from calls, or give to them: a type hint must not need a path that the documents do not mention.
+#: The types of arguments and results of the API: type hints must only need documented paths.
 HANDLED = {
     *("BatchLedger", "LedgerBatch", "LedgerPosition", "LedgerPositions", "LedgerTable"),
     *("GroupState", "Message", "OffsetRange", "Outcome", "PythonAggregate", "TimeRecorder", "TopicPartition"),
@@ -60,5 +60,5 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {
 
 
 def test_no_name_of_the_facade_is_also_a_folder() -> None:
-    # The import of a subpackage sets an attribute of the package and would hide the name.
+    # The import of a subpackage sets an attribute of the package, which would hide the name.
     assert {m.name for m in pkgutil.iter_modules(sg.__path__)} & set(sg.__all__) <= {"errors"}

@@ -1,4 +1,4 @@
-"""A process needs only the extras of what it uses, and an error names the extra that is missing."""
+"""A process needs only the extras of the features that it uses, and an error names the missing extra."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 SECTION = dict(CONFIG["options.extras_require"])
 
-#: Of each extra the names that need it.
+#: The names that need each extra.
 NEEDED = {
     "spark": {name for name, place in sg._PLACES.items() if place.startswith("streamgroups_spark.")},
     "postgres": {"PostgresSink"},
@@ -35,7 +35,7 @@ NEEDED = {
     "cli": set[str](),
 }
 
-#: Runs in a process in which some packages cannot be imported.
+#: Runs in a process in which these packages cannot be imported.
 BLOCKED = """
 import json, sys
 
@@ -94,7 +94,7 @@ def test_the_command_line_names_its_extra() -> None:
 
 
 def test_a_command_names_the_extra_that_it_needs() -> None:
-    """``streamgroups metrics`` is the only command that needs another extra than ``cli``."""
+    """``streamgroups metrics`` is the only command that needs another extra in addition to ``cli``."""
     code = """
 from contextlib import contextmanager
 from streamgroups_cli import connection, main
@@ -148,7 +148,7 @@ def test_a_worker_installs_neither_spark_nor_a_command_line() -> None:
 
 
 def test_the_pins_of_ci_hold_everything_that_is_required() -> None:
-    """``pip install --no-deps -e .`` after them installs nothing more, and checks nothing."""
+    """After them, ``pip install --no-deps -e .`` installs no further package, and does not check requirements."""
     pinned = re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^ ;\\]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     versions: dict[str, list[Version]] = {}
     for name, version in pinned:

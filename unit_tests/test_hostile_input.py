@@ -1,4 +1,4 @@
-"""No parser of what others write fails on what they may write. ``make fuzz`` does this for hours."""
+"""No parser of external input fails on corrupt input. ``make fuzz`` runs the same checks for hours."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_json_has_bounds(text: str) -> None:
 
 
 def test_a_subscription_takes_no_more_than_its_bytes() -> None:
-    """A member may send any bytes; a count of 2^31 - 1 topics took minutes and 17 GB in each driver that described the group."""
+    """A member can send arbitrary bytes. A count of 2^31 - 1 topics took minutes and 17 GB in each driver that
+    described the group.
+    """
     for count, length in ((2**31 - 1, -2), (5, -2), (-1, 0), (1, 9)):
         with pytest.raises(ValueError, match=r"\d+ (topics|bytes)"):
             parse_subscription(b"\0\0" + struct.pack(">ih", count, length) + b"ab")

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows."""
+"""Rules of this project that no linter checks."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ TEXTS = sorted(
     if path.suffix in {".py", ".cfg", ".toml", ".rst", ".md", ".txt", ".yaml", ".yml", ".json", ".sh", ""}
     and path.is_file()
     and "__pycache__" not in path.parts
-    and path.name != ".git"  # in a work tree it is a file that says where the repository is
+    and path.name != ".git"  # in a work tree .git is a file with the path of the repository
 )
 MAX_LINES = 500
-#: Home and work directories of somebody's machine, and hosts of packages and images that are somebody's own.
+#: Home and work directories of a developer's machine, and private hosts of packages and images.
 NOT_OURS = re.compile(
     r"(?<![\w.])/(?:home|Users|root|work|workspace)/[\w.]+"
     r"|https?://(?![\w.-]*\.example\b)[\w.-]*(?:artifactory|nexus|mirror|devpi|registry)[\w.-]*"

@@ -1,4 +1,4 @@
-"""Images are named by their digests, and the ports of a test's container are published on the loopback address only."""
+"""Images have digests, and the ports of a test's container are published on the loopback address only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_images_have_digests() -> None:
 
 
 class Container:
-    """A container that starts at once."""
+    """A container that starts immediately."""
 
     host = "localhost"
 

@@ -1,4 +1,4 @@
-"""What is required is not skipped, and what hangs fails."""
+"""Required tests are not skipped, and tests that hang fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ownership timeline: what it shows of a history, and that what it makes is whole, safe and self-contained."""
+"""The ownership timeline: its content for a history, and that the page is complete, safe and self-contained."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def event(
     return Event(time_ms, "g", member, run, kind, offsets or {}, ranges)
 
 
-#: Alice reads both partitions, hands P1 over to bob, who is killed with [30, 50) in flight; alice takes it back later.
+#: Alice reads both partitions and hands P1 over to bob, who is killed with [30, 50) in flight. Alice takes it over
+#: later.
 HISTORY = [
     event(1_000, "alice", Kind.JOINING),
     event(1_100, "alice", Kind.ASSIGNED, {P0: 0, P1: 0}),
@@ -44,13 +45,13 @@ KILL = Mark(3_500, MarkKind.KILL, "kill -9 bob", "bob")
 
 
 def titles(html: str, *, of_class: str = "") -> list[str]:
-    """What is shown when hovering over shapes, of one class if given."""
+    """The tooltips of shapes, of one class if given."""
     found = re.findall(r'class="([^"]*)"[^>]*><title>([^<]*)</title>', html)
     return [title for style, title in found if of_class in style]
 
 
 def svg(html: str) -> ElementTree.Element:
-    """The drawing, parsed: it is well-formed."""
+    """The drawing, parsed as XML."""
     return ElementTree.fromstring(html[html.index("<svg viewBox") : html.rindex("</svg>") + len("</svg>")])
 
 

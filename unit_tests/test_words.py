@@ -1,4 +1,4 @@
-"""The check of words finds what it must, and leaves code alone."""
+"""The check of words finds the words to avoid, and ignores code."""
 
 from __future__ import annotations
 

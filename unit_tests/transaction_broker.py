@@ -1,7 +1,9 @@
-"""A broker's rules for transactions, as small as they can be: it answers the requests that ``streamgroups_kafka`` sends.
+"""A minimal model of a broker's rules for transactions, for the requests of ``streamgroups_kafka``. Used by
+``test_transaction_fences``.
 
-What sends them is the real ``Transactions`` and ``TransactionWriter``; :func:`connected` puts the broker where their connections are. Source: KIP-98, KIP-360,
-KIP-447, KIP-890, and what Kafka's ``TransactionCoordinator`` and ``GroupCoordinator`` do with each request. Used by ``test_transaction_fences``.
+The real ``Transactions`` and ``TransactionWriter`` send the requests; :func:`connected` replaces their connections with
+this broker. Source: KIP-98, KIP-360, KIP-447, KIP-890, and the behaviour of Kafka's ``TransactionCoordinator`` and
+``GroupCoordinator``.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ Row = tuple[TopicPartition, int]
 
 @dataclass
 class _Transaction:
-    """An open transaction as its coordinator has it."""
+    """The state of an open transaction in its coordinator."""
 
     pending: FakeTransaction
     partitions: set[int] = field(default_factory=set)
-    #: Places in the log.
+    #: Indexes into the log.
     written: list[int] = field(default_factory=list)
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
 
@@ -46,7 +48,7 @@ class _Producer:
     producer_id: int
     epoch: int = -1
     open: _Transaction | None = None
-    #: How its last transaction ended; ``None`` if it has had none in this epoch.
+    #: Whether its last transaction was committed; ``None`` without a transaction in this epoch.
     last_end: bool | None = None
 
 
@@ -54,38 +56,38 @@ class FakeTransactionBroker:
     """A broker with one output topic, ``out``, of two partitions.
 
     Args:
-        group: whose offsets are committed in transactions.
+        group: the group whose offsets are committed in transactions.
     """
 
     def __init__(self, group: FakeGroup) -> None:
         self.group = group
         self._producers: dict[str, _Producer] = {}
-        #: All that was ever written: the row, and whether readers of committed records see it.
+        #: All rows ever written, and whether readers of committed records see them.
         self.log: list[tuple[Row, bool]] = []
         self._sequences: set[tuple[int, int, int, int]] = set()
-        #: What happens just before, or after, a request is answered, by the request's name; once.
+        #: Functions that are called once, just before or after the response to a request, by the name of the request.
         self.before: dict[str, Callable[[], None]] = {}
         self.after: dict[str, Callable[[], None]] = {}
 
     @property
     def visible(self) -> list[Row]:
-        """What readers of committed records see, in the order of the log."""
+        """The rows that readers of committed records see, in the order of the log."""
         return [row for row, is_visible in self.log if is_visible]
 
     @property
     def open_transactions(self) -> list[str]:
-        """The transactional ids that have one."""
+        """The transactional ids with an open transaction."""
         return sorted(name for name, producer in self._producers.items() if producer.open)
 
     def time_out(self, transactional_id: str) -> None:
-        """The broker aborts a transaction that is open for too long, and shuts its producer out."""
+        """The broker aborts a transaction after its timeout, and fences its producer."""
         producer = self._producers[transactional_id]
         self._end(producer, committed=False)
         producer.epoch += 1
         producer.last_end = None
 
     def answer(self, request: Any) -> Any:
-        """What it says to a request."""
+        """The response to a request."""
         name = type(request).__name__.removesuffix("Request")
         if name in self.before:
             self.before.pop(name)()
@@ -94,7 +96,7 @@ class FakeTransactionBroker:
             self.after.pop(name)()
         return answer
 
-    # ---- what it answers ---------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def _FindCoordinator(self, request: Any) -> Any:
         return SimpleNamespace(coordinators=[SimpleNamespace(error_code=0, node_id=0)])
@@ -106,7 +108,7 @@ class FakeTransactionBroker:
     def _InitProducerId(self, request: Any) -> Any:
         new = _Producer(len(self._producers) + 1)
         producer = self._producers.setdefault(request.transactional_id, new)
-        # Whosever it is: only then it looks at who asks.
+        # The transaction of any producer is aborted, before the broker checks the producer epoch.
         self._end(producer, committed=False)
         known = request.producer_epoch
         if known != -1 and (request.producer_id, known) != (producer.producer_id, producer.epoch):
@@ -167,7 +169,7 @@ class FakeTransactionBroker:
         code = self._fence(request.transactional_id, request.producer_id, request.producer_epoch)
         if code == 0 and self._producers[request.transactional_id].open is None:
             code = int(Code.INVALID_TXN_STATE)
-        # As a broker does, for old clients' sake: who names neither member nor generation is not checked.
+        # As a broker does for old clients: a request without member id and generation is not checked.
         if code == 0 and (request.member_id or request.generation_id >= 0):
             group_metadata = FakeGroupMetadata(int(request.member_id or 0), request.generation_id)
             code = 0 if self.group.would_accept(group_metadata) else int(Code.ILLEGAL_GENERATION)
@@ -192,7 +194,7 @@ class FakeTransactionBroker:
                 code = int(Code.INVALID_TXN_STATE)
         return SimpleNamespace(error_code=code)
 
-    # ---- its state ---------------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------------
 
     def _fence(self, name: str, producer_id: int, epoch: int) -> int:
         producer = self._producers[name]
@@ -219,7 +221,7 @@ class FakeTransactionBroker:
 
 
 class _Session:
-    """In the place of :class:`streamgroups_kafka.admin.session.AdminSession`: connected to a broker in memory."""
+    """Replaces :class:`streamgroups_kafka.admin.session.AdminSession`, with connections to a broker in memory."""
 
     def __init__(self, broker: FakeTransactionBroker) -> None:
         self._broker = broker
@@ -244,18 +246,18 @@ class _Session:
         return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic)
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 @contextmanager
 def connected(broker: FakeTransactionBroker) -> Iterator[None]:
-    """While the block lasts, transactions are this broker's."""
+    """During the block, transactions use this broker."""
     with patch("streamgroups_kafka.transactions.session.AdminSession", lambda *_, **__: _Session(broker)):
         yield
 
 
 def encoded(producer: ProducerIdentity, partition: int, rows: list[Row], sequence: int = 0) -> EncodedBatch:
-    """A batch that the broker above can read."""
+    """A batch in the format of this broker."""
     told = {
         "producer_id": producer.producer_id,
         "epoch": producer.epoch,
@@ -266,5 +268,5 @@ def encoded(producer: ProducerIdentity, partition: int, rows: list[Row], sequenc
 
 
 def lose_the_answer() -> None:
-    """The request has arrived, and its answer does not."""
+    """Executes the request and loses its response."""
     raise BrokerUnreachable("No answer.", remedy="Try again.")
