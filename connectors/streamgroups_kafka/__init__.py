@@ -1,1 +1,1 @@
-"""Kafka: the only package here that imports a Kafka client. Members, readers, offsets, and their configuration."""
+"""Kafka: the only package that imports a Kafka client. Members, readers, offsets, and their configuration."""

@@ -1,9 +1,10 @@
-"""Whether the native reader and encoder can be used here, and why not.
+"""Whether the native reader and encoder are available, with the reason if they are not.
 
-Called by ``range_reader`` and ``record_batches`` in Spark's workers and by ``streamgroups doctor``. Both are one C extension that may
-be missing: no compiler was there when it was built. The encoder needs nothing else. The reader works through the librdkafka that confluent-kafka's wheel carries, so that both
-readers are one version of one client; where confluent-kafka was built from source, that is the system's. Source: DESIGN
-"Speed"; the layout that auditwheel and delocate give to wheels.
+Called by ``range_reader`` and ``record_batches`` in Spark's workers, and by ``streamgroups doctor``. Both are in one C
+extension, which is missing if the build had no compiler. The encoder has no other dependency. The reader uses the
+librdkafka in the wheel of confluent-kafka, so that both readers have the same version of the client. If confluent-kafka
+was built from source, it uses librdkafka of the system. Source: DESIGN "Speed"; the layout of wheels by auditwheel and
+delocate.
 """
 
 from __future__ import annotations
@@ -19,29 +20,30 @@ from types import ModuleType
 
 import confluent_kafka
 
-#: Environment variable of the workers: ``plain`` or ``native`` instead of the better one that works.
+#: An environment variable of the workers: ``plain`` or ``native``. By default, the native reader is used if it is
+#: available.
 READER_VARIABLE = "STREAMGROUPS_READER"
-#: The same for what writes.
+#: The same variable for the encoder.
 ENCODER_VARIABLE = "STREAMGROUPS_ENCODER"
 
 _BUILD = "Install streamgroups again from a wheel, or on a machine with a C compiler and Python's headers."
 _WHEEL = "Install confluent-kafka again from its wheel, which contains librdkafka."
 
 _ENTRY_OF_MAPS = 5
-#: What ``Client`` takes and returns; in a checkout the extension may be older than this file.
+#: The version of the interface of ``Client``. In a checkout the extension may be older than this file.
 _INTERFACE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class NativeStatus:
-    """Whether the native reader, or encoder, works here.
+    """Whether the native reader, or encoder, is available.
 
     Args:
-        available: whether it does.
-        reason: why not; empty if it does.
-        remedy: what to do about that; empty if it works.
-        librdkafka_version: of the library it uses, e.g. ``"2.12.1"``; the encoder uses none.
-        librdkafka_path: where that library is.
+        available: whether it is available.
+        reason: why it is not available; empty if it is.
+        remedy: how to make it available; empty if it is.
+        librdkafka_version: the version of librdkafka, for example ``"2.12.1"``; ``None`` for the encoder.
+        librdkafka_path: the path of librdkafka.
     """
 
     available: bool
@@ -53,7 +55,7 @@ class NativeStatus:
 
 @cache
 def status() -> NativeStatus:
-    """Whether the native reader works in this process. Loads it; the answer does not change.
+    """Returns whether the native reader works in this process. Loads it; the result does not change.
 
     >>> found = status()
     >>> found.available == (not found.reason)
@@ -82,7 +84,7 @@ def status() -> NativeStatus:
 
 @cache
 def encoder_status() -> NativeStatus:
-    """Whether the native encoder works in this process.
+    """Returns whether the native encoder works in this process.
 
     >>> found = encoder_status()
     >>> found.available == (not found.reason)
@@ -98,12 +100,12 @@ def encoder_status() -> NativeStatus:
 
 
 def _module() -> ModuleType:
-    # By name: where the extension was not built there is nothing to import.
+    # Imported by name, because the extension may be missing.
     return importlib.import_module("streamgroups_kafka._native")
 
 
 def _candidates() -> Iterator[str]:
-    """Paths of librdkafka: the one this process has loaded already with confluent-kafka, its wheel's, the system's."""
+    """Returns paths of librdkafka: the one that confluent-kafka has loaded, that of its wheel, that of the system."""
     yield from _mapped()
     package = Path(confluent_kafka.__file__).parent
     for directory, names in (

@@ -1,18 +1,19 @@
-"""A clock that goes on while the machine sleeps and never goes back: by it leases and cursors run out.
+"""A monotonic clock that also advances while the machine is suspended. Leases and cursors expire by it.
 
-Used by ``group_cursors``. Implements :class:`streamgroups.ports.Clock`.
+Used by ``group_cursors``. Implements :class:`streamgroups.ports.Clock`. Source: SEMANTICS G5, G6; ``CLOCK_BOOTTIME`` of
+Linux.
 """
 
 from __future__ import annotations
 
 import time
 
-#: Goes on while the machine sleeps, where there is such a clock: a laptop's lid is a silence too.
+#: This clock advances while the machine is suspended, where the system has one: a suspended laptop is a pause too.
 _AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SteadyClock:
-    """Milliseconds since the epoch, as the wall clock showed them when this one was made, and steady since.
+    """Milliseconds since the epoch. It starts with the time of the wall clock, and never jumps.
 
     >>> clock = SteadyClock()
     >>> clock() <= clock()
@@ -23,5 +24,5 @@ class SteadyClock:
         self._offset_ns = time.time_ns() - time.clock_gettime_ns(_AWAKE)
 
     def __call__(self) -> int:
-        """The time now."""
+        """Returns milliseconds since the epoch."""
         return (self._offset_ns + time.clock_gettime_ns(_AWAKE)) // 1_000_000

@@ -1,7 +1,8 @@
-"""The text beside a committed offset, as confluent-kafka hands it over.
+"""The metadata of a committed offset, as confluent-kafka returns it.
 
-Used wherever committed offsets are read through it. It takes the text for one that ends with a NUL, and commits its own so; but
-the text of others, kafka-python's and Java's, has none, and then what happens to lie behind it in memory is read too.
+Used by all modules that read committed offsets through confluent-kafka. confluent-kafka expects a NUL at the end of the
+text, and commits its own texts with one. Texts of other clients, such as kafka-python and Java, have no NUL. Then
+confluent-kafka also reads adjacent bytes of memory. Source: ``TopicPartition.metadata`` of confluent-kafka.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import confluent_kafka
 
 
 def metadata_of(committed: confluent_kafka.TopicPartition) -> str:
-    """The metadata of a committed offset, perhaps with something behind it; nothing if that is no text.
+    """Returns the metadata of a committed offset, possibly with trailing bytes; empty if it is not text.
 
     >>> metadata_of(confluent_kafka.TopicPartition("flights", 0, 5, "streamgroups:shared"))
     'streamgroups:shared'

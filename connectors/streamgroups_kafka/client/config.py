@@ -1,8 +1,8 @@
-"""The ``kafka.*`` options of Spark's own Kafka source, as configuration of the clients we run.
+"""The ``kafka.*`` options of Spark's Kafka source, as configurations of the clients of this library.
 
-Called by ``streamgroups_spark`` and the CLI, once, when options are read: everything is refused there, without a network, or
-never. What each option means is in :mod:`streamgroups_kafka.client.java_settings`; here is what each kind of client gets of it.
-Source: librdkafka's CONFIGURATION.md (2.16).
+``streamgroups_spark`` and the CLI call it once, when they read options. It makes all checks at that time, without a
+network. :mod:`streamgroups_kafka.client.java_settings` translates each option. This module selects the properties of
+each kind of client. Source: librdkafka's CONFIGURATION.md (2.16).
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client.jaas import SECRET, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 
-# Nothing on stderr: ``logs`` logs the requests that fail. A closed idle connection is no error.
+# No output on stderr: ``logs`` logs failed requests. A closed idle connection is not an error.
 _QUIET = {"log_level": "0", "log.connection.close": "false"}
-# Warnings and errors only, which go to ``logs``.
+# Only warnings and errors, which ``logs`` receives.
 _TO_OUR_LOG = {**_QUIET, "log_level": "4"}
-#: A new client's first requests are short and follow each other: none may wait for the answer to the last.
+#: The first requests of a new client are short and sequential. Without this setting, each could wait for the response
+#: to the previous one.
 _PROMPT = {"socket.nagle.disable": "true"}
-#: It looks for a broker to connect to every half of ``reconnect.backoff.ms`` only, in vain the first time: by default that is 50 ms, of each client
-#: in turn.
+#: A client checks for a broker to connect to once per half of ``reconnect.backoff.ms``, and the first check fails. With
+#: the default of librdkafka, every new client waits 50 ms.
 _POLL_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
-#: A broker that was away is looked for at least this often, as by the Java client; librdkafka may wait for 10 seconds, kafka-python for 30.
+#: The maximum reconnect backoff, equal to that of the Java client. librdkafka's default is 10 s, kafka-python's 30 s.
 RECONNECT_MAX_MS = int(_POLL_OFTEN["reconnect.backoff.max.ms"])
-# A member never fetches: what it asks for is as little as librdkafka allows.
+# A member never fetches, so these are the minimum values of librdkafka.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientConfig:
-    """How to reach one cluster, checked. Make it with :meth:`from_options`.
+    """The checked configuration of a client. Create it with :meth:`from_options`.
 
-    Prints without secrets. Pickles with them: it travels to Spark's tasks, in memory.
+    Its ``repr`` contains no secrets. Its pickle contains them, for tasks of Spark, in memory.
 
     Args:
-        properties: librdkafka's names and values, sorted by name; unsafe to print.
-        ignored: names that were given, are known, and have no effect here: for one log line.
-        group_id: ``kafka.group.id``, if it was given.
+        properties: librdkafka's names and values, sorted by name. They contain secrets: do not print them.
+        ignored: the given options that are known and have no effect, for one log line.
+        group_id: the value of ``kafka.group.id``, if it was given.
 
     >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "request.timeout.ms": "9000"})
     >>> config
@@ -58,16 +59,16 @@ class ClientConfig:
 
     @classmethod
     def from_options(cls, kafka_options: Mapping[str, str]) -> ClientConfig:
-        """Translate and check; no network is used.
+        """Translates and checks options, without a network.
 
         Args:
-            kafka_options: the ``kafka.*`` options without that prefix, by Java's or librdkafka's names.
+            kafka_options: the ``kafka.*`` options without that prefix, with their Java or librdkafka names.
 
         Returns:
             The configuration.
 
         Raises:
-            InvalidOption: names the option and what to do. It never contains a secret.
+            InvalidOption: if an option is invalid. The error contains the option and a remedy, and never a secret.
 
         >>> ClientConfig.from_options({"bootstrap.servers": "broker:9092", "sesion.timeout.ms": "6000"})
         Traceback (most recent call last):
@@ -79,10 +80,10 @@ class ClientConfig:
             return cls._made(given)
         except InvalidOption as e:
             rejection = e
-        # A misspelt name's value may be a secret too.
+        # The value of an option with a misspelt name may be a secret too.
         doubtful = [value for name, value in given.items() if name not in KNOWN]
         secrets = secrets_of(given.items(), doubtful)
-        # Raised here, not above: the first error must not come along as the context of this one.
+        # Raised outside the handler, so that the first error, with its secrets, is not the context of this one.
         raise InvalidOption(redacted(rejection.what, secrets), remedy=redacted(rejection.remedy, secrets))
 
     @classmethod
@@ -95,7 +96,7 @@ class ClientConfig:
         return config
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The value of one property by librdkafka's name. The caller must not print a secret one.
+        """Returns the value of one property by librdkafka's name. The caller must not print secrets.
 
         >>> ClientConfig((("client.rack", "a"),)).get("client.rack")
         'a'
@@ -104,17 +105,19 @@ class ClientConfig:
 
     @property
     def group_protocol(self) -> str:
-        """``classic`` or ``consumer`` (KIP-848)."""
+        """The group protocol: ``classic`` or ``consumer`` (KIP-848)."""
         return (self.get("group.protocol") or "classic").lower()
 
     @property
     def isolation_level(self) -> str:
-        """What readers see: ``read_uncommitted`` (the Java client's default, and so Spark's) or ``read_committed``."""
+        """The isolation level of readers: ``read_uncommitted`` (the default of the Java client and of Spark) or
+        ``read_committed``.
+        """
         return (self.get("isolation.level") or "read_uncommitted").lower()
 
     @property
     def risks(self) -> tuple[str, ...]:
-        """What lets others read or change what is sent, as sentences for the log.
+        """Settings that allow third parties to read or change data in transit, as sentences for the log.
 
         >>> ClientConfig((("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "PLAIN"))).risks
         ('The password is sent in plain text: set kafka.security.protocol=SASL_SSL.',)
@@ -142,11 +145,11 @@ class ClientConfig:
         return tuple(found)
 
     def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, str]:
-        """For a consumer that is a member of a group and never fetches.
+        """Returns the configuration of a consumer that is a member of a group and never fetches.
 
         Args:
             group_id: the group.
-            client_id: what group listings show; default ``kafka.client.id``.
+            client_id: the client id in listings of groups; default ``kafka.client.id``.
             protocol: ``classic`` or ``consumer``; default ``kafka.group.protocol``, else ``classic``.
 
         Returns:
@@ -162,13 +165,13 @@ class ClientConfig:
         protocol = protocol or self.group_protocol
         _check_protocol(protocol, self.properties)
         classic = {"partition.assignment.strategy": "cooperative-sticky"} if protocol == "classic" else {}
-        # A member hears of a rebalance with its next heartbeat: the default of three seconds makes a hand-over slow.
+        # A member detects a rebalance with its next heartbeat. The default of 3 s would delay handovers.
         heartbeat = {"heartbeat.interval.ms": "1000"} if protocol == "classic" else {}
         return {
             **_TO_OUR_LOG,
             **self._prompt(),
             **heartbeat,
-            # New partitions must be seen soon: librdkafka's own default is five minutes.
+            # New partitions must be detected soon: librdkafka's default is 5 minutes.
             "topic.metadata.refresh.interval.ms": "5000",
             **self._only(COMMON | MEMBERSHIP, client_id),
             **_NO_FETCHING,
@@ -178,16 +181,17 @@ class ClientConfig:
             "group.protocol": protocol,
             "allow.auto.create.topics": "false",
             "auto.offset.reset": "error",
-            # librdkafka asks for stable offsets only then (KIP-447): none of a transaction that may still be aborted.
+            # librdkafka requests stable offsets (KIP-447) only with this setting. Offsets of an open transaction may
+            # still be aborted.
             "isolation.level": "read_committed",
         }
 
     def for_reader(self, group_id: str, *, client_id: str | None = None) -> dict[str, str]:
-        """For a consumer that is assigned ranges and reads them, in a Spark task.
+        """Returns the configuration of a consumer that reads assigned ranges in a Spark task.
 
         Args:
-            group_id: librdkafka wants one; nothing is joined or committed.
-            client_id: what the broker's logs and quotas know it by; default ``kafka.client.id``.
+            group_id: required by librdkafka. The reader neither joins the group nor commits.
+            client_id: the client id in logs and quotas of the broker; default ``kafka.client.id``.
 
         Returns:
             A configuration for ``confluent_kafka.Consumer``.
@@ -199,7 +203,7 @@ class ClientConfig:
         return {
             **_QUIET,
             **self._prompt(),
-            # The Java client checks by default, librdkafka does not.
+            # The Java client checks CRCs by default, librdkafka does not.
             "check.crcs": "true",
             **self._only(COMMON | FETCHING, client_id),
             **_NEVER_COMMIT,
@@ -211,10 +215,10 @@ class ClientConfig:
         }
 
     def for_admin(self, *, client_id: str | None = None) -> dict[str, str]:
-        """For an admin client or a producer: connection, sockets and security only.
+        """Returns the configuration of an admin client or a producer: connection, sockets and security only.
 
         Args:
-            client_id: what the broker's logs and quotas know it by; default ``kafka.client.id``.
+            client_id: the client id in logs and quotas of the broker; default ``kafka.client.id``.
 
         Returns:
             A configuration for ``confluent_kafka.admin.AdminClient``.
@@ -226,13 +230,14 @@ class ClientConfig:
         return {**_QUIET, **self._prompt(), **self._only(COMMON, client_id)}
 
     def redact(self, text: str) -> str:
-        """Take this configuration's secrets out of a text: a client's error, say.
+        """Removes the secrets of this configuration from a text, such as a client error.
 
         Args:
             text: any text.
 
         Returns:
-            The text with ``***`` for each secret, for what follows ``password=`` or ``secret=``, and for a login in a URL.
+            The text with ``***`` for each secret, for values after ``password=`` or ``secret=``, and for the
+            credentials in a URL.
 
         >>> config = ClientConfig((("sasl.password", "hunter2"),))
         >>> config.redact("login with hunter2 failed at https://ann:pw@idp/token"), config
@@ -250,7 +255,7 @@ class ClientConfig:
         return text
 
     def _prompt(self) -> dict[str, str]:
-        # The two must fit together: who sets one of them decides about both.
+        # The two properties must be consistent. If the user sets one of them, the user is responsible for both.
         return _PROMPT if any(name in _POLL_OFTEN for name, _ in self.properties) else {**_PROMPT, **_POLL_OFTEN}
 
     def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
@@ -259,9 +264,9 @@ class ClientConfig:
 
 
 def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
-    """Let librdkafka check names, values, ranges, combinations and certificates: by making clients that stay idle."""
+    """Creates idle clients, so that librdkafka checks names, values, ranges, combinations and certificates."""
     silent = logging.Logger("streamgroups.trial", level=logging.CRITICAL + 1)
-    # Certificates are loaded once: that is most of the cost.
+    # Only one client loads certificates: that is most of the cost.
     reader = {**config.for_reader("trial"), "security.protocol": "plaintext"}
     for trial in (config.for_member("trial"), reader):
         try:
@@ -284,9 +289,10 @@ def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
 
 
 def _without_network(trial: Mapping[str, str]) -> dict[str, str]:
-    """Without what makes a client look for a broker, a token endpoint, a KDC or a name server as soon as it is made."""
+    """Removes the settings that make a new client connect to a broker, a token endpoint, a KDC or a name server."""
     quiet = {name: value for name, value in trial.items() if name != "bootstrap.servers"}
-    # Any name will do; confluent_kafka cannot decode a log line whose long non-ASCII client.id librdkafka cut in two.
+    # confluent_kafka cannot decode a log line in which librdkafka has truncated a long non-ASCII client.id. Any other
+    # id works.
     quiet["client.id"] = "trial"
     if trial.get("sasl.oauthbearer.method") == "oidc":
         quiet["sasl.oauthbearer.method"] = "default"

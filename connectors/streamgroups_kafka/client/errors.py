@@ -1,10 +1,11 @@
-"""What a Kafka error code means to us: the one table from the broker's and librdkafka's codes to our errors.
+"""The meaning of Kafka's error codes: one table from the codes of brokers and librdkafka to the errors of this library.
 
-Used by every module here that talks to Kafka. Sources: Kafka's ``Errors`` (the protocol's error codes, KIP-345, KIP-447,
-KIP-848), the ACL table of Kafka's security documentation, and librdkafka's ``rd_kafka_resp_err_t`` (names with a leading
-underscore never left this process). A second, smaller table says what a refused offset commit means to a member.
+Used by every module that sends requests to Kafka. Sources: Kafka's ``Errors`` (the error codes of the protocol,
+KIP-345, KIP-447, KIP-848), the ACL table of Kafka's security documentation, and librdkafka's ``rd_kafka_resp_err_t``.
+Names with a leading underscore are local errors of librdkafka. A second, smaller table defines the reaction of a member
+to a rejected offset commit.
 
-Codes are looked up by name: a name that this version of the client does not know yet is then no import error.
+The tables contain the names of codes, so that a name that the installed client does not have is not an import error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from streamgroups.errors import (
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """Whether it is retriable is the error class's own attribute, so that the two can never differ."""
+    """The meaning of a code. The error class defines whether it is retriable, so the two cannot differ."""
 
     error: type[StreamGroupsError]
     happened: str
@@ -102,7 +103,7 @@ _ZOMBIE = _Meaning(
     "'kafka.transaction.timeout.ms' above the duration of the longest batch, and restart this query.",
 )
 
-#: What each code means, by its name in confluent_kafka.KafkaError.
+#: The meaning of each code, by its name in confluent_kafka.KafkaError.
 _MEANINGS: dict[str, _Meaning] = {
     **dict.fromkeys(("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"), _UNREACHABLE),
     **dict.fromkeys(("_MSG_TIMED_OUT", "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "NETWORK_EXCEPTION"), _UNREACHABLE),
@@ -111,7 +112,7 @@ _MEANINGS: dict[str, _Meaning] = {
     **dict.fromkeys(("NOT_CONTROLLER", "OFFSET_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "_WAIT_COORD"), _BUSY),
     **dict.fromkeys(("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "REBALANCE_IN_PROGRESS", "_RETRY"), _BUSY),
     **dict.fromkeys(("THROTTLING_QUOTA_EXCEEDED", "NOT_ENOUGH_REPLICAS", "_WAIT_CACHE", "_IN_PROGRESS"), _BUSY),
-    # What ListOffsets says of a partition that was made a moment ago: "No leaders found".
+    # The error of ListOffsets for a new partition: "No leaders found".
     "_NOENT": _BUSY,
     **dict.fromkeys(("MEMBER_ID_REQUIRED", "_PREV_IN_PROGRESS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"), _BUSY),
     **dict.fromkeys(("UNSTABLE_OFFSET_COMMIT", "CONCURRENT_TRANSACTIONS"), _OPEN_TRANSACTION),
@@ -221,18 +222,18 @@ def to_streamgroups_error(
     topic: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> StreamGroupsError:
-    """Our error for one of Kafka's.
+    """Translates an error of Kafka.
 
     Args:
-        kafka_error: what the client or broker said.
-        what: what was being done, and to what: it starts the text, before a colon.
-        group: the group it was about.
-        topic: the topic it was about.
-        redact: takes secrets out of the client's text: :meth:`~streamgroups_kafka.client.config.ClientConfig.redact`.
+        kafka_error: the error of the client or broker.
+        what: the operation and its object; starts the text, before a colon.
+        group: the group of the operation.
+        topic: the topic of the operation.
+        redact: removes secrets from the client's text: :meth:`~streamgroups_kafka.client.config.ClientConfig.redact`.
 
     Returns:
-        An error to raise. Its text keeps the code's name. An unknown code gives a plain
-        :class:`~streamgroups.errors.StreamGroupsError`, or a retriable one if the client says that it is.
+        An error to raise. Its text contains the name of the code. The translation of an unknown code is a
+        :class:`~streamgroups.errors.StreamGroupsError`, or a retriable error if the client marks the code as retriable.
 
     >>> error = to_streamgroups_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "Joining", group="orders")
     >>> type(error).__name__, error.remedy
@@ -258,19 +259,19 @@ def to_streamgroups_error(
 
 
 class CommitVerdict(Enum):
-    """What a refused offset commit means to a member."""
+    """The reaction of a member to a rejected offset commit."""
 
-    #: The partition may still be ours: keep polling and commit again, for as long as it is.
+    #: The member may still own the partition: continue to poll, and retry the commit while it does.
     RETRY_WHILE_OWNED = "retry_while_owned"
-    #: The group went on without this member: drop what is uncommitted, others have it.
+    #: The group has fenced this member: drop its uncommitted offsets, because other members own the partitions.
     FENCED = "fenced"
-    #: It will be refused for ever: fail the query.
+    #: The rejection is permanent: fail the query.
     FATAL = "fatal"
 
 
-# A classic group hands out a new generation before this member has heard of it: until the member's own next poll its commits
-# carry the old one and are refused, although a cooperative rebalance leaves it most partitions. So a stale generation or
-# epoch is no proof of having been fenced; an unknown member is.
+# A classic group starts a new generation before this member receives it. Until its next poll, the commits of the member
+# contain the old generation, and the broker rejects them. A cooperative rebalance leaves it most partitions
+# nevertheless. So a stale generation or epoch does not prove that the member is fenced; an unknown member id does.
 _VERDICTS: dict[str, CommitVerdict] = {
     **dict.fromkeys(
         ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"), CommitVerdict.RETRY_WHILE_OWNED
@@ -280,19 +281,19 @@ _VERDICTS: dict[str, CommitVerdict] = {
     **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"), CommitVerdict.FENCED),
     # The group does not exist any more, or this member is not in it (yet).
     **dict.fromkeys(("GROUP_ID_NOT_FOUND", "_MAX_POLL_EXCEEDED"), CommitVerdict.FENCED),
-    # An offset for a partition whose topic is being deleted or created anew: the assignment will tell which.
+    # The topic of the partition is being deleted or recreated. The next assignment shows the result.
     "UNKNOWN_TOPIC_OR_PART": CommitVerdict.RETRY_WHILE_OWNED,
 }
 
 
 def commit_verdict(kafka_error: KafkaError) -> CommitVerdict:
-    """What to do about a refused commit.
+    """Returns the reaction to a rejected commit.
 
     Args:
-        kafka_error: why it was refused: for the whole request, or for one partition.
+        kafka_error: the error of the whole request, or of one partition.
 
     Returns:
-        The verdict. Codes without one of their own are retried if their error is retriable, else fatal.
+        The verdict. A code without its own verdict is retried if its error is retriable, else it is fatal.
 
     >>> commit_verdict(KafkaError(KafkaError.ILLEGAL_GENERATION))
     <CommitVerdict.RETRY_WHILE_OWNED: 'retry_while_owned'>

@@ -1,10 +1,11 @@
-"""Security as it is written for Java clients, as librdkafka properties: logins (JAAS), certificate stores, secrets.
+"""Translates security settings of Java clients to librdkafka properties: JAAS logins, certificate stores, secrets.
 
-Called by :mod:`streamgroups_kafka.client.java_settings` for users of Spark's own Kafka source, whose options are written for Java.
-Sources: Kafka's ``JaasConfig`` (one login module, a control flag, ``name=value`` options, ``;``), the options of the login
-modules that need no other system (KIP-43, KIP-84, KIP-768), PEM stores (KIP-651), and librdkafka's CONFIGURATION.md.
+:mod:`streamgroups_kafka.client.java_settings` calls it for the options of Spark's Kafka source, which have Java's
+format. Sources: Kafka's ``JaasConfig`` (one login module, a control flag, ``name=value`` options, ``;``), the options
+of the login modules that need no other system (KIP-43, KIP-84, KIP-768), PEM stores (KIP-651), and librdkafka's
+CONFIGURATION.md.
 
-No error raised here repeats a value that may be a secret.
+The errors of this module contain no value that may be a secret.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from streamgroups.errors import InvalidOption
 
 
 def words(text: str) -> frozenset[str]:
-    """A table of names, written as words."""
+    """Splits a text into a set of names."""
     return frozenset(text.split())
 
 
@@ -30,10 +31,10 @@ _TOKEN = re.compile(
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
-# Options whose value is a secret, in any login module.
+# The options of login modules with secret values.
 _SECRET_OPTION = re.compile(r"password|secret|token|key|credential|assertion", re.IGNORECASE)
 
-#: For each login module that can be translated: its mechanisms, and its options as librdkafka properties.
+#: The supported login modules: their mechanisms, and their options as librdkafka properties.
 _MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "PlainLoginModule": (("PLAIN",), {"username": "sasl.username", "password": "sasl.password"}),
     "ScramLoginModule": (
@@ -58,7 +59,7 @@ class JaasLogin:
 
     Args:
         module: the class name without its package.
-        options: the options as written, unescaped. Never printed: they hold the password.
+        options: the unescaped options. They contain the password: do not print them.
     """
 
     module: str
@@ -66,12 +67,12 @@ class JaasLogin:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that may not be shown."""
+        """The secret values of the options."""
         return tuple(value for name, value in self.options.items() if _SECRET_OPTION.search(name))
 
 
 def parse_jaas(text: str) -> JaasLogin:
-    r"""Read one login module.
+    r"""Parses one login module.
 
     Args:
         text: the value of ``sasl.jaas.config``.
@@ -80,7 +81,7 @@ def parse_jaas(text: str) -> JaasLogin:
         The module and its options.
 
     Raises:
-        InvalidOption: if it is not one module with ``name=value`` options, ended by a semicolon.
+        InvalidOption: if the text is not one module with ``name=value`` options and a final semicolon.
 
     >>> login = parse_jaas('a.b.PlainLoginModule required username="ann" password="a\\"b;c";')
     >>> login.module, login.options["password"]
@@ -101,17 +102,17 @@ def parse_jaas(text: str) -> JaasLogin:
 
 
 def login_properties(login: JaasLogin, mechanism: str | None) -> dict[str, str]:
-    """The librdkafka properties that log in as the login module would.
+    """Returns the librdkafka properties that correspond to a login module.
 
     Args:
-        login: what :func:`parse_jaas` read.
-        mechanism: the value of ``sasl.mechanism``, None if it was not given.
+        login: the result of :func:`parse_jaas`.
+        mechanism: the value of ``sasl.mechanism``; ``None`` if it was not given.
 
     Returns:
         Properties by librdkafka name.
 
     Raises:
-        InvalidOption: if the module or one of its options cannot be translated, or does not go with the mechanism.
+        InvalidOption: if the module or one of its options cannot be translated, or does not match the mechanism.
 
     >>> login_properties(parse_jaas('x.ScramLoginModule required username=a password="b";'), "SCRAM-SHA-512")
     {'sasl.username': 'a', 'sasl.password': 'b'}
@@ -159,7 +160,7 @@ def _translated(login: JaasLogin, translation: dict[str, str]) -> dict[str, str]
 
 
 def _tokens(text: str) -> list[str]:
-    """Words and marks; a quoted string keeps a leading quote, so that ``";"`` is never taken for a mark."""
+    """Splits the text into words and marks. A quoted string keeps its leading quote, so that ``";"`` is not a mark."""
     tokens: list[str] = []
     position = 0
     while position < len(text):
@@ -217,13 +218,13 @@ _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.+?)-----END \1-----", re.DOTAL
 
 
 def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Java's trust stores and key stores as what OpenSSL reads.
+    """Translates Java's trust stores and key stores to properties that OpenSSL supports.
 
     Args:
-        given: the options, by Java's names.
+        given: the options with their Java names.
 
     Returns:
-        For each property: librdkafka's name, the option it comes from, the value.
+        A tuple for each property: librdkafka's name, the name of the original option, the value.
 
     Raises:
         InvalidOption: for a JKS store, a PKCS12 trust store, or text that is not PEM.
@@ -236,12 +237,12 @@ def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
         found.append(("ssl.keystore.password", "ssl.keystore.password", given["ssl.keystore.password"]))
     trusted, own = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
     if trusted:
-        # Java's default is JKS, whatever the file is called.
+        # Java's default is JKS, independent of the file name.
         if given.get("ssl.truststore.type", "JKS").strip().upper() != "PEM":
             raise _store("truststore", "only PEM is supported", _TRUSTSTORE_REMEDY)
         found.append(("ssl.ca.location", "ssl.truststore.location", trusted.strip()))
     if own:
-        # Java reads a PKCS12 file under its default type too, so its name may tell.
+        # Java reads a PKCS12 file under its default type too, so the file name may show the type.
         default = "PKCS12" if own.strip().lower().endswith((".p12", ".pfx")) else "JKS"
         kind = given.get("ssl.keystore.type", default).strip().upper()
         if kind not in ("PKCS12", "PEM"):
@@ -260,7 +261,7 @@ def _store(store: str, readable: str, remedy: str) -> InvalidOption:
 
 
 def _pem(option: str, text: str) -> str:
-    """OpenSSL wants lines of 64; Java also takes PEM in one line, which is how it gets into an option."""
+    """OpenSSL requires lines of 64 characters. Java also accepts PEM in one line, the usual form in an option."""
     text = text.replace("\\n", "\n")
     blocks = [(label, body if ":" in body else "".join(body.split())) for label, body in _PEM.findall(text)]
     if not blocks:
@@ -279,7 +280,7 @@ def _lines(body: str) -> str:
 
 
 def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """What OAUTHBEARER needs beyond the options: the method, which Java infers from the token endpoint.
+    """Returns additional properties for OAUTHBEARER: the method, which Java infers from the token endpoint.
 
     Args:
         properties: librdkafka's properties.
@@ -288,7 +289,7 @@ def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
         Properties to add.
 
     Raises:
-        InvalidOption: if there is no way to get a token.
+        InvalidOption: if the properties do not define a token source.
 
     >>> oauth_properties({"sasl.mechanism": "PLAIN"})
     {}
@@ -316,8 +317,8 @@ def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {"sasl.oauthbearer.method": "oidc"}
 
 
-#: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka calls sensitive. Certificates are among them:
-#: Kafka says so.
+#: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka marks as sensitive. They include
+#: certificates, as in Kafka.
 SECRET = words(
     """
     sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.secret
@@ -330,18 +331,18 @@ _IN_TEXT = re.compile(
     r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SHORTEST_SECRET = 4  # a shorter one would blank out half of every text, and guards nothing
+_SHORTEST_SECRET = 4  # the redaction of a shorter one would remove half of every text
 
 
 def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = ()) -> list[str]:
-    """Every string that may not be shown.
+    """Returns all strings that must not be shown.
 
     Args:
         properties: names and values.
-        doubtful: values that are to be taken for secrets, whatever their name.
+        doubtful: values that count as secrets, with any name.
 
     Returns:
-        Secrets of four characters and more, the longest first: one may contain another.
+        Secrets of at least four characters, the longest first: one may contain another.
 
     >>> secrets_of([("sasl.password", "hunter2"), ("client.id", "ann")])
     ['hunter2']
@@ -359,7 +360,7 @@ def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = 
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """The text with ``***`` for each secret, for what follows ``password=`` or ``secret=``, and for a login in a URL.
+    """Replaces each secret, values after ``password=`` or ``secret=``, and credentials in a URL with ``***``.
 
     >>> redacted('hunter2 and password="x y"; http://ann:pw@idp', ["hunter2"])
     '*** and password=***; http://***@idp'
@@ -370,5 +371,5 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def _parts(value: str) -> set[str]:
-    """The value, and its lines: a client may show one line of a PEM text."""
+    """The value and its lines: a client may show one line of a PEM text."""
     return {value, value.strip(), *(line.strip() for line in value.splitlines() if "-----" not in line)}

@@ -1,11 +1,12 @@
-"""The names and values of clients' settings: Java's, librdkafka's, and the way from one to the other.
+"""The names and values of client settings of Java and librdkafka, and the translation between them.
 
-Tables, and the one function that reads them, called by :mod:`streamgroups_kafka.client.config`. Sources: Kafka's consumer
-configuration (4.1: names, types, defaults), librdkafka's CONFIGURATION.md (2.16), and the list of ``kafka.*`` options that
-Spark's source refuses (Structured Streaming + Kafka Integration Guide).
+Tables, and the function that reads them, called by :mod:`streamgroups_kafka.client.config`. Sources: Kafka's consumer
+configuration (4.1: names, types, defaults), librdkafka's CONFIGURATION.md (2.16), and the ``kafka.*`` options that
+Spark's source rejects (Structured Streaming + Kafka Integration Guide).
 
-Options are written for the Java client; we run librdkafka, whose own names are taken too. Where one name means two things
-the Java meaning wins: ``metadata.max.age.ms`` is how often metadata is refreshed, not how long librdkafka caches it.
+Options have the format of the Java client. The clients are librdkafka clients, whose own names are accepted too. If a
+name has two meanings, that of Java applies: ``metadata.max.age.ms`` is the refresh interval of metadata, not the
+lifetime of librdkafka's cache.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from streamgroups_kafka.client.jaas import (
     words,
 )
 
-#: librdkafka's properties that any client may have.
+#: librdkafka's properties for all clients.
 COMMON = words(
     """
     bootstrap.servers client.id client.rack client.dns.lookup security.protocol debug log_level log.connection.close
@@ -52,20 +53,20 @@ COMMON = words(
     sasl.oauthbearer.assertion.jwt.template.file
     """
 )
-#: ... that only a client which fetches may have,
+#: librdkafka's properties for clients that fetch.
 FETCHING = words(
     """
     fetch.min.bytes fetch.max.bytes fetch.wait.max.ms fetch.message.max.bytes fetch.queue.backoff.ms
     fetch.error.backoff.ms queued.min.messages queued.max.messages.kbytes check.crcs isolation.level
     """
 )
-#: ... that only a member of the group may have.
+#: librdkafka's properties for members of the group.
 CLASSIC_ONLY = frozenset({"session.timeout.ms", "heartbeat.interval.ms"})
 MEMBERSHIP = CLASSIC_ONLY | words(
     "group.protocol group.instance.id group.remote.assignor max.poll.interval.ms coordinator.query.interval.ms"
 )
 
-#: Java's names, and librdkafka's second names, by the name we keep.
+#: Java's names, and librdkafka's aliases, by the names of this library.
 RENAMED = {
     "request.timeout.ms": "socket.timeout.ms",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -80,7 +81,7 @@ RENAMED = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
 }
-#: Java's values that librdkafka writes differently.
+#: Java's values that have another form in librdkafka.
 _REWRITTEN = {
     ("receive.buffer.bytes", "-1"): "0",
     ("send.buffer.bytes", "-1"): "0",
@@ -88,7 +89,7 @@ _REWRITTEN = {
     ("ssl.endpoint.identification.algorithm", ""): "none",
     ("client.dns.lookup", "default"): "use_all_dns_ips",
 }
-#: Java's properties that change neither results nor security when nobody reads them.
+#: Java's properties that can be ignored without an effect on results or security.
 _IGNORED = words(
     """
     max.poll.records exclude.internal.topics default.api.timeout.ms auto.commit.interval.ms metric.reporters
@@ -106,7 +107,7 @@ _WE_COMMIT = "Leave it out: the library commits offsets when a micro-batch is fi
 _OPENSSL = "Leave it out: the client uses OpenSSL for TLS; see 'kafka.ssl.providers'."
 _OAUTH = "Leave it out, or set 'kafka.sasl.oauthbearer.token.endpoint.url' with a client id and secret."
 _JAVA_CLASS = "Leave it out: the client cannot run Java classes. Use PLAIN, SCRAM, OAUTHBEARER or mTLS."
-#: Refused by name: why, and what to do.
+#: Rejected options, with reason and remedy.
 _REFUSED = {
     "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'onDataLoss' for lost data."),
     **dict.fromkeys(("key.deserializer", "value.deserializer"), ("does not apply to bytes", _BYTES)),
@@ -134,7 +135,7 @@ _OIDC_HANDLERS = tuple(
     f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
     for package in ("", "secured.")
 )
-#: Refused too, except with these values, which say what happens anyway.
+#: Options that are rejected unless they have these values, which describe the fixed behaviour.
 _FIXED = {
     "partition.assignment.strategy": (
         ("cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
@@ -164,13 +165,13 @@ _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+)
 
 
 def translate(given: Mapping[str, str]) -> Translation:
-    """Translates settings, each by itself; whether they fit together is for librdkafka to say.
+    """Translates settings one by one. librdkafka checks their combination.
 
     Args:
-        given: the ``kafka.*`` options without that prefix, in small letters.
+        given: the ``kafka.*`` options without that prefix, in lower case.
 
     Raises:
-        InvalidOption: for the first option that is unknown, refused or malformed. It may contain a secret.
+        InvalidOption: for the first option that is unknown, rejected or malformed. It may contain a secret.
 
     >>> translate({"bootstrap.servers": "broker:9092", "request.timeout.ms": "9000", "max.poll.records": "5"}).properties
     {'bootstrap.servers': 'broker:9092', 'socket.timeout.ms': '9000'}
@@ -197,12 +198,12 @@ def translate(given: Mapping[str, str]) -> Translation:
 
 @dataclass(slots=True)
 class Translation:
-    """What came of one translation.
+    """The result of a translation.
 
     Args:
         properties: librdkafka's names and values.
-        origin: from which option each property came, where that is to be told.
-        ignored: options that are known and have no effect here.
+        origin: the original option of each property, for errors.
+        ignored: options that are known and have no effect.
     """
 
     properties: dict[str, str] = field(default_factory=dict)
@@ -210,10 +211,10 @@ class Translation:
     ignored: list[str] = field(default_factory=list)
 
     def take(self, name: str, value: str) -> None:
-        """One option.
+        """Translates one option.
 
         Raises:
-            InvalidOption: if it is unknown or refused.
+            InvalidOption: if the option is unknown or rejected.
         """
         if name in _REFUSED:
             why, remedy = _REFUSED[name]
@@ -241,10 +242,10 @@ class Translation:
             raise _unknown(name)
 
     def put(self, name: str, value: str, origin: str) -> None:
-        """One property, made of the option ``origin``.
+        """Sets one property, which results from the option ``origin``.
 
         Raises:
-            InvalidOption: if another option has made something else of it.
+            InvalidOption: if another option has set the property to another value.
         """
         if self.properties.get(name, value) != value:
             raise InvalidOption(
@@ -255,12 +256,14 @@ class Translation:
 
 
 def _c_string(value: str) -> bool:
-    """Whether librdkafka gets the whole value: a NUL would end it, unnoticed, and a lone surrogate is no UTF-8."""
+    """Whether librdkafka receives the complete value: a NUL would truncate it silently, and a lone surrogate is not
+    UTF-8.
+    """
     return "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _is_java_kinit(name: str, value: str) -> bool:
-    """Java wants the path of kinit there, librdkafka a shell command."""
+    """In Java the value is the path of kinit, in librdkafka a shell command."""
     return name == "sasl.kerberos.kinit.cmd" and " " not in value
 
 
@@ -271,7 +274,7 @@ def _unknown(name: str) -> InvalidOption:
 
 
 def _bootstrap(servers: str) -> str:
-    """``host:port`` for each server. A protocol in front is dropped, as the Java client does."""
+    """Returns ``host:port`` for each server. A protocol prefix is dropped, as in the Java client."""
     entries = [entry.strip() for entry in servers.split(",") if entry.strip()]
     if not entries:
         raise InvalidOption("Option 'kafka.bootstrap.servers' is missing.", remedy="Set it to host:port[,host:port].")

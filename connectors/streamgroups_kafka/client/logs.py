@@ -1,13 +1,16 @@
-"""What Kafka clients have to say of a broker that is away: through Python's ``logging``, one line in ten seconds.
+"""The log of Kafka clients about unavailable brokers: through Python's ``logging``, one line in ten seconds.
 
-Used by every module here that runs a client. Clients of one cluster share one :class:`ClientLog` in a process. Which failures are logged
-:mod:`streamgroups.outages` decides. What the clients themselves would print:
+Used by every module that runs a client. The clients of one cluster share one :class:`ClientLog` in a process.
+:mod:`streamgroups.outages` decides which failures are logged. The output of the clients themselves:
 
-- librdkafka prints to ``stderr``, some forty lines a second of each client. A member's lines come here (confluent-kafka's ``logger``), which its
-  polls deliver. Other clients are not polled, so librdkafka is silent there (``log_level`` 0): their failed requests come here instead.
-- kafka-python logs by itself, from its own threads. A filter takes what it says of connections (:func:`take_over_logs_of`).
+- librdkafka writes about forty lines a second of each client to ``stderr``. The lines of members come here
+  (confluent-kafka's ``logger``), delivered by their polls. Other clients do not poll. For them librdkafka's log is
+  disabled (``log_level`` 0), and their failed requests are logged here.
+- kafka-python logs from its own threads. A filter redirects its lines about connections (:func:`take_over_logs_of`).
 
-Whoever sets ``kafka.log_level`` or ``kafka.debug`` gets librdkafka's own lines on ``stderr``, all of them.
+With ``kafka.log_level`` or ``kafka.debug``, all lines of librdkafka go to ``stderr``.
+
+Source: the ``log_level``, ``debug`` and ``log_cb`` properties in librdkafka's CONFIGURATION.md.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from collections.abc import Callable
 
 from streamgroups.outages import LogState, failed, succeeded
 
-#: Its level is that of all lines about brokers.
+#: The level of this logger controls all lines about brokers.
 logger = logging.getLogger("streamgroups_kafka.clients")
 
-#: What librdkafka's lines about connections are marked with. What else it has to say is limited too, each kind by itself.
+#: The facilities of librdkafka's lines about connections. The lines of other facilities are limited too, each facility
+#: separately.
 _OF_CONNECTIONS = frozenset({"FAIL", "ERROR", "REQTMOUT", "TIMEOUT", "RECONNECT", "METADATA", "COMMITFAIL"})
 _CONNECTIONS = ""
-#: kafka-python's loggers that speak of connections.
+#: The loggers of kafka-python for connections.
 _KAFKA_PYTHONS = ("kafka.cluster", "kafka.net.connection", "kafka.net.inet", "kafka.net.manager", "kafka.net.transport")
 
 
@@ -34,8 +38,8 @@ class ClientLog:
     """The log of all clients of one cluster in this process. Safe to call from any thread.
 
     Args:
-        servers: ``bootstrap.servers``, which names the cluster.
-        clock_ms: milliseconds that go on.
+        servers: ``bootstrap.servers``, which identifies the cluster.
+        clock_ms: a monotonic clock, in milliseconds.
     """
 
     def __init__(self, servers: str, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
@@ -44,11 +48,11 @@ class ClientLog:
         self._states: defaultdict[str, LogState] = defaultdict(LogState)
 
     def failed(self, text: str, kind: str = _CONNECTIONS) -> None:
-        """A client could not reach a broker, or has something else to say.
+        """Records that a client could not reach a broker, or another warning.
 
         Args:
-            text: without secrets.
-            kind: what it is about, if not about connections.
+            text: the text, without secrets.
+            kind: the facility, if the text is not about connections.
         """
         with self._lock:
             self._states[kind], line = failed(self._states[kind], self._clock_ms())
@@ -58,7 +62,7 @@ class ClientLog:
         logger.warning("Kafka at %s: %s%s", self._servers, text, more)
 
     def succeeded(self) -> None:
-        """A broker answered a request."""
+        """Records that a broker responded to a request."""
         if self._states[_CONNECTIONS].outage is None:
             return
         with self._lock:
@@ -73,11 +77,11 @@ class ClientLog:
 
 
 class MemberLog:
-    """What confluent-kafka takes for a logger.
+    """The logger of confluent-kafka's clients.
 
     Args:
-        log: where to.
-        redact: takes secrets out of a text.
+        log: the log of the cluster.
+        redact: removes secrets from a text.
     """
 
     def __init__(self, log: ClientLog, redact: Callable[[str], str]) -> None:
@@ -97,7 +101,7 @@ _LOCK = threading.Lock()
 
 
 def client_log(servers: str | None) -> ClientLog:
-    """The log of the clients of one cluster.
+    """Returns the log of the clients of one cluster.
 
     Args:
         servers: ``bootstrap.servers``.
@@ -110,7 +114,7 @@ def client_log(servers: str | None) -> ClientLog:
 
 
 class _TakenOver(logging.Filter):
-    """Lets pass what is not said by a thread of ours."""
+    """Passes the records of threads that do not belong to this library."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,13 +134,13 @@ _TAKEN_OVER = _TakenOver()
 
 
 def take_over_logs_of(client_id: str, log: ClientLog) -> None:
-    """From now on what kafka-python says of connections in the threads of a client is the log's.
+    """Redirects kafka-python's records about connections in the threads of a client to a log.
 
     Args:
-        client_id: of the client, by which kafka-python names its threads.
-        log: where to.
+        client_id: the id of the client, which is part of the names of kafka-python's threads.
+        log: the log of the cluster.
     """
     _TAKEN_OVER.logs[f"kafka-io-{client_id}"] = log
     for name in _KAFKA_PYTHONS:
-        # Adding it a second time does nothing.
+        # A second call has no effect.
         logging.getLogger(name).addFilter(_TAKEN_OVER)

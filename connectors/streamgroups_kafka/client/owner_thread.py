@@ -1,6 +1,7 @@
-"""A thread that owns what only one thread may touch: Kafka consumers.
+"""A thread that owns objects for use by one thread only: Kafka consumers.
 
-Used by ``session``, ``reader`` and ``metadata_store``. Other threads hand it jobs, which it does one after the other.
+Used by ``session``, ``reader`` and ``metadata_store``. Other threads submit jobs, which it runs one after the other.
+Source: the documentation of Kafka's ``KafkaConsumer``, which is not thread-safe.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class OwnerThread:
     """One thread and its jobs.
 
     Args:
-        name: what debuggers show.
+        name: the name of the thread, for debuggers.
 
     >>> owner = OwnerThread("example")
     >>> owner.run(lambda: 6 * 7)
@@ -29,7 +30,7 @@ class OwnerThread:
         self._executor = ThreadPoolExecutor(1, name)
 
     def start(self, job: Callable[[], _T]) -> Future[_T]:
-        """Has a job done, after those that were started before it.
+        """Submits a job, which runs after those that were submitted before it.
 
         Raises:
             RuntimeError: after :meth:`finish`.
@@ -37,15 +38,16 @@ class OwnerThread:
         return self._executor.submit(job)
 
     def run(self, job: Callable[[], _T]) -> _T:
-        """Has a job done, waits for it, and returns or raises what it does."""
+        """Runs a job, waits for it, and returns its result or raises its error."""
         return self.start(job).result()
 
     def finish(self, last: Callable[[], None]) -> Future[None]:
-        """Has the last job done; does not wait. Call it once."""
+        """Submits the last job, without waiting. Call it once."""
         try:
             done = self.start(last)
         except RuntimeError:
-            # The interpreter is on its way out and takes no new jobs; its threads have ended, so this one is alone.
+            # The interpreter is exiting and accepts no new jobs. Its threads have ended, so this thread has exclusive
+            # access.
             done = Future()
             try:
                 last()

@@ -1,8 +1,9 @@
-"""``--bootstrap-server``, ``--command-config`` and ``--kafka``: the first two as Kafka's own tools take them.
+"""The options ``--bootstrap-server``, ``--command-config`` and ``--kafka``; the first two are those of Kafka's tools.
 
-Called by every command of ``streamgroups_cli`` that talks to a cluster. The file is the Java properties file that
-``kafka-consumer-groups.sh --command-config`` reads: its names are Java's, its escapes ``java.util.Properties``'. Those tools
-let a consumer's or a producer's file pass and ignore what is not about connecting; so does this.
+Called by every command of ``streamgroups_cli`` that connects to a cluster. The file is the Java properties file of
+``kafka-consumer-groups.sh --command-config``, with Java's names and the escapes of ``java.util.Properties``. Those
+tools accept a file of a consumer or producer, and ignore properties that do not affect connections. So does this
+module. Source: Kafka's command line tools; ``java.util.Properties``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.jaas import words
 
-#: What files made for consumers and producers hold beside the connection. No command reads or writes records.
+#: Properties of consumers and producers that do not affect the connection. No command reads or writes records.
 _NOT_ABOUT_CONNECTING = words(
     """
     group.id auto.offset.reset enable.auto.commit auto.commit.interval.ms key.deserializer value.deserializer
@@ -29,19 +30,19 @@ _NOT_ABOUT_CONNECTING = words(
 def command_config(
     bootstrap_server: str | None, file: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> ClientConfig:
-    """How to reach a cluster, from what was given on the command line.
+    """Returns the client configuration for the arguments of a command.
 
     Args:
-        bootstrap_server: ``host:port[,host:port]``; wins over ``bootstrap.servers`` in the file and the settings.
-        file: a Java properties file, or None.
-        settings: settings given one by one (``--kafka``); they win over the file.
+        bootstrap_server: ``host:port[,host:port]``. It overrides ``bootstrap.servers`` in the file and the settings.
+        file: a Java properties file, or ``None``.
+        settings: single settings (``--kafka``). They override the file.
 
     Returns:
-        The checked configuration; it prints without secrets.
+        The checked configuration. Its ``repr`` contains no secrets.
 
     Raises:
-        InvalidOption: neither names a server, the file cannot be read, or a property in it is refused. It names the file and
-            the property, and never repeats a secret.
+        InvalidOption: if no server is given, the file cannot be read, or a property in it is rejected. The error
+            contains the file and the property, and never a secret.
 
     >>> command_config("broker:9092")
     ClientConfig(bootstrap.servers='broker:9092')
@@ -60,19 +61,19 @@ def command_config(
         return ClientConfig.from_options(given)
     except InvalidOption as e:
         rejection = as_in_a_file(e)
-    # Raised here, not above: the chain of errors must not show what the first one was raised from.
+    # Raised outside the handler, so that the chain of errors does not contain the cause of the first one.
     where = " or ".join(filter(None, ["--kafka" if settings else "", str(file) if file else ""]))
     raise InvalidOption(f"{where or '--bootstrap-server'}: {rejection.what}", remedy=rejection.remedy)
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    r"""The properties in a Java properties file: comments, continued lines and escapes as Java reads them.
+    r"""Reads a Java properties file: comments, continued lines and escapes as in Java.
 
     Args:
-        file: its path. Java reads Latin-1 and, where a tool says so, UTF-8; this reads UTF-8, of which ASCII is a part.
+        file: the path. Java reads Latin-1, and some tools UTF-8. This function reads UTF-8, which includes ASCII.
 
     Raises:
-        InvalidOption: it cannot be read, or an escape in it is broken.
+        InvalidOption: if the file cannot be read, or contains an invalid escape.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".properties") as written:
@@ -81,7 +82,7 @@ def read_properties(file: Path) -> dict[str, str]:
     ...     read_properties(Path(written.name))
     {'security.protocol': 'SSL', 'ssl.key.password': 'ab'}
     """
-    # Most commands are given no file.
+    # Imported late: most commands have no file.
     import javaproperties
 
     try:
@@ -94,7 +95,7 @@ def read_properties(file: Path) -> dict[str, str]:
         what = f"{file} is not UTF-8 text."
     except javaproperties.InvalidUEscapeError:
         what = f"{file} contains an invalid \\u escape."
-    # The line at fault may hold a password: it is not repeated, and neither is the error that shows it.
+    # The invalid line may contain a password. So the error contains neither the line nor the original error.
     raise InvalidOption(what, remedy="Pass the path of a Java properties file; double each backslash in a value.")
 
 
@@ -103,7 +104,7 @@ def _connecting(properties: dict[str, str]) -> dict[str, str]:
 
 
 def as_in_a_file(error: StreamGroupsError) -> StreamGroupsError:
-    """The same error for whoever wrote a properties file, where names have no prefix.
+    """Returns the same error for the author of a properties file, where names have no prefix.
 
     >>> as_in_a_file(InvalidOption("Option 'kafka.sasl.mechanizm' is unknown.")).what
     "Option 'sasl.mechanizm' is unknown."

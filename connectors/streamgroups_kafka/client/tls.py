@@ -1,6 +1,7 @@
-"""TLS as Python speaks it, from librdkafka's settings: for those few connections that librdkafka does not make.
+"""Python's TLS settings from librdkafka's settings, for the few connections that librdkafka does not make.
 
-Used by :mod:`streamgroups_kafka.admin.session_settings` and :mod:`streamgroups_kafka.probes.cluster`. Source: librdkafka's CONFIGURATION.md.
+Used by :mod:`streamgroups_kafka.admin.session_settings` and :mod:`streamgroups_kafka.probes.cluster`. Source:
+librdkafka's CONFIGURATION.md.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ def uses_tls(config: ClientConfig) -> bool:
 
 
 def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """How Python speaks TLS with the brokers; None for plaintext.
+    """Returns the TLS context for connections to the brokers; ``None`` for plaintext.
 
-    A client's key in a PKCS12 store is left out: Python cannot read one.
+    A client key in a PKCS12 store is ignored: Python cannot read one.
 
     Args:
-        config: librdkafka's settings.
+        config: the configuration of the client.
 
     Raises:
-        OSError: a file cannot be read or is not what it should be (``ssl.SSLError``).
+        OSError: if a file cannot be read or has the wrong content (``ssl.SSLError``).
 
     >>> tls_context(ClientConfig((("security.protocol", "sasl_plaintext"),))) is None
     True
@@ -59,13 +60,13 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
 
 
 def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
-    # An empty password keeps OpenSSL from asking the terminal for one.
+    # With an empty password, OpenSSL does not prompt for one on the terminal.
     password = config.get("ssl.key.password") or ""
     certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
     if certificate and key:
         context.load_cert_chain(certificate, key, password)
     elif certificate_pem := config.get("ssl.certificate.pem"):
-        # Python reads own certificates from files only.
+        # Python loads client certificates from files only.
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory, "client.pem")
             file.touch(mode=0o600)

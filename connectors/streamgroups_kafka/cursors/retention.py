@@ -64,7 +64,8 @@ class GroupRetention:
         check_group_count(stream, readers, self._most)
 
     def sweep(self, stream: str, group: str | None = None) -> list[str]:
-        """Deletes unused groups, or the given one if it is unused, after the retention time of the stream (G15).
+        """Deletes the groups, or the given one, that were unused for longer than the retention time of the stream
+        (G15).
 
         Returns:
             The names of the deleted groups.

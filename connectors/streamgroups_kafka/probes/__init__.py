@@ -1,1 +1,1 @@
-"""What ``streamgroups doctor`` finds out about Kafka clients and clusters."""
+"""Probes of Kafka clients and clusters for ``streamgroups doctor``."""

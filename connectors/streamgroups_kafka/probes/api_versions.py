@@ -1,8 +1,9 @@
-"""Asks one broker what it supports: the request ApiVersions, which librdkafka sends and keeps the answer of to itself.
+"""Requests the supported API versions of one broker. librdkafka sends ApiVersions too, but does not expose the
+response.
 
-Called by ``streamgroups_kafka.probes.cluster``. A broker answers it before any login, so that no credentials are needed; over TLS
-a certificate may be. Sources: the protocol guide (ApiVersions v3), KIP-482 (compact types, tagged fields), KIP-511 (names
-the client), KIP-584 (features).
+Called by ``streamgroups_kafka.probes.cluster``. A broker responds before authentication, so no credentials are needed.
+With TLS it may require a certificate. Sources: the protocol guide (ApiVersions v3), KIP-482 (compact types, tagged
+fields), KIP-511 (names the client), KIP-584 (features).
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _CLIENT = "streamgroups-doctor"
 
 _UNSUPPORTED_VERSION = 35
 _SUPPORTED_FEATURES, _FINALIZED_FEATURES = 0, 2
-#: An answer is a few hundred bytes. What claims to be much more is no Kafka (an HTTP server's "HTTP" is 1.2 GB).
+#: A response has a few hundred bytes. A much larger length is not Kafka's protocol (an HTTP server's "HTTP" is 1.2 GB).
 _MAX_BYTES = 1 << 20
 
 
 class NotKafka(Exception):
-    """What answered does not speak Kafka's protocol, or not over this kind of connection."""
+    """The server does not use Kafka's protocol, or not over this kind of connection."""
 
 
 def request() -> bytes:
-    """The request, with its length in front.
+    """Returns the request with its length prefix.
 
     >>> request()[4:10].hex()
     '001200030000'
@@ -40,13 +41,13 @@ def request() -> bytes:
 
 
 def parse(response: bytes) -> Supported:
-    """What a broker answered.
+    """Parses a response.
 
     Args:
-        response: without the length in front.
+        response: the bytes without the length prefix.
 
     Raises:
-        NotKafka: if these are not the bytes of such an answer.
+        NotKafka: if these are not the bytes of a response.
 
     >>> parse(bytes.fromhex("00000001 0000 02 0012 0000 0004 00 00000000 00")).apis
     {18: 4}
@@ -57,12 +58,12 @@ def parse(response: bytes) -> Supported:
             raise NotKafka("the response has an unexpected correlation id")
         error = fields.int16()
         if error == _UNSUPPORTED_VERSION:
-            # Brokers before 2.4 do not know version 3: they answer in version 0, whose array is not compact.
+            # Brokers before 2.4 do not support version 3. They respond with version 0, whose array is not compact.
             return Supported(_apis(fields, fields.int32(), tagged=False), {}, {})
         if error:
             raise NotKafka(f"the response contains error {error}")
         apis = _apis(fields, fields.uvarint() - 1, tagged=True)
-        fields.int32()  # throttled for that many ms
+        fields.int32()  # throttle time in ms
         tags = fields.tags()
         return Supported(apis, _features(tags.get(_SUPPORTED_FEATURES)), _finalized(tags.get(_FINALIZED_FEATURES)))
     except (struct.error, IndexError, UnicodeDecodeError) as e:
@@ -70,14 +71,14 @@ def parse(response: bytes) -> Supported:
 
 
 def ask(connection: socket.socket) -> Supported:
-    """Ask over a connection that was just made, with TLS on it where the broker wants it.
+    """Requests the API versions over a new connection, with TLS if the broker requires it.
 
     Args:
-        connection: its time-out counts for each read.
+        connection: the connection. Its timeout applies to each read.
 
     Raises:
-        OSError: it broke, or took too long.
-        NotKafka: something else answered.
+        OSError: if the connection breaks, or the timeout expires.
+        NotKafka: if the server does not use Kafka's protocol.
     """
     connection.sendall(request())
     (length,) = struct.unpack(">i", _exactly(connection, 4))
@@ -101,13 +102,13 @@ def _string(text: str) -> bytes:
 
 
 def _compact(text: str) -> bytes:
-    # Lengths below 127 are one byte of a varint; compact ones are one more than the length.
+    # A length below 127 is one byte of a varint. The compact types encode the length plus one.
     return bytes([len(text) + 1]) + text.encode()
 
 
 @dataclass
 class _Fields:
-    """Kafka's primitive types, read one after the other."""
+    """Reads Kafka's primitive types one after the other."""
 
     data: bytes
     at: int = 0
@@ -147,7 +148,7 @@ class _Fields:
 
 
 def _apis(fields: _Fields, count: int, *, tagged: bool) -> dict[int, int]:
-    """Requests: key, oldest version, newest version."""
+    """Request types: key, lowest version, highest version."""
     newest = {}
     for _ in range(count):
         key, _oldest, newest_version = fields.int16(), fields.int16(), fields.int16()
@@ -158,12 +159,12 @@ def _apis(fields: _Fields, count: int, *, tagged: bool) -> dict[int, int]:
 
 
 def _features(data: bytes | None) -> dict[str, int]:
-    """Features that the broker could take: name, lowest level, highest level."""
+    """Supported features: name, lowest level, highest level."""
     return {name: highest for name, _lowest, highest in _levels(data)}
 
 
 def _finalized(data: bytes | None) -> dict[str, int]:
-    """Features in force: name, highest level, lowest level."""
+    """Finalized features: name, highest level, lowest level."""
     return {name: highest for name, highest, _lowest in _levels(data)}
 
 

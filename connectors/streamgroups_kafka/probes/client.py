@@ -1,7 +1,8 @@
-"""Looks at the Kafka client for ``streamgroups doctor``: does it load, which librdkafka, which reader.
+"""Probes the Kafka client for ``streamgroups doctor``: whether it loads, its librdkafka, and its reader.
 
-Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.installation`. It must import where nothing else of
-this package does: that is what it reports.
+Called by ``streamgroups_cli.doctor``; :mod:`streamgroups.doctor.installation` evaluates the result. This module must
+import even if the others of this package do not, because it reports that. Source: confluent-kafka's ``libversion``;
+:mod:`streamgroups_kafka.native`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from streamgroups.doctor.installation import ClientLibrary, NotLoadable, Reader
 
 
 def probe_client() -> ClientLibrary | NotLoadable:
-    """The versions of confluent-kafka and of the librdkafka that it has loaded.
+    """Returns the versions of confluent-kafka and of the librdkafka that it has loaded.
 
     >>> isinstance(probe_client(), ClientLibrary)
     True
@@ -26,7 +27,7 @@ def probe_client() -> ClientLibrary | NotLoadable:
 
 
 def probe_reader() -> Reader:
-    """Which reader Spark's tasks will use. Only where :func:`probe_client` found a client.
+    """Returns the reader that Spark's tasks use. Requires that :func:`probe_client` found a client.
 
     >>> reader = probe_reader()
     >>> reader.works == (not reader.reason)

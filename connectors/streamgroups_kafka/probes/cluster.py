@@ -1,7 +1,8 @@
-"""Looks at a cluster for ``streamgroups doctor``: who answers, at which addresses, with which features and settings.
+"""Probes a cluster for ``streamgroups doctor``: reachable brokers, their advertised addresses, features and settings.
 
-Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.cluster`. It changes nothing in the cluster, and asks
-nothing that a group's member would not ask, the brokers' settings excepted. Sources: KIP-35, KIP-226 (DescribeConfigs).
+Called by ``streamgroups_cli.doctor``; :mod:`streamgroups.doctor.cluster` evaluates the result. It changes nothing in
+the cluster. Apart from the broker settings, it sends only requests that a member of a group sends too. Sources: KIP-35,
+KIP-226 (DescribeConfigs).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from streamgroups_kafka.client.properties_file import as_in_a_file
 from streamgroups_kafka.client.tls import tls_context, uses_tls
 from streamgroups_kafka.probes.api_versions import NotKafka, ask
 
-#: How long the cluster may take to tell who belongs to it: a login with a token goes through a third party.
+#: The timeout of the metadata request. Authentication with a token includes a request to a token endpoint.
 _METADATA_TIMEOUT_S = 10.0
-#: How long a broker may take to accept a connection.
+#: The timeout of a connection to a broker.
 _CONNECT_TIMEOUT_S = 5.0
 _AT_ONCE = 16
 _OFFSETS_TOPIC = "__consumer_offsets"
-#: Errors that no waiting cures.
+#: Permanent errors.
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
 _NOBODY = "Check that the broker runs, and that it listens on this address and port."
@@ -43,12 +44,12 @@ _STRANGE = (
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What came of connecting to one address.
+    """The result of a connection to one address.
 
     Args:
-        unreachable: why no connection could be made; empty if one could.
-        supported: what the broker said; None if it could not be asked.
-        strange: what was wrong with the answer.
+        unreachable: why the connection failed; empty if it succeeded.
+        supported: the response of the broker; ``None`` without one.
+        strange: the defect of the response.
     """
 
     unreachable: str = ""
@@ -57,13 +58,13 @@ class _Seen:
 
 
 def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
-    """Everything about the cluster that ``doctor`` judges.
+    """Returns all data about the cluster that ``doctor`` evaluates.
 
     Args:
-        config: how to reach it.
+        config: the configuration of the client.
 
     Raises:
-        InvalidOption: if librdkafka does not take the configuration.
+        InvalidOption: if librdkafka rejects the configuration.
     """
     servers = (config.get("bootstrap.servers") or "").split(",")
     seen = dict(zip(servers, _look_at(servers, config), strict=True))
@@ -87,10 +88,10 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
 
 
 class _Client:
-    """librdkafka, and what it says only through callbacks: why it cannot log in, and which brokers it was told of.
+    """A librdkafka client, with the data of its callbacks: authentication errors, and the brokers in its metadata.
 
-    It forgets the address it was given as soon as one broker has told it the advertised ones. When these are wrong, a request
-    of ours may come too late to be sent to anybody, and only the statistics know where it would have gone.
+    After the first metadata response, librdkafka uses only the advertised addresses. If they are wrong, a request of
+    this probe may reach no broker. Then only the statistics contain the addresses.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -101,10 +102,10 @@ class _Client:
         self.admin = AdminClient(settings)
 
     def metadata(self) -> Any:
-        """The cluster's own list of brokers.
+        """Returns the list of brokers in the cluster.
 
         Raises:
-            KafkaException: why it could not be had; at once if no waiting would help.
+            KafkaException: the reason if the list is not available; without delay if the error is permanent.
         """
         deadline = time.monotonic() + _METADATA_TIMEOUT_S
         while True:
@@ -116,11 +117,11 @@ class _Client:
                 if final:
                     raise KafkaException(final[0]) from e
                 if time.monotonic() > deadline or self._misled():
-                    # What it was waiting for says more than that it waited.
+                    # The error that librdkafka was retrying has more information than the timeout.
                     raise KafkaException(self.errors[0] if self.errors else e.args[0]) from e
 
     def _misled(self) -> bool:
-        """Whether the brokers it was told of have names that nobody knows: then it will not find them either."""
+        """Whether the host names of the advertised brokers cannot be resolved: then retries cannot succeed."""
         return any(error.name() == "_RESOLVE" for error in self.errors) and bool(self.learned)
 
     def _learn(self, statistics: str) -> None:
@@ -130,7 +131,7 @@ class _Client:
 
 
 def _rejection(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
-    """What makes it pointless to ask further: librdkafka would try again and again, and not say why."""
+    """Returns an error that makes further requests pointless: librdkafka would retry them and report no reason."""
     if all(found.unreachable for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())
         return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
@@ -143,7 +144,7 @@ def _rejection(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreac
 
 
 def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker, ...]:
-    """The brokers at the addresses that they advertise, by their ids."""
+    """Returns the brokers at their advertised addresses, ordered by id."""
     node_ids = sorted(addresses)
     seen = _look_at([addresses[node_id] for node_id in node_ids], config)
     return tuple(
@@ -178,7 +179,7 @@ def _look_at_one(address: str, config: ClientConfig) -> _Seen:
         except NotKafka as e:
             return _Seen(strange=str(e))
         except OSError:
-            # Python's TLS cannot be told all that librdkafka's can: librdkafka has the last word.
+            # Python's TLS does not support all settings of librdkafka, so the result of librdkafka decides.
             return _Seen()
 
 
@@ -193,7 +194,9 @@ def _offsets_topic(metadata: Any) -> OffsetsTopic | None:
 
 
 def _broker_settings(admin: AdminClient, node_ids: Sequence[int]) -> dict[str, str] | None:
-    """The settings of the first broker that answers, empty if none does; None if this user may not read them."""
+    """Returns the settings of the first broker that responds; empty without a response, ``None`` if this user is not
+    authorized.
+    """
     for node_id in node_ids:
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         try:

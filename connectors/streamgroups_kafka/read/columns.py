@@ -1,4 +1,4 @@
-"""The columns of a record, as Arrow: the same as those of Spark's ``kafka`` source.
+"""The columns of a record as Arrow arrays: the same as those of Spark's ``kafka`` source.
 
 Called by the plain reader for every batch of messages. Source: SEMANTICS S4; Spark's ``KafkaRecordToRowConverter``.
 """
@@ -14,7 +14,7 @@ from streamgroups_kafka.read.flawed_records import headers_of, timestamp_ms_of
 
 _MICROSECONDS_PER_MS = 1_000
 
-#: How Spark spells the types of an Arrow schema: times in microseconds, UTC.
+#: Spark's types of an Arrow schema: timestamps in microseconds, UTC.
 COLUMNS: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -28,7 +28,7 @@ COLUMNS: dict[str, pa.DataType] = {
 
 
 def to_arrow(messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """One Arrow batch of the columns in ``schema``, in the messages' order."""
+    """Returns one Arrow batch of the columns in ``schema``, in the order of the messages."""
     return pa.RecordBatch.from_arrays(
         [pa.array(_VALUES[field.name](messages), type=field.type) for field in schema], schema=schema
     )
@@ -40,7 +40,7 @@ def _times_us(messages: Sequence[Any]) -> list[int | None]:
 
 
 def _time_types(messages: Sequence[Any]) -> list[int]:
-    # librdkafka counts from "not available" = 0, Kafka from "create time" = 0.
+    # In librdkafka 0 means "not available", in Kafka "create time".
     return [m.timestamp()[0] - 1 for m in messages]
 
 

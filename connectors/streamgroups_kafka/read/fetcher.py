@@ -1,9 +1,11 @@
-"""What both ways to fetch records share: the settings, and the interface that ``range_reader`` drives.
+"""The common part of both fetchers: the settings, and the interface that ``range_reader`` calls.
 
-Implemented by ``native_fetcher`` and ``plain_fetcher``; called by ``range_reader`` in Spark's workers.
+Implemented by ``native_fetcher`` and ``plain_fetcher``; called by ``range_reader`` in Spark's workers. Source:
+librdkafka's CONFIGURATION.md; Spark's ``DataSourceReader.read``.
 
-Memory of one task, at most: the client's queue (``queued.max.messages.kbytes``), one answer of each broker that is on its way
-(``fetch.max.bytes``), one Arrow batch under construction and one on its way to Spark (``BATCH_BYTES`` and one record each).
+The maximum memory of one task: the queue of the client (``queued.max.messages.kbytes``), one response in flight of each
+broker (``fetch.max.bytes``), one Arrow batch under construction and one in transfer to Spark (``BATCH_BYTES`` and one
+record each).
 """
 
 from __future__ import annotations
@@ -19,25 +21,26 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups_kafka.client.config import ClientConfig
 
-#: Bytes of keys, values and headers per Arrow batch: enough to make the cost per batch small, few enough for the cache.
+#: The bytes of keys, values and headers in an Arrow batch: large enough for a small cost per batch, small enough for
+#: the CPU cache.
 BATCH_BYTES = 8 * 1024 * 1024
-#: How long to wait for a record before looking at the clock.
+#: How long to wait for a record before the deadline is checked.
 POLL_MS = 200
 
-#: What the client said, of a partition or (None) of its connections.
+#: An error of the client, of a partition or (``None``) of its connections.
 PartitionError: TypeAlias = tuple[TopicPartition | None, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How to read ranges.
+    """The settings of a reader.
 
     Args:
-        client: how to reach the cluster.
-        group_id: the group in whose name the broker's quotas and logs see the reader; it does not join it.
-        on_data_loss: whether offsets that are gone are an error, or are left out with a warning.
-        timeout_ms: how long a range may give nothing before that is an error.
-        records_gaps: whether offsets that are left out are recorded as gaps of the group.
+        client: the configuration of the client.
+        group_id: the group id in quotas and logs of the broker. The reader does not join the group.
+        on_data_loss: whether missing offsets are an error, or are skipped with a warning.
+        timeout_ms: the time without progress after which a range is an error, in milliseconds.
+        records_gaps: whether skipped offsets are recorded as gaps of the group.
     """
 
     client: ClientConfig
@@ -48,42 +51,42 @@ class ReadSettings:
 
 
 class Fetcher(Protocol):
-    """Fetches the records of ranges, at most one of each partition. Not shared between threads."""
+    """Fetches the records of ranges, at most one range of each partition. Not shared between threads."""
 
     def fill(self) -> tuple[bool, Sequence[PartitionError]]:
-        """Adds records to the batch until it is full, all ranges end, something happens, or nothing comes for ``POLL_MS``.
+        """Adds records until the batch is full, all ranges end, an error occurs, or no record arrives for ``POLL_MS``.
 
         Returns:
-            Whether a record came or a range ended, and what went wrong.
+            Whether a record arrived or a range ended, and the errors.
         """
         ...
 
     def full(self) -> bool:
-        """Whether the batch should be taken."""
+        """Whether the batch is full, so that the caller should take it."""
         ...
 
     def take(self) -> pa.RecordBatch:
-        """The records since the last call; they are the caller's."""
+        """Returns the records since the last call. The caller owns them."""
         ...
 
     def n_open(self) -> int:
-        """How many ranges are not at their end."""
+        """The number of ranges that have not ended."""
         ...
 
     def remaining(self) -> Sequence[OffsetRange]:
-        """What is still to be read."""
+        """The ranges that are still to be read."""
         ...
 
     def end(self, topic_partition: TopicPartition) -> None:
-        """Gives a range up."""
+        """Ends a range early."""
         ...
 
     def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
-        """Goes on with a range elsewhere, or anew."""
+        """Continues a range at another offset, or restarts it."""
         ...
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
-        """The oldest offset that a partition has, and its end. Raises ``KafkaException``."""
+        """Returns the earliest offset of a partition, and its end offset. Raises ``KafkaException``."""
         ...
 
     def close(self) -> None:
@@ -92,15 +95,15 @@ class Fetcher(Protocol):
 
 
 class NewFetcher(Protocol):
-    """Makes a fetcher. Raises ``KafkaException`` if the client cannot be made."""
+    """Creates a fetcher. Raises ``KafkaException`` if the client cannot be created."""
 
     __name__: str
 
     def __call__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Fetcher: ...
 
 
-#: Overridden by the user's own ``kafka.*`` settings. A reader lives as long as its ranges: it should neither wait for more
-#: records than there are (``fetch.wait.max.ms`` delays the EOF event by as much) nor pause when its queue is full.
+#: The ``kafka.*`` settings of the user override these. A reader lives as long as its ranges. So it must not wait for
+#: more records than exist: ``fetch.wait.max.ms`` delays the EOF event. Nor must it pause when its queue is full.
 _DEFAULTS: dict[str, str] = {
     "fetch.wait.max.ms": "20",
     "fetch.queue.backoff.ms": "2",
@@ -110,7 +113,8 @@ _DEFAULTS: dict[str, str] = {
 
 
 def client_settings(settings: ReadSettings, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The configuration of the client that reads: the user's own, else ``defaults``, else what is good for all readers.
+    """The configuration of a reading client: the settings of the user, else ``defaults``, else the defaults of all
+    readers.
 
     >>> settings = ReadSettings(ClientConfig.from_options({"bootstrap.servers": "broker:9092"}), "orders")
     >>> client_settings(settings)["fetch.wait.max.ms"]

@@ -1,8 +1,9 @@
-"""Records with something that no column can hold: header names that are not UTF-8, timestamps that do not fit microseconds.
+"""Records with values that no column can represent: header names that are not UTF-8, timestamps outside microseconds.
 
-Called by both readers, by the readers of cursors and by ``topics tail``. Every principal with Write on a topic can write such a record. It is
-delivered: its headers, or its timestamp, are null, the same everywhere; and a warning names it. Source: confluent-kafka decodes header names as
-UTF-8 and fails with ``SystemError``, so nothing of the headers is known then; Spark and Arrow count time with 64 bits of microseconds.
+Called by both readers, by the readers of cursors and by ``topics tail``. Every principal with Write on a topic can
+write such a record. All readers deliver it with null headers or a null timestamp, and log a warning. Source:
+confluent-kafka decodes header names as UTF-8 and fails with ``SystemError``, so all headers are lost; Spark and Arrow
+store timestamps as 64 bits of microseconds.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from streamgroups.partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: The largest time, either way, that is one in microseconds.
+#: The largest absolute timestamp that fits into microseconds.
 MAX_TIME_MS = (2**63 - 1) // 1_000
-#: A partition full of flawed records is one warning in so many seconds.
+#: The interval of warnings about flawed records of one partition.
 _AGAIN_S = 60.0
 _MAX_PLACES = 10_000
 
 
 class Flaw(IntFlag):
-    """What is null of a record. The numbers are those of the native reader."""
+    """The fields of a record that are null. The numbers are those of the native reader."""
 
     HEADERS = 1
     TIMESTAMP = 2
@@ -36,19 +37,20 @@ _WHY = {
     Flaw.HEADERS: "a header name is not UTF-8, so its headers are null",
     Flaw.TIMESTAMP: "its timestamp is outside the range of microseconds, so it is null",
 }
-#: For a name that is not UTF-8 confluent-kafka returns a list with a hole and sets an exception. A call in Python code that runs often is
-#: specialised and no longer looks for an exception beside a result: it goes on with the list, which ends the process. This call always looks.
+#: For a name that is not UTF-8, confluent-kafka returns a list with a null pointer and sets an exception. A specialised
+#: call in hot Python code ignores an exception beside a result. It would use the list, which ends the process. This
+#: call always checks for the exception.
 _HEADERS = operator.methodcaller("headers")
 _lock = threading.Lock()
 _next_warning_s: dict[tuple[TopicPartition, Flaw], float] = {}
 
 
 def headers_of(message: Any) -> list[tuple[str, Any]] | None:
-    """The headers of a message of confluent-kafka; ``None`` without any, or if one's name is not UTF-8."""
+    """Returns the headers of a confluent-kafka message; ``None`` without headers, or if a name is not UTF-8."""
     try:
         headers: list[tuple[str, Any]] | None = _HEADERS(message)
     except (SystemError, UnicodeDecodeError):
-        # The message keeps a list with a hole in it: the next use of that would be a segmentation fault.
+        # The message keeps a list with a null pointer. The next use of it would be a segmentation fault.
         message.set_headers([])
         warn_of_flaw(TopicPartition(message.topic(), message.partition()), message.offset(), Flaw.HEADERS)
         return None
@@ -56,7 +58,7 @@ def headers_of(message: Any) -> list[tuple[str, Any]] | None:
 
 
 def timestamp_ms_of(message: Any) -> int | None:
-    """The timestamp of a message of confluent-kafka; ``None`` if it does not fit microseconds."""
+    """Returns the timestamp of a confluent-kafka message; ``None`` if it does not fit into microseconds."""
     timestamp_ms: int = message.timestamp()[1]
     if abs(timestamp_ms) <= MAX_TIME_MS:
         return timestamp_ms
@@ -65,7 +67,7 @@ def timestamp_ms_of(message: Any) -> int | None:
 
 
 def warn_of_flaw(tp: TopicPartition, offset: int, flaws: Flaw) -> None:
-    """Names a record; of the further ones of its partition the next after a minute."""
+    """Logs a warning about a record. Further flawed records of its partition are not logged for a minute."""
     for flaw in Flaw:
         if flaw not in flaws:
             continue
@@ -80,6 +82,6 @@ def warn_of_flaw(tp: TopicPartition, offset: int, flaws: Flaw) -> None:
 
 
 def size_of(message: Any, headers: list[tuple[str, Any]] | None) -> int:
-    """The bytes that a message takes in an Arrow batch: key, value and headers, each header with its two places."""
+    """The bytes of a message in an Arrow batch: key, value and headers, with two offsets for each header."""
     size = len(message.value() or b"") + len(message.key() or b"")
     return size + sum(len(name.encode()) + len(value or b"") + 8 for name, value in headers or ())

@@ -1,7 +1,7 @@
-"""Fetches records natively: librdkafka's batches, copied straight into Arrow buffers by the extension ``_native``.
+"""Fetches records natively: the extension ``_native`` copies librdkafka's batches into Arrow buffers.
 
-Created by ``range_reader``. Clients stay connected between the micro-batches that one Python worker reads: a new connection and
-its metadata cost more than a small batch itself. Source: ``csrc/client.h``; the Arrow PyCapsule interface.
+Created by ``range_reader``. Clients stay connected between the micro-batches of one Python worker: a new connection
+with its metadata costs more than a small batch. Source: ``csrc/client.h``; the Arrow PyCapsule interface.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _BATCH_RECORDS = 65_536
 _BOUNDS_TIMEOUT_MS = 30_000
-#: The extension knows columns by their place in ``COLUMNS``.
+#: The extension identifies columns by their index in ``COLUMNS``.
 _FIELDS = {name: number for number, name in enumerate(COLUMNS)}
 
-#: What a client may fetch ahead, over all its partitions. What comes after the ranges' ends serves the next micro-batch, if
-#: that comes to this worker; so a reading of few records should not fetch, and parse, very many.
+#: The limits of a client's prefetching, over all partitions. Records after the ends of the ranges serve the next
+#: micro-batch, if the same worker reads it. So a read of few records should not fetch and parse many more.
 _SMALL_OFFSETS = 20_000
 _SMALL_AHEAD_BYTES, _AHEAD_BYTES = 4 << 20, 32 << 20
 _MIN_PARTITION_BYTES, _MAX_PARTITION_BYTES = 64 << 10, 1 << 20
@@ -75,7 +75,7 @@ class NativeFetcher:
         self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)
         for index, offset, flaws in flawed:
             warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
-        # What had trouble is not kept for the next batch.
+        # A client with errors is not kept for the next batch.
         self._good = self._good and not events
         troubles = [
             (self._ranges[index].topic_partition if index >= 0 else None, KafkaError(code, text))
@@ -120,7 +120,7 @@ class NativeFetcher:
             return self._native.watermarks(topic_partition.topic, topic_partition.partition, _BOUNDS_TIMEOUT_MS)
 
     def close(self) -> None:
-        """See :meth:`Fetcher.close`. The client is kept for the next reading if this one came to its end in peace."""
+        """See :meth:`Fetcher.close`. The client is reused if the read completed without errors."""
         client, self._client = self._client, None
         if client is None:
             return
@@ -139,7 +139,7 @@ class NativeFetcher:
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """An Arrow array of the extension's, as the Arrow PyCapsule interface hands it over."""
+    """An Arrow array of the extension, with the Arrow PyCapsule interface."""
 
     schema: pa.Schema
     array: object
@@ -150,7 +150,7 @@ class _Exported:
 
 @contextmanager
 def _kafka_exceptions() -> Iterator[None]:
-    """Lets the extension's errors look like confluent-kafka's."""
+    """Converts errors of the extension to those of confluent-kafka."""
     try:
         yield
     except _extension().NativeError as e:
@@ -163,10 +163,10 @@ def _extension() -> Any:
 
 
 def _config(settings: ReadSettings, offsets: int, partitions: int) -> _Config:
-    """The configuration of a client that reads so many offsets of so many partitions.
+    """The configuration of a client that reads a number of offsets from a number of partitions.
 
-    librdkafka's limits are for each partition: one share is for its queue, one for the answer that overshoots it. Shares
-    are those of the next power of two, so that readings of nearly as many partitions use one client.
+    librdkafka's limits apply to each partition. One share is for its queue, one for a response that exceeds it. The
+    number of partitions is rounded up to a power of two, so that reads of similar sizes use the same client.
     """
     shares = 2 * _power_of_two(partitions)
     share_bytes = (_SMALL_AHEAD_BYTES if offsets <= _SMALL_OFFSETS else _AHEAD_BYTES) // shares
@@ -179,13 +179,13 @@ def _config(settings: ReadSettings, offsets: int, partitions: int) -> _Config:
             "queued.min.messages": str(max(_AHEAD_RECORDS // shares, _MIN_PARTITION_RECORDS)),
         },
     )
-    # librdkafka's simple consumer is in no group, and looks for a coordinator if it is given one.
+    # librdkafka's simple consumer is in no group. With a group id it would look up a coordinator.
     del config["group.id"]
     return tuple(sorted(config.items()))
 
 
 def _power_of_two(number: int) -> int:
-    """The smallest that is not below a number.
+    """Returns the smallest power of two that is not below a number.
 
     >>> [_power_of_two(n) for n in (1, 2, 3, 8, 9)]
     [1, 2, 4, 8, 16]
@@ -194,13 +194,14 @@ def _power_of_two(number: int) -> int:
 
 
 class WarmClients:
-    """Connected clients between two readings, a few and not for long.
+    """Connected clients between two reads: a small number, for a short time.
 
     Args:
-        most: how many are kept.
-        idle_s: for how long each.
+        most: the maximum number of clients.
+        idle_s: how long a client is kept, in seconds.
 
-    A worker reads one task at a time, so a client has one user; a lock guards what is kept, for the timer that closes it.
+    A worker reads one task at a time, so a client has one user. A lock protects the kept clients, because a timer
+    closes them.
     """
 
     def __init__(self, most: int = 2, idle_s: float = 30) -> None:
@@ -208,11 +209,11 @@ class WarmClients:
         self._lock = threading.Lock()
         self._kept: list[tuple[_Config, Client, float]] = []
         self._timer: threading.Timer | None = None
-        # A child of this process has none of librdkafka's threads: its copies are good for nothing, not even for closing.
+        # A child process has none of librdkafka's threads. It cannot use its copies of the clients, nor close them.
         os.register_at_fork(after_in_child=self._forget)
 
     def take(self, config: _Config) -> Client:
-        """A client with this configuration, kept or new. Raises ``KafkaException`` if none can be made."""
+        """Returns a client with this configuration, kept or new. Raises ``KafkaException`` if none can be created."""
         with self._lock:
             for entry in reversed(self._kept):
                 if entry[0] == config:
@@ -223,7 +224,7 @@ class WarmClients:
         return client
 
     def give(self, config: _Config, client: Client) -> None:
-        """Keeps a client. The one that was idle longest goes if there are too many."""
+        """Keeps a client. If there are too many, it closes the one that was idle longest."""
         with self._lock:
             self._kept.append((config, client, time.monotonic() + self._idle_s))
             surplus = self._kept[: -self._most]
@@ -234,7 +235,7 @@ class WarmClients:
             old.close()
 
     def close_idle(self) -> None:
-        """Closes what was idle for too long."""
+        """Closes clients that were idle for too long."""
         with self._lock:
             now_s = time.monotonic()
             idle = [entry for entry in self._kept if entry[2] <= now_s]
@@ -246,7 +247,7 @@ class WarmClients:
             client.close()
 
     def close(self) -> None:
-        """Closes them all."""
+        """Closes all clients."""
         with self._lock:
             kept, self._kept = self._kept, []
             if self._timer is not None:
@@ -259,19 +260,19 @@ class WarmClients:
         return len(self._kept)
 
     def _start_timer(self) -> None:
-        # Only ever started with the lock held.
+        # The caller must hold the lock.
         self._timer = threading.Timer(self._idle_s, self.close_idle)
         self._timer.daemon = True
         self._timer.start()
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        # Kept from the garbage collector, which would close them.
+        # Keeps the clients from the garbage collector, which would close them.
         self._forgotten, self._kept = self._kept, []
         self._timer = None
 
 
-#: Of this process.
+#: The clients of this process.
 WARM = WarmClients()
-# librdkafka's threads must not run on while the interpreter is taken down.
+# librdkafka's threads must end before the interpreter exits.
 atexit.register(WARM.close)

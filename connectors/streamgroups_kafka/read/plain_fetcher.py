@@ -1,6 +1,6 @@
-"""Fetches records as confluent-kafka's message objects: works wherever confluent-kafka does.
+"""Fetches records as confluent-kafka's message objects: works with every installation of confluent-kafka.
 
-Created by ``range_reader`` where the native fetcher cannot be used. Source: librdkafka's partition EOF event.
+Created by ``range_reader`` where the native fetcher is not available. Source: librdkafka's partition EOF event.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from streamgroups_kafka.read.columns import to_arrow
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 from streamgroups_kafka.read.flawed_records import headers_of, size_of
 
-#: confluent-kafka types every field of a message as optional; here each message either has an error or all of them.
+#: confluent-kafka declares every field of a message as optional. Here each message has either an error or all fields.
 _Message: TypeAlias = Any
 _Key: TypeAlias = tuple[str, int]
 
 _BATCH_RECORDS = 8_192
-#: Messages asked of librdkafka at once.
+#: The number of messages in one call of librdkafka.
 _CHUNK = 2_048
 _BOUNDS_TIMEOUT_S = 30
 
@@ -35,10 +35,10 @@ class PlainFetcher:
         self._schema, self._has_headers = schema, "headers" in schema.names
         self._ends = {_key(r.topic_partition): r.end_offset for r in ranges}
         self._next = {_key(r.topic_partition): r.next_offset for r in ranges}
-        #: What has come and is not in the batch yet.
+        #: Messages that arrived and are not in the batch yet.
         self._at_hand: deque[_Message] = deque()
         self._held: list[_Message] = []
-        #: Whether the next record would pass the limit, and waits.
+        #: Whether the next record would exceed the limit, and waits.
         self._is_full = False
         self._held_bytes = 0
         self._troubles: list[PartitionError] = []
@@ -99,7 +99,7 @@ class PlainFetcher:
         self._consumer.close()
 
     def _take(self, message: _Message) -> None:
-        """A message takes its range forward, ends it, or is trouble."""
+        """Processes a message: it advances its range, ends it, or is an error."""
         error = message.error()
         key = message.topic(), message.partition()
         end = self._ends.get(key)
@@ -113,7 +113,7 @@ class PlainFetcher:
             return
         offset = message.offset()
         if offset < self._next[key]:
-            # Of before the range was begun again elsewhere.
+            # The message precedes a seek of its range.
             return
         if offset < end:
             size = size_of(message, headers_of(message) if self._has_headers else None)

@@ -1,12 +1,12 @@
 """Reads exact ranges of offsets into Arrow.
 
-Called in Spark's Python workers, one call per task (``streamgroups_spark.source.data_source``). Several ranges are read by one client
-at once, each to its end. Source: Spark's ``DataSourceReader.read``; librdkafka's partition EOF event. A range ends with a
-record at or past its end, or with the partition's EOF at or past it: never by a time-out, for offsets have gaps
-(SEMANTICS G13).
+Called in Spark's Python workers, one call per task (``streamgroups_spark.source.data_source``). One client reads
+several ranges at once, each to its end. Source: Spark's ``DataSourceReader.read``; librdkafka's partition EOF event. A
+range ends with a record or the partition EOF event at or past its end. A timeout never ends it, because offsets have
+gaps (SEMANTICS G13).
 
-Records are fetched natively where that works (``native_fetcher``), else through confluent-kafka's message objects
-(``plain_fetcher``). What errors and silence mean is decided here, once for both.
+The native fetcher (``native_fetcher``) is used where it is available, else confluent-kafka's message objects
+(``plain_fetcher``). This module handles errors and timeouts for both.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 
 logger = logging.getLogger(__name__)
 
-#: How long a task waits for the metadata group of its group's gaps.
+#: How long a task waits for the metadata group for the gaps of its group.
 _GAPS_S = 10.0
 
 
 def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Reads ranges, all of them at once, each in order.
+    """Reads ranges concurrently, each in order.
 
     Args:
-        ranges: what to read; at most one of each partition is read at a time, further ones after it.
-        schema: the columns wanted, a subset of :data:`streamgroups_kafka.read.columns.COLUMNS`.
-        settings: how.
+        ranges: the ranges to read. Several ranges of one partition are read one after the other.
+        schema: the required columns, a subset of :data:`streamgroups_kafka.read.columns.COLUMNS`.
+        settings: the settings of the reader.
 
     Yields:
-        Arrow record batches of that schema. Records of one partition come in order.
+        Arrow record batches of that schema. Records of one partition are in order.
 
     Raises:
-        DataLoss: if offsets of a range are gone and the policy of the partition is to fail.
-        ReadTimedOut: if a range gives neither a record nor its end for ``timeout_ms``.
-        InvalidOption: if the native reader is demanded but does not work here.
-        StreamGroupsError: for what else the broker refuses.
+        DataLoss: if offsets of a range are missing and the policy of the partition is to fail.
+        ReadTimedOut: if a range yields neither a record nor its end for ``timeout_ms``.
+        InvalidOption: if the native reader is required but not available.
+        StreamGroupsError: if the broker rejects a request for another reason.
     """
     new_fetcher = reader(os.environ.get(READER_VARIABLE, ""))
     remaining = [r for r in ranges if len(r)]
@@ -69,13 +69,13 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
 
 @cache
 def reader(wanted: str) -> NewFetcher:
-    """The way to fetch records here. What does not work is said once per process.
+    """Returns the type of fetcher to use. A missing native reader is logged once per process.
 
     Args:
-        wanted: ``native``, ``plain``, or nothing for the native one where it works.
+        wanted: ``native``, ``plain``, or empty for the native one if it is available.
 
     Raises:
-        InvalidOption: for another name, or if ``native`` is wanted and does not work.
+        InvalidOption: for another name, or if ``native`` is required and not available.
 
     >>> reader("plain").__name__
     'PlainFetcher'
@@ -98,7 +98,7 @@ def reader(wanted: str) -> NewFetcher:
 
 
 class _Reading:
-    """The reading of at most one range per partition. Not shared between threads."""
+    """The read of at most one range per partition. Not shared between threads."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Reading:
                 progressed, troubles = fetcher.fill()
                 for topic_partition, error in troubles:
                     self._on_trouble(fetcher, topic_partition, error)
-                # Only what was asked for counts as progress; a broker that repeats one error does not.
+                # Only records and ends of ranges count as progress; repeated errors of a broker do not.
                 if progressed:
                     self._log.succeeded()
                     deadline_s = self._deadline_s()
@@ -132,7 +132,7 @@ class _Reading:
                     self._check(fetcher, deadline_s)
                 if fetcher.full():
                     yield fetcher.take()
-                    # Whoever takes the batch may take its time; that is not the broker's.
+                    # The time that the caller takes for the batch does not count against the broker.
                     deadline_s = self._deadline_s()
             last = fetcher.take()
             if last.num_rows:
@@ -154,7 +154,7 @@ class _Reading:
             self._trouble = str(translated)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        """What librdkafka says of connections. A refused login is final; the rest may mend itself."""
+        """Handles a connection error of librdkafka. Only authentication errors are permanent."""
         translated = self._translated(error, "Reading")
         self._trouble = str(translated)
         self._log.failed(translated.what)
@@ -165,14 +165,14 @@ class _Reading:
         return to_streamgroups_error(error, what, redact=self._settings.client.redact)
 
     def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
-        """The broker has not got the offset any more."""
+        """Handles an offset that the broker no longer has."""
         try:
             oldest, end = fetcher.bounds(topic_partition)
         except KafkaException as e:
             raise self._translated(e.args[0], f"The offsets of {topic_partition}") from None
         (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
         if oldest <= wanted.next_offset < end:
-            # It is there after all: the broker that said so was not, or is no longer, the leader.
+            # The offset exists: the error came from a broker that is not the leader.
             fetcher.go_on_at(topic_partition, wanted.next_offset)
             return
         group_id = self._settings.group_id

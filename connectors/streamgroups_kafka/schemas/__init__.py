@@ -1,4 +1,4 @@
-"""Messages of Kafka's protocol that ``kafka.protocol`` does not know yet, in its own format: field, type, versions.
+"""Messages of Kafka's protocol that ``kafka.protocol`` does not contain yet, in its format: field, type, versions.
 
-Read by ``kafka.protocol`` when ``groups`` names the messages. Source: KIP-848.
+Loaded by ``kafka.protocol`` for the messages that ``groups`` declares. Source: KIP-848.
 """

@@ -77,8 +77,8 @@ class Transactions:
             StreamGroupsError: if the broker rejects the request for another reason.
         """
         if (last := self._last) is not None:
-            # InitProducerId aborts an open transaction of any producer epoch before it checks the epoch. So fence a
-            # zombie with EndTxn first.
+            # InitProducerId aborts any open transaction before it checks the producer epoch. EndTxn rejects a zombie
+            # first.
             self._session.again_while_it_may_pass(lambda: self._end(last, Step.ABORT))
         self._last = self._session.again_while_it_may_pass(self._begin)
         return self._last

@@ -147,8 +147,7 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
     },
     # Lists the partitions of the transaction; changes nothing.
     Step.DESCRIBE: {Verdict.RETRY: _PASSING | _COORDINATOR},
-    # Fatal for this generation only: the member may have newer consumer group metadata, see
-    # Transactions.commit_offsets.
+    # Stale metadata aborts, unless the member has newer consumer group metadata: see Transactions.commit_offsets.
     Step.COMMIT_OFFSETS: {
         Verdict.RETRY: {
             *(_PASSING | _COORDINATOR),

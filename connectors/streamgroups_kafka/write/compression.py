@@ -1,8 +1,9 @@
-"""How the records of a batch are compressed: Kafka's codecs, in the framing that its clients read.
+"""Compresses the records of a batch: Kafka's codecs, in the framing of its clients.
 
-Called by :mod:`streamgroups_kafka.write.record_batches`. The work is done by the codecs that pyarrow carries, which let the GIL go; no
-library more is needed. Two of them need a frame of Kafka's own around them. Source: Kafka's ``CompressionType``, ``Lz4BlockOutputStream``
-(blocks must be independent, which pyarrow's own frames are not from 64 KiB on) and snappy-java's stream format.
+Called by :mod:`streamgroups_kafka.write.record_batches`. The codecs are those of pyarrow, which release the GIL; no
+other library is needed. Two of them need a frame in Kafka's format. Source: Kafka's ``CompressionType``,
+``Lz4BlockOutputStream`` (blocks must be independent; those of pyarrow's frames are dependent from 64 KiB on) and
+snappy-java's stream format.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
 
-#: Numbers of Kafka's codecs, as they stand in a batch's attributes.
+#: The ids of Kafka's codecs in the attributes of a batch.
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
-#: Kafka's own defaults; pyarrow's are slower (gzip: 9) or weaker (zstd: 1).
+#: Kafka's defaults; those of pyarrow are slower (gzip: 9) or weaker (zstd: 1).
 _DEFAULT_LEVELS = {"gzip": 6, "zstd": 3}
 
-#: snappy-java: a magic, version 1, readable since version 1; then blocks, each after its length.
+#: snappy-java: a magic, version 1, compatible version 1; then blocks with length prefixes.
 _SNAPPY_START = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES = 32 << 10
 
@@ -33,11 +34,11 @@ _LZ4_BLOCK_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """A codec and how hard it tries.
+    """A codec and its level.
 
     Args:
         name: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
-        level: the codec's own level; ``None`` for Kafka's default.
+        level: the level of the codec; ``None`` for Kafka's default.
 
     Raises:
         InvalidOption: for another name, or a level that the codec does not have.
@@ -67,7 +68,7 @@ class Compression:
 
     @property
     def number(self) -> int:
-        """Kafka's number of the codec."""
+        """Kafka's id of the codec."""
         return CODECS[self.name]
 
     @property
@@ -75,7 +76,7 @@ class Compression:
         return "lz4_raw" if self.name == "lz4" else self.name
 
     def compress(self, data: memoryview) -> bytes:
-        """Bytes, compressed and framed. Not to be called for ``none``.
+        """Returns compressed and framed bytes. Not valid for ``none``.
 
         >>> len(Compression("lz4").compress(memoryview(bytes(100_000)))) < 1_000
         True

@@ -1,7 +1,8 @@
-"""What both encoders do, and what they are told.
+"""The interface of both encoders, with their arguments and results.
 
 Implemented by :mod:`streamgroups_kafka.write.native_encoder` and :mod:`streamgroups_kafka.write.plain_encoder`, used by
-:mod:`streamgroups_kafka.write.record_batches` and :mod:`streamgroups_kafka.write.partitioner`. Source: KIP-98 (message format 2, producer ids, epochs and sequences).
+:mod:`streamgroups_kafka.write.record_batches` and :mod:`streamgroups_kafka.write.partitioner`. Source: KIP-98 (message
+format 2, producer ids, epochs and sequences).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
 
-#: Sequence numbers begin again at 0 after the largest int32.
+#: Sequence numbers restart at 0 after the largest int32.
 SEQUENCES = 1 << 31
-#: Of a batch, before its records.
+#: The size of the header of a batch.
 HEADER_BYTES = 61
 
-#: Of keys, one for each row.
+#: The hashes of keys, one for each row.
 Hashes: TypeAlias = npt.NDArray[np.uint32]
 
 _MAX_EPOCH = (1 << 15) - 1
@@ -29,15 +30,15 @@ _MAX_EPOCH = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Who writes, as the broker knows it from InitProducerId.
+    """The identity of a producer, from InitProducerId.
 
     Args:
-        producer_id: the id.
-        epoch: the epoch; the broker refuses older ones than the newest.
+        producer_id: the producer id.
+        epoch: the producer epoch. The broker rejects epochs older than the newest.
         transactional: whether the records belong to a transaction.
 
     Raises:
-        InvalidOption: if id or epoch is none that a broker gives out.
+        InvalidOption: if the id or the epoch is out of range.
     """
 
     producer_id: int
@@ -54,14 +55,14 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A record batch as it is sent in a Produce request.
+    """A record batch in the format of a Produce request.
 
     Args:
-        partition: where it goes.
-        first_row: which row of the input is its first record.
-        n_records: how many records it holds.
-        base_sequence: of its first record; ``None`` without a producer identity.
-        data: the batch.
+        partition: the partition.
+        first_row: the row of the input that is its first record.
+        n_records: the number of records.
+        base_sequence: the sequence number of its first record; ``None`` without a producer identity.
+        data: the bytes of the batch.
     """
 
     partition: int
@@ -72,7 +73,7 @@ class EncodedBatch:
 
     @property
     def next_sequence(self) -> int | None:
-        """Of the first record after it; ``None`` without a producer identity.
+        """The sequence number of the next batch; ``None`` without a producer identity.
 
         >>> EncodedBatch(0, 0, 3, 2**31 - 1, b"").next_sequence
         2
@@ -81,7 +82,7 @@ class EncodedBatch:
 
 
 class Encoder(Protocol):
-    """Makes record batches of checked columns (see :func:`streamgroups_kafka.write.record_columns.record_columns`)."""
+    """Encodes the columns of :func:`streamgroups_kafka.write.record_columns.record_columns` as record batches."""
 
     def encode(
         self,
@@ -91,13 +92,15 @@ class Encoder(Protocol):
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
     ) -> Sequence[EncodedBatch]:
-        """Batches of at most ``max_bytes``, by partition and in each in the rows' order; a larger record is one of its own."""
+        """Returns batches of at most ``max_bytes``, by partition, each with the order of the rows. A larger record has
+        its own batch.
+        """
 
     def with_compressed(self, batch: bytes, codec: int, records: bytes) -> bytes:
-        """The batch with its records replaced by compressed ones, and the codec's number in its header."""
+        """Returns the batch with compressed records, and with the id of the codec in its header."""
 
     def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
-        """The hashes of binary or string keys that pyarrow has validated, as Kafka's clients have them; 0 for one that is null.
+        """Returns Kafka's hashes of binary or string keys that pyarrow has validated; 0 for a null key.
 
         Raises ValueError for offsets that are not in order.
         """

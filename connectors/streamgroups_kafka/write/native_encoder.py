@@ -1,6 +1,7 @@
-"""Encodes record batches natively: from Arrow's buffers straight into the bytes that are sent, by the extension ``_native``.
+"""Encodes record batches natively: the extension ``_native`` converts Arrow buffers to the bytes of batches.
 
-Created by :mod:`streamgroups_kafka.write.record_batches`. Source: ``csrc/record_batch.h``; the Arrow PyCapsule interface.
+Created by :mod:`streamgroups_kafka.write.record_batches`. Source: ``csrc/record_batch.h``; the Arrow PyCapsule
+interface.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class NativeEncoder:
     """See :class:`~streamgroups_kafka.write.encoder.Encoder`."""
 
     def __init__(self) -> None:
-        # By name: where the extension was not built there is nothing to import.
+        # Imported by name, because the extension may be missing.
         self._native: Any = importlib.import_module("streamgroups_kafka._native")
 
     def encode(

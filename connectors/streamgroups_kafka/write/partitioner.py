@@ -1,8 +1,8 @@
-"""Which partition a record with a key goes to, as Kafka's own clients decide it.
+"""Selects the partition of a record with a key, as Kafka's clients do.
 
-Called in Spark's Python workers before output is shuffled by partition, so that records of one key go where any Java producer
-sends them. Hashed natively where the extension is there, else by numpy. Source: Kafka's Java client,
-``BuiltInPartitioner.partitionForKey``: ``toPositive(murmur2(key)) % numPartitions``.
+Called in Spark's Python workers before output is shuffled by partition. So records with one key are in the partition to
+which Java producers send them. The native extension computes the hashes if it is available, else numpy. Source: Kafka's
+Java client, ``BuiltInPartitioner.partitionForKey``: ``toPositive(murmur2(key)) % numPartitions``.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ _POSITIVE = np.uint32(_MOST)
 
 
 def partitions_of_keys(keys: pa.Array | pa.ChunkedArray, n_partitions: int | pa.Array) -> pa.Int32Array:
-    """The partition of each key, as Kafka's default partitioner has it.
+    """Returns the partition of each key, as Kafka's default partitioner does.
 
     Args:
-        keys: binary or string, large or not; strings count by their UTF-8.
-        n_partitions: how many partitions the topic has; an array of integers, one for each key, where topics differ.
+        keys: binary or string, large or not. Strings are hashed as UTF-8.
+        n_partitions: the number of partitions of the topic. If topics differ, an array of integers, one for each key.
 
     Returns:
-        Partitions from 0; null for a key that is null, which any partition may have.
+        Partitions from 0; null for a null key, which any partition may have.
 
     Raises:
-        InvalidOption: if the keys are of another type, or a number of partitions is none (below 1, over int32, or null).
-        ValueError: if the Arrow data is malformed, or there are more or fewer numbers than keys.
+        InvalidOption: if the keys have another type, or a number of partitions is invalid (below 1, over int32, or
+            null).
+        ValueError: if the Arrow data is malformed, or the number of partition counts differs from that of the keys.
 
     >>> partitions_of_keys(pa.array(["kafka", None, "foobar"]), 8).to_pylist()
     [4, None, 6]
@@ -56,13 +57,13 @@ def partitions_of_keys(keys: pa.Array | pa.ChunkedArray, n_partitions: int | pa.
 def _hashes(keys: pa.Array) -> Hashes:
     if pa.types.is_null(keys.type):
         return np.zeros(len(keys), np.uint32)
-    # How long the buffers are, nobody looks at after this.
+    # Later steps do not check the lengths of the buffers.
     keys.validate()
     return encoder(os.environ.get(ENCODER_VARIABLE, "")).murmur2_of_keys(keys)
 
 
 def _counts(has_key: npt.NDArray[np.bool_], n_partitions: int | pa.Array) -> Hashes:
-    """How many partitions each key can choose from. Where a key is null, that may be null as well."""
+    """The number of partitions for each key. It may be null if the key is null."""
     if isinstance(n_partitions, int):
         counts = np.full(1, n_partitions)
     elif len(n_partitions) != len(has_key):

@@ -1,7 +1,7 @@
-"""Murmur2 with Kafka's seed over an Arrow array of keys, by numpy.
+"""Computes Murmur2 with Kafka's seed over an Arrow array of keys, with numpy.
 
-Called by :mod:`streamgroups_kafka.write.plain_encoder` where the extension is missing; ``csrc/murmur2.c`` does the same. Source: Kafka's
-Java client, ``Utils.murmur2`` (32 bits; words are little-endian whatever the machine).
+Called by :mod:`streamgroups_kafka.write.plain_encoder` where the extension is missing; ``csrc/murmur2.c`` is
+equivalent. Source: Kafka's Java client, ``Utils.murmur2`` (32 bits; words are little-endian on all machines).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _Places = npt.NDArray[np.int64]
 
 
 def murmur2_of_keys(keys: pa.Array) -> Hashes:
-    """The hashes of keys; 0 for one that is null.
+    """Returns the hashes of keys; 0 for a null key.
 
     Args:
-        keys: binary or string, large or not. pyarrow's ``validate`` must have found nothing.
+        keys: binary or string, large or not. pyarrow's ``validate`` must have succeeded.
 
     Raises:
-        ValueError: if its offsets are not in order.
+        ValueError: if the offsets are not in order.
 
     >>> [hex(h) for h in murmur2_of_keys(pa.array(["kafka", None, ""]))]
     ['0xd067cf64', '0x0', '0x106e08d9']
@@ -41,7 +41,7 @@ def murmur2_of_keys(keys: pa.Array) -> Hashes:
         raise ValueError("offsets that are not in order")
     rows = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
     bytes_ = np.frombuffer(data if data is not None else b"", np.uint8)
-    # Keys of one length have as many words, so that they are done together, word by word.
+    # Keys of the same length have the same number of words, so they are processed together, word by word.
     by_size = rows[np.argsort(sizes[rows], kind="stable")]
     for alike in np.split(by_size, np.flatnonzero(np.diff(sizes[by_size])) + 1):
         if len(alike):
@@ -65,7 +65,7 @@ def _of_one_size(data: npt.NDArray[np.uint8], starts: _Places, size: int) -> Has
 
 
 def _word(data: npt.NDArray[np.uint8], places: _Places, size: int) -> Hashes:
-    """Up to four bytes from each place on as a number, the first one lowest."""
+    """Returns up to four bytes from each place on as a little-endian number."""
     number: Hashes = np.zeros(len(places), np.uint32)
     for i in range(size):
         number |= data[places + i].astype(np.uint32) << np.uint32(8 * i)

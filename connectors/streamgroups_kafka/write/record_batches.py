@@ -1,8 +1,8 @@
 """Encodes records from Arrow into Kafka's record batches.
 
-Called in Spark's Python workers by what writes to Kafka. Encoded natively where the extension is there (``native_encoder``), else
-by kafka-python (``plain_encoder``); what a record may be, how large a batch is and how it is compressed is decided here, once
-for both. Source: KIP-98 (message format 2), KIP-82 (headers); Kafka's ``max.message.bytes``.
+Called in Spark's Python workers by the Kafka sinks. The native encoder (``native_encoder``) is used if it is available,
+else kafka-python (``plain_encoder``). This module checks records, sizes and compression for both. Source: KIP-98
+(message format 2), KIP-82 (headers); Kafka's ``max.message.bytes``.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from streamgroups_kafka.write.record_columns import record_columns
 
 logger = logging.getLogger(__name__)
 
-#: What the native encoder says of a record whose length is more than 31 bits hold.
+#: The error of the native encoder for a record whose length does not fit into 31 bits.
 _BEYOND_THE_FORMAT = "too large for Kafka's format"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How batches are made.
+    """The settings of record batches.
 
     Args:
-        batch_bytes: how large a batch may become before it is compressed; a record that is larger makes one of its own.
-        max_message_bytes: how large a batch may be when it is sent: the topic's ``max.message.bytes``.
-        compression: of the records. A batch that it would not make smaller is not compressed.
+        batch_bytes: the maximum size of a batch before compression. A larger record has its own batch.
+        max_message_bytes: the maximum size of a batch after compression: the topic's ``max.message.bytes``.
+        compression: the compression of records. A batch that would not become smaller is not compressed.
 
     Raises:
-        InvalidOption: if a size is not positive or over 2 GiB.
+        InvalidOption: if a size is not positive or exceeds 2 GiB.
     """
 
     batch_bytes: int = 1 << 20
@@ -65,20 +65,22 @@ def encode(
     """Encodes rows into record batches of one topic.
 
     Args:
-        records: the rows, in any order of partitions; columns as :func:`~streamgroups_kafka.write.record_columns.record_columns` has it.
-        settings: how.
-        topic: where they go, for errors.
-        now_ms: the time of records that have none, in milliseconds since 1970.
-        producer: who writes; nobody in particular if it is left out.
-        next_sequences: the sequence number that each partition's first record gets; 0 where none is given.
+        records: the rows, in any order of partitions, with the columns of
+            :func:`~streamgroups_kafka.write.record_columns.record_columns`.
+        settings: the settings of the batches.
+        topic: the topic, for errors.
+        now_ms: the timestamp of records without one, in milliseconds since the epoch.
+        producer: the identity of the producer; ``None`` to write without one.
+        next_sequences: the sequence number of the first record of each partition; the default is 0.
 
     Returns:
-        The batches, by partition and in each partition in the rows' order. A Produce request takes one of each partition.
+        The batches, by partition, each with the order of the rows. A Produce request contains one batch of each
+        partition.
 
     Raises:
-        RecordRejected: if a record cannot be written: it is too large, or what ``record_columns`` refuses. Names the row.
-        InvalidOption: if a column is of the wrong type, or the native encoder is demanded but does not work here.
-        ValueError: if the Arrow batch is malformed, or a sequence number none.
+        RecordRejected: if a record is too large, or ``record_columns`` rejects it. The error contains the row.
+        InvalidOption: if a column has the wrong type, or the native encoder is required but not available.
+        ValueError: if the Arrow batch is malformed, or a sequence number is invalid.
 
     >>> rows = pa.record_batch({"partition": [1, 0, 1], "value": ["a", "b", "c"]})
     >>> [(b.partition, b.n_records) for b in encode(rows, BatchSettings(), topic="flights", now_ms=0)]
@@ -106,13 +108,13 @@ def encode(
 
 @cache
 def encoder(wanted: str) -> Encoder:
-    """The way to encode records here. What does not work is said once per process.
+    """Returns the encoder to use. A missing native encoder is logged once per process.
 
     Args:
-        wanted: ``native``, ``plain``, or nothing for the native one where it works.
+        wanted: ``native``, ``plain``, or empty for the native one if it is available.
 
     Raises:
-        InvalidOption: for another name, or if ``native`` is wanted and does not work.
+        InvalidOption: for another name, or if ``native`` is required and not available.
 
     >>> type(encoder("plain")).__name__
     'PlainEncoder'
@@ -139,14 +141,14 @@ def _compressed(batch: EncodedBatch, compression: Compression, using: Encoder) -
         return batch
     plain_records = memoryview(batch.data)[HEADER_BYTES:]
     records = compression.compress(plain_records)
-    # So a batch is never larger than without compression, and its limit holds either way.
+    # So a batch is never larger than without compression, and its size limit holds in both cases.
     if len(records) >= len(plain_records):
         return batch
     return replace(batch, data=using.with_compressed(batch.data, compression.number, records))
 
 
 def _too_large(batch: EncodedBatch, topic: str, settings: BatchSettings) -> RecordRejected:
-    """Only a batch of one record can be: the others keep to the limit."""
+    """Returns the error for a batch above the limit. It has one record: larger batches are split."""
     place = TopicPartition(topic, batch.partition)
     by = "" if settings.compression.number == 0 else f", compressed with {settings.compression.name}"
     return RecordRejected(

@@ -1,8 +1,8 @@
-"""The columns of records that are to be written: which there are, of what types, and what no record can have.
+"""Checks the columns of records to write: their names, their types, and values that no record can have.
 
-Called by :mod:`streamgroups_kafka.write.record_batches` before it encodes anything, so that both encoders get the same and refuse the
-same. Source: the columns of Spark's Kafka sink (``KafkaWriter``); Kafka's ``RecordHeader`` (a name is never null) and
-``ProducerRecord`` (a timestamp is never negative).
+:mod:`streamgroups_kafka.write.record_batches` calls it before encoding, so that both encoders accept and reject the
+same records. Source: the columns of Spark's Kafka sink (``KafkaWriter``); Kafka's ``RecordHeader`` (a name is never
+null) and ``ProducerRecord`` (a timestamp is never negative).
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ _BYTES = (*_NAMES, pa.binary(), pa.large_binary())
 
 
 def record_columns(records: pa.RecordBatch, topic: str, now_ms: int) -> pa.RecordBatch:
-    """What is to be encoded of a batch.
+    """Returns the columns of a batch to encode.
 
     Args:
-        records: rows to write. ``partition`` (an integer) must be there; ``key`` and ``value`` (binary or string), ``headers``
-            (a list of structs of a string and binary or string) and ``timestamp`` may be. Other columns are left alone.
-        topic: where they go, for errors.
-        now_ms: the time of records that have none, in milliseconds since 1970.
+        records: rows to write. ``partition`` (an integer) is required. ``key`` and ``value`` (binary or string),
+            ``headers`` (a list of structs of a string and binary or string) and ``timestamp`` are optional. Other
+            columns are ignored.
+        topic: the topic, for errors.
+        now_ms: the timestamp of records without one, in milliseconds since the epoch.
 
     Returns:
-        A batch of the columns that are there, ``partition`` as int32 and ``timestamp`` as int64 milliseconds. A column of
-        nothing but nulls by its type is not among them.
+        A batch of the existing columns, with ``partition`` as int32 and ``timestamp`` as int64 milliseconds. A column
+        of type null is omitted.
 
     Raises:
-        InvalidOption: if a column's type is another one, or ``partition`` is missing.
-        RecordRejected: if a partition is null or negative, a timestamp negative, or a header has no name or one that is not UTF-8.
+        InvalidOption: if a column has another type, or ``partition`` is missing.
+        RecordRejected: if a partition is null or negative, a timestamp is negative, or a header name is missing or not
+            UTF-8.
         ValueError: if the batch is malformed.
 
     >>> batch = pa.record_batch({"partition": [0, 1], "value": ["a", "b"], "note": [1, 2]})
@@ -105,7 +107,7 @@ def _times_ms(times: pa.Array, partitions: pa.Array, topic: str, now_ms: int) ->
         raise _rejected(
             row, partitions, topic, "has a timestamp before 1970", "Kafka records cannot have a timestamp before 1970."
         )
-    # What is finer than a millisecond is cut off; Kafka has no room for it.
+    # Kafka stores milliseconds, so finer units are truncated.
     times_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
     return times_ms.fill_null(now_ms) if times_ms.null_count else times_ms
 
@@ -120,7 +122,7 @@ def _check_headers(headers: pa.Array, partitions: pa.Array, topic: str) -> None:
 
 
 def _fault_of_headers(headers: pa.Array) -> str | None:
-    # A header that is null as a whole makes its name null in flatten().
+    # In flatten(), a null header has a null name.
     names = headers.flatten().flatten()[0]
     if names.null_count:
         return "has a header without a name"
