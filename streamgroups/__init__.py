@@ -1,7 +1,7 @@
 """streamgroups: Kafka consumer groups for Spark Structured Streaming.
 
-What a user imports as ``sg``. Names that need Spark or a Kafka client are loaded when they are first used, so that
-``import streamgroups`` is quick and needs neither.
+The public API, which users import as ``sg``. Names that need Spark or a Kafka client are loaded at their first use, so
+``import streamgroups`` is fast and needs neither. Source: PEP 562.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     AT_OFFSET = CursorType.AT_OFFSET
     AFTER_OFFSET = CursorType.AFTER_OFFSET
 
-#: The names by the module that defines them; of a class, some of its members.
+#: The names by the module that defines them. For a class, the names of some of its members.
 _NAMES = {
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
     "streamgroups.event_time.shapes": "hopping session tumbling",

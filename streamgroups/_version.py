@@ -1,3 +1,3 @@
-"""The version, where setup.cfg and the package both find it."""
+"""The version, read by setup.cfg and by the package."""
 
 __version__ = "0.1.0"

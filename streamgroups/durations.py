@@ -1,7 +1,8 @@
-"""Durations as text: one grammar for options, arguments and command-line flags, and the form that tables show.
+"""Parses and formats durations: one grammar for options, arguments and command-line flags, and the form in tables.
 
-Used by the source's options, the sinks, event time, windows and the command line. Source: the durations of Spark's options (``maxTriggerDelay``) and of
-``withWatermark`` ("10 minutes"); ISO 8601, which ``kafka-consumer-groups.sh --by-duration`` reads.
+Used by the options of the source, the sinks, event time, windows and the command line. Source: the durations of Spark's
+options (``maxTriggerDelay``) and of ``withWatermark`` ("10 minutes"); ISO 8601, which ``kafka-consumer-groups.sh
+--by-duration`` reads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import re
 
 from streamgroups.errors import InvalidOption
 
-#: A day has 24 hours, as in Java's ``Duration``. Weeks and longer units are not read: Java has none, and months have no length.
+#: A day has 24 hours, as in Java's ``Duration``. Weeks and longer units are invalid: Java has no weeks, and months
+#: differ in length.
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _COUNT = r"[0-9]{1,18}"
 _SECONDS = rf"{_COUNT}(?:\.[0-9]{{1,3}})?"
@@ -27,10 +29,11 @@ FORMS = "Write a number with a unit, as in 500ms, 30s, 10 minutes, 1h30m or PT1H
 
 
 def parse_duration_ms(text: str, *, option: str, signed: bool = False) -> int:
-    """Reads a duration. Every number has a unit: ``d``, ``h``, ``m``, ``s`` or ``ms``, as a letter or as a word, from the largest to the smallest.
+    """Parses a duration. Every number has a unit (``d``, ``h``, ``m``, ``s`` or ``ms``), as a letter or a word, the
+    largest first.
 
     Args:
-        text: what the user wrote.
+        text: the text of the user.
         option: the name of the option, argument or flag, for the error.
         signed: whether it may be negative.
 
@@ -49,7 +52,7 @@ def parse_duration_ms(text: str, *, option: str, signed: bool = False) -> int:
     streamgroups.errors.InvalidOption: Option 'delay' is '10', which is not a duration. Write a number with a unit, as in 500ms, 30s, \
 10 minutes, 1h30m or PT1H30M.
     """
-    # An argument may be a number by mistake: ``stage_retention=3600``.
+    # The value may be a number by mistake: ``stage_retention=3600``.
     plain = " ".join(str(text).lower().split())
     match = _ISO.fullmatch(plain) or _WORDS.fullmatch(plain)
     parts = (
@@ -68,7 +71,7 @@ def parse_duration_ms(text: str, *, option: str, signed: bool = False) -> int:
 
 
 def _ms(count: str, unit_ms: int) -> int:
-    """In whole numbers: a float would lose a millisecond now and then."""
+    """Milliseconds in integer arithmetic: a float would sometimes lose a millisecond."""
     whole, _, fraction = count.partition(".")
     return int(whole) * unit_ms + int(fraction.ljust(3, "0") or 0) * unit_ms // 1_000
 
@@ -78,7 +81,7 @@ def _invalid(text: str, option: str, why: str) -> InvalidOption:
 
 
 def duration(ms: int | None) -> str | None:
-    """The two largest units of a duration; ``None`` stays unknown.
+    """The two largest units of a duration; ``None`` for an unknown one.
 
     >>> [duration(ms) for ms in (0, 250, 61_000, 3_600_000, 90_061_000, -1_500, None)]
     ['0s', '0.2s', '1m 1s', '1h', '1d 1h', '-1.5s', None]
@@ -97,7 +100,7 @@ def duration(ms: int | None) -> str | None:
 
 
 def exact(ms: int) -> str:
-    """A duration as :func:`parse_duration_ms` reads it back.
+    """A duration that :func:`parse_duration_ms` parses to the same value.
 
     >>> [exact(ms) for ms in (0, 1_500, 5_400_000)]
     ['0ms', '1s500ms', '1h30m']

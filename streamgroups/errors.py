@@ -1,7 +1,7 @@
-"""Every error streamgroups raises, as one tree.
+"""All errors of streamgroups, as one class hierarchy.
 
-Raised by all packages; caught by users, the CLI (which turns ``code`` into an exit code) and Spark (which prints it as the
-cause of a failed query)::
+Raised by all packages. Caught by users, by the CLI (which maps ``code`` to an exit code) and by Spark (which prints the
+error as the cause of a failed query)::
 
     StreamGroupsError
     ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
@@ -9,29 +9,29 @@ cause of a failed query)::
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
-    ├── NotAuthorized           a broker or sink refused for lack of a permission or a login
-    ├── GroupRejected            the group is in use in a way that does not fit ours
-    ├── FencedMember            this member is no longer the one the group knows
-    ├── FencedBatch             the sink's ledger does not stand where the batch begins
-    ├── LedgerConflict          another transaction moved the same positions of a ledger     (retriable)
-    ├── TransactionFailed       a Kafka transaction is over, or cannot be committed
+    ├── NotAuthorized           a broker or sink rejected the login, or a permission is missing
+    ├── GroupRejected           the current use of the group does not permit the operation
+    ├── FencedMember            the group has replaced this member
+    ├── FencedBatch             the batch does not begin at the position of the sink's ledger
+    ├── LedgerConflict          another transaction changed the same positions of a ledger   (retriable)
+    ├── TransactionFailed       a Kafka transaction has ended, or cannot be committed
     ├── SinkUnreachable         a sink's database or store did not answer                    (retriable)
-    ├── SinkRejected             a sink's table is missing, does not fit the records, or may not be written
-    ├── StageLost               what tasks had staged for a batch is gone; the batch must be run again
-    ├── DataLoss                offsets that were to be read are gone from the topic
-    ├── ReadTimedOut            a partition gave no record and no end for too long          (retriable)
-    ├── RecordRejected           a record cannot be written: too large, or a part is missing
-    ├── PositionsDiffer         checkpoint, ledger and group disagree, and that must not be
-    ├── PartlyDone              some of what was asked for was done, some was not
+    ├── SinkRejected            a sink's table is missing, does not fit the records, or is not writable
+    ├── StageLost               the staged output of a batch no longer exists; the batch must run again
+    ├── DataLoss                offsets to be read no longer exist in the topic
+    ├── ReadTimedOut            a partition returned neither a record nor its end in time    (retriable)
+    ├── RecordRejected          a record cannot be written: too large, or a part is missing
+    ├── PositionsDiffer         checkpoint, ledger and group differ, which is not permitted here
+    ├── PartlyDone              some parts of an operation succeeded, others failed
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
-    ├── QueryUnknown            the process that started a query gives no facts about it         (retriable)
-    ├── QueryGivenUp            a supervised query failed for good, or too often
-    ├── InvalidCursor           a cursor was altered, or made with another key or by another process
+    ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
+    ├── QueryGivenUp            a supervised query failed permanently, or too often
+    ├── InvalidCursor           a cursor was altered, or created with another key or by another process
     ├── CursorExpired           a cursor was returned more than five minutes ago
     └── EmbeddedBrokerError     the embedded broker could not be started or has died
 
-Each error says what happened and to what, and carries a ``remedy``: what to do next. Errors cross process borders (Spark
-pickles them from its workers), so each one pickles.
+Each error describes the event and its subject, and contains a ``remedy``: the next action of the user. Spark pickles
+the errors of its workers, so every error can be pickled.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _Error = TypeVar("_Error", bound="StreamGroupsError")
 
 
 class StreamGroupsError(Exception):
-    """The root of the tree.
+    """The base class of all errors.
 
     Args:
-        what: one sentence: what happened, to which topic, partition or group.
-        remedy: one sentence: what to do next.
+        what: one sentence: the event, and the topic, partition or group.
+        remedy: one sentence: the next action of the user.
         group: the consumer group, if the error is about one.
         topic: the topic, if the error is about one.
         partition: the partition of the topic, if the error is about one.
@@ -59,9 +59,9 @@ class StreamGroupsError(Exception):
 
     #: Stable, machine-readable name of the error.
     code: ClassVar[str] = "error"
-    #: Whether the same call may succeed later without anybody changing anything.
+    #: Whether the same call may succeed later without any other change.
     retriable: ClassVar[bool] = False
-    #: Control characters that its text may have.
+    #: Control characters that its text may contain.
     _keeps: ClassVar[str] = ""
 
     def __init__(
@@ -81,12 +81,12 @@ class StreamGroupsError(Exception):
         self.partition = partition
 
     def with_text(self: _Error, what: str, remedy: str) -> _Error:
-        """The same error, about the same group and partition, in other words."""
+        """The same error, about the same group and partition, with another text."""
         return type(self)(what, remedy=remedy, group=self.group, topic=self.topic, partition=self.partition)
 
     @property
     def document(self) -> dict[str, str | int | bool]:
-        """The error as a JSON object; ``group``, ``topic`` and ``partition`` only where they are known.
+        """The error as a JSON object. It contains ``group``, ``topic`` and ``partition`` only if they are known.
 
         >>> UnknownGroup("Group 'orders' does not exist.", group="orders").document
         {'class': 'UnknownGroup', 'code': 'unknown_group', 'message': "Group 'orders' does not exist.", 'remedy': '', \
@@ -103,7 +103,7 @@ class StreamGroupsError(Exception):
         }
 
     def __str__(self) -> str:
-        # Names of groups and clients are anybody's: an error must neither drive a terminal nor forge a line of a log.
+        # Any client chooses names of groups and clients. An error must neither control a terminal nor forge a log line.
         return printable(f"{self.what} {self.remedy}".strip(), keep=self._keeps)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -136,125 +136,133 @@ class BrokerUnreachable(StreamGroupsError):
 
 
 class UnknownTopic(StreamGroupsError):
-    """A topic or a partition does not exist (or may not be seen by this user)."""
+    """A topic or a partition does not exist, or this user may not describe it."""
 
     code = "unknown_topic"
 
 
 class UnknownGroup(StreamGroupsError):
-    """A consumer group does not exist (or may not be seen by this user)."""
+    """A consumer group does not exist, or this user may not describe it."""
 
     code = "unknown_group"
 
 
 class NotAuthorized(StreamGroupsError):
-    """The broker or a sink refused the login, or the logged-in user lacks a permission."""
+    """The broker or a sink rejected the login, or the user lacks a permission."""
 
     code = "not_authorized"
 
 
 class GroupRejected(StreamGroupsError):
-    """The group is in use in a way that does not fit: another subscription, protocol, or an exclusive member."""
+    """The current use of the group does not permit it: another subscription, protocol, or an exclusive member."""
 
     code = "group_refused"
 
 
 class FencedMember(StreamGroupsError):
-    """The group went on without this member; what it wanted to commit was refused (SEMANTICS G7, S3)."""
+    """The group has replaced this member, and the broker has rejected its commit (SEMANTICS G7, S3)."""
 
     code = "fenced_member"
 
 
 class FencedBatch(StreamGroupsError):
-    """The sink's ledger does not stand where the batch begins; nothing of the batch was written (SEMANTICS X3)."""
+    """The batch does not begin at the position of the sink's ledger. None of it was written (SEMANTICS X3)."""
 
     code = "fenced_batch"
 
 
 class LedgerConflict(StreamGroupsError):
-    """Another transaction moved the same positions of a ledger meanwhile; this one wrote nothing."""
+    """Another transaction has changed the same positions of a ledger. This one wrote nothing."""
 
     code = "ledger_conflict"
     retriable = True
 
 
 class TransactionFailed(StreamGroupsError):
-    """A Kafka transaction is over, or cannot be committed; nothing of it is visible. The batch can be written in a new one."""
+    """A Kafka transaction has ended, or cannot be committed. None of it is visible. Another transaction can write the
+    batch.
+    """
 
     code = "transaction_failed"
 
 
 class SinkUnreachable(StreamGroupsError):
-    """A sink's database or store did not answer; what was being committed may be there, or not."""
+    """A sink's database or store did not answer. Whether the commit succeeded is unknown."""
 
     code = "sink_unreachable"
     retriable = True
 
 
 class SinkRejected(StreamGroupsError):
-    """A sink's table is missing, does not fit the records, or may not be written by this user; nothing was written."""
+    """A sink's table is missing, does not fit the records, or is not writable for this user. Nothing was written."""
 
     code = "sink_refused"
 
 
 class StageLost(StreamGroupsError):
-    """What the tasks of a batch had staged in a sink is gone; nothing of the batch was written, and it must be run again."""
+    """The staged output of a batch no longer exists. None of it was written, and the batch must run again."""
 
     code = "stage_lost"
 
 
 class DataLoss(StreamGroupsError):
-    """Offsets that were to be read are gone: retention, deleted records, or a recreated topic (SEMANTICS S7)."""
+    """Offsets to be read no longer exist: retention, deleted records, or a recreated topic (SEMANTICS S7)."""
 
     code = "data_loss"
 
 
 class ReadTimedOut(StreamGroupsError):
-    """A partition gave neither a record nor its end for longer than ``kafkaConsumer.pollTimeoutMs``."""
+    """A partition returned neither a record nor its end within ``kafkaConsumer.pollTimeoutMs``."""
 
     code = "read_timed_out"
     retriable = True
 
 
 class RecordRejected(StreamGroupsError):
-    """A record cannot be written: it is too large, or a part of it is missing or none that the sink can hold."""
+    """A record cannot be written: it is too large, or a part of it is missing or has a value that the sink does not
+    accept.
+    """
 
     code = "record_refused"
 
 
 class PositionsDiffer(StreamGroupsError):
-    """Checkpoint, ledger and group disagree about positions and ``onRestart`` is ``fail`` (SEMANTICS S5), or state depends on it."""
+    """Checkpoint, ledger and group have different positions, and ``onRestart`` is ``fail`` (SEMANTICS S5) or the state
+    depends on them.
+    """
 
     code = "positions_differ"
 
 
 class PartlyDone(StreamGroupsError):
-    """Some of what was asked for was done and some was not; the text says which, the remedy how to go on (SEMANTICS O2)."""
+    """Some parts of an operation succeeded and others failed. The text names both, the remedy the next action
+    (SEMANTICS O2).
+    """
 
     code = "partly_done"
 
 
 class OffsetFormat(StreamGroupsError):
-    """An offset read from a checkpoint was not written by this library, or by a newer version of it."""
+    """An offset in a checkpoint was not written by this library, or has a newer version."""
 
     code = "offset_format"
 
 
 class QueryUnknown(StreamGroupsError):
-    """The process that started a query gives no facts about it: whether it keeps state, and where its checkpoint is."""
+    """The process that started a query does not report whether it keeps state, and where its checkpoint is."""
 
     code = "query_unknown"
     retriable = True
 
 
 class QueryGivenUp(StreamGroupsError):
-    """A supervised query is not started again: it failed for good, or too often without progress."""
+    """A supervised query is not restarted: it failed permanently, or too often without progress."""
 
     code = "query_given_up"
 
 
 class InvalidCursor(StreamGroupsError):
-    """A cursor is none, was altered, was signed with another key, or belongs to an instance that is not here."""
+    """A cursor is malformed, was altered, was signed with another key, or belongs to an instance of another process."""
 
     code = "invalid_cursor"
 
@@ -266,7 +274,7 @@ class CursorExpired(StreamGroupsError):
 
 
 class EmbeddedBrokerError(StreamGroupsError):
-    """The embedded broker could not be started, or has died. The text has the last lines that it printed."""
+    """The embedded broker could not be started, or has died. The text contains the last lines of its output."""
 
     code = "embedded_broker"
     _keeps = "\n\t"

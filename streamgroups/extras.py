@@ -1,7 +1,7 @@
-"""The extras of the distribution: which extra installs a missing package, and the error that names it.
+"""The extras of the distribution: the extra that installs a missing package, and the error that names it.
 
-Called by the facade (``sg.``) and by the command line. Everything that workers need is installed without an extra. PySpark is an extra because a
-vendor's Spark brings its own, which ``pip`` must not replace. Source: PEP 508.
+Called by the public API (``sg.``) and by the command line. All packages that workers need are installed without an
+extra. PySpark is an extra, because ``pip`` must not replace the PySpark of a vendor's Spark. Source: PEP 508.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load(module: str, *, needed_by: str) -> ModuleType:
 
     Args:
         module: its full name.
-        needed_by: what the user called, for the error.
+        needed_by: the name that the user called, for the error.
 
     Raises:
         MissingExtra: if a package of an extra is not installed, or PySpark is too old.
@@ -46,7 +46,7 @@ def load(module: str, *, needed_by: str) -> ModuleType:
 
 
 def explained(error: ImportError, needed_by: str) -> ImportError:
-    """The error that names the extra; the same error if no extra would help.
+    """The error that names the extra; the same error if no extra installs the package.
 
     >>> print(explained(ImportError(name="psycopg.sql"), "sg.PostgresSink"))
     sg.PostgresSink needs psycopg, which is not installed. Run: pip install 'streamgroups[postgres]'

@@ -1,9 +1,9 @@
-"""Which topic of which cluster an offset belongs to.
+"""Identifies the topic and the cluster of an offset.
 
 Part of every stored position: checkpoints (:mod:`streamgroups.checkpoints.offset`), committed offsets
-(:mod:`streamgroups.groups.commit_metadata`) and ledgers. An offset means nothing without it: a topic that is deleted and recreated counts
-from 0 again, and so does another cluster behind the same address. Source: KIP-516 (topic ids, brokers from 2.8), KIP-78 (cluster ids);
-SEMANTICS S7, S11.
+(:mod:`streamgroups.groups.commit_metadata`) and ledgers. Without these ids an offset is ambiguous. A recreated topic
+counts from 0 again, and so does another cluster at the same address. Source: KIP-516 (topic ids, brokers from 2.8),
+KIP-78 (cluster ids); SEMANTICS S7, S11.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-#: Marks an id of which only a fingerprint is stored. No id of Kafka begins so.
+#: The prefix of an id that is stored as a fingerprint. Kafka's ids never start with it.
 _FINGERPRINT = "#"
 
 
@@ -20,7 +20,7 @@ class TopicIdentity:
     """The ids of a topic, as far as they are known. Only ids that are known on both sides are compared.
 
     Args:
-        cluster_id: the id of the cluster; ``None`` if the broker or the writer of the position has not given it.
+        cluster_id: the id of the cluster; ``None`` if the broker, or the writer of the position, has not provided it.
         topic_id: the id of the topic; ``None`` likewise (brokers before 2.8, positions that other tools commit).
 
     >>> first, second = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")
@@ -40,7 +40,7 @@ class TopicIdentity:
         return self.is_of_another_cluster(other) or _differ(self.topic_id, other.topic_id)
 
     def completed_by(self, other: TopicIdentity) -> TopicIdentity:
-        """With what ``other`` knows in addition.
+        """The same identity, with unknown ids from ``other``.
 
         >>> TopicIdentity(None, "t1").completed_by(TopicIdentity("c1", "t2"))
         TopicIdentity(cluster_id='c1', topic_id='t1')
@@ -54,12 +54,12 @@ class TopicIdentity:
         return f"topic id {self.topic_id or 'unknown'}, cluster id {self.cluster_id or 'unknown'}"
 
 
-#: The identity of a position whose writer has given no ids.
+#: The identity of a position whose writer has provided no ids.
 UNKNOWN = TopicIdentity()
 
 
 def fingerprint(id_: str) -> str:
-    """A short stand-in for an id, for stores that hold numbers only; it compares equal to the id.
+    """A short substitute for an id, for stores that contain numbers only. It compares equal to the id.
 
     >>> TopicIdentity(topic_id=fingerprint("t1")).differs_from(TopicIdentity(topic_id="t1"))
     False
@@ -68,7 +68,7 @@ def fingerprint(id_: str) -> str:
 
 
 def fingerprint_bits(id_: str | None) -> int:
-    """The 31 bits of a fingerprint; 0 stands for an unknown id.
+    """The 31 bits of a fingerprint; 0 represents an unknown id.
 
     >>> fingerprint_bits(None), fingerprint_bits("t1") == fingerprint_bits(fingerprint("t1"))
     (0, True)
@@ -81,7 +81,7 @@ def fingerprint_bits(id_: str | None) -> int:
 
 
 def from_fingerprint_bits(bits: int) -> str | None:
-    """The id that :func:`fingerprint_bits` stands for; ``None`` for 0."""
+    """The id that :func:`fingerprint_bits` represents; ``None`` for 0."""
     return f"{_FINGERPRINT}{bits:08x}" if bits else None
 
 
@@ -94,7 +94,7 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 def _fuller(one: str | None, other: str | None) -> str | None:
-    """The id itself rather than its fingerprint, if both mean the same."""
+    """The id itself rather than its fingerprint, if both represent the same id."""
     if one is None or (one.startswith(_FINGERPRINT) and other is not None and not _differ(one, other)):
         return other
     return one

@@ -1,8 +1,8 @@
-"""JSON that others wrote, and the values in it: every part has bounds, and every fault is a ``ValueError``.
+"""Parses JSON of other programs and checks its values: every value has bounds, and every error is a ``ValueError``.
 
-Called wherever bytes of a cluster, a checkpoint or a file become values: metadata entries, offsets, reports, histories. Python's parser alone
-accepts ``Infinity``, raises ``RecursionError`` for deep nesting, and takes numbers of any size and text that no broker stores. Source: RFC 8259;
-Kafka's protocol, whose offsets are whole numbers of 64 bits.
+Called for all data of a cluster, a checkpoint or a file: metadata entries, offsets, reports, histories. Python's parser
+alone accepts ``Infinity``, numbers of any size and text that no broker stores, and raises ``RecursionError`` for deep
+nesting. Source: RFC 8259; Kafka's protocol, whose offsets are integers of 64 bits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 MAX_INT64 = 2**63 - 1
 #: Kafka counts partitions with 32 bits.
 MAX_INT32 = 2**31 - 1
-#: A time in milliseconds that is one in microseconds too, also with a duration added: Spark and Arrow count those with 64 bits.
+#: The largest time in milliseconds that is valid in microseconds too, also after a duration is added: Spark and Arrow
+#: use 64 bits for microseconds.
 MAX_TIME_MS = 2**62 // 1_000
-#: Far more than this library and Spark write, and few enough to print what was read.
+#: Far more than this library and Spark write, and little enough that the parsed value can be printed.
 MAX_DEPTH = 64
 
 _T = TypeVar("_T")
@@ -28,7 +29,7 @@ def read_json(text: str) -> Any:
     """The value of a whole JSON document.
 
     Raises:
-        ValueError: it is none, it holds ``Infinity`` or ``NaN``, or it is nested deeper than :data:`MAX_DEPTH`.
+        ValueError: if it is not JSON, contains ``Infinity`` or ``NaN``, or is nested deeper than :data:`MAX_DEPTH`.
 
     >>> read_json('{"next": 7}')
     {'next': 7}
@@ -43,7 +44,7 @@ def read_json(text: str) -> Any:
 
 
 def read_json_prefix(text: str) -> Any:
-    """The value of the JSON document with which a text begins; raises as :func:`read_json` does.
+    """The value of the JSON document at the start of a text. Raises the errors of :func:`read_json`.
 
     >>> read_json_prefix('{"next": 7}\\0rest')
     {'next': 7}
@@ -55,15 +56,15 @@ def read_json_prefix(text: str) -> Any:
 
 
 def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:
-    """A whole number within bounds.
+    """An integer within bounds.
 
     Args:
-        value: of a JSON document.
-        least: the smallest number allowed.
-        most: the largest number allowed.
+        value: a value of a JSON document.
+        least: the smallest permitted number.
+        most: the largest permitted number.
 
     Raises:
-        ValueError: it is not a whole number, or out of bounds.
+        ValueError: if it is not an integer, or out of bounds.
 
     >>> whole(7)
     7
@@ -79,25 +80,25 @@ def whole(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int:
 
 
 def whole_or_none(value: Any, *, least: int = 0, most: int = MAX_INT64) -> int | None:
-    """``None`` for JSON's null, else as :func:`whole`."""
+    """``None`` for JSON's null, otherwise as :func:`whole`."""
     return None if value is None else whole(value, least=least, most=most)
 
 
 def time_ms(value: Any) -> int:
-    """A time in milliseconds since the epoch that fits microseconds; raises as :func:`whole` does."""
+    """A time in milliseconds since the epoch that is valid in microseconds too. Raises the errors of :func:`whole`."""
     return whole(value, least=-MAX_TIME_MS, most=MAX_TIME_MS)
 
 
 def time_ms_or_none(value: Any) -> int | None:
-    """``None`` for JSON's null, else as :func:`time_ms`."""
+    """``None`` for JSON's null, otherwise as :func:`time_ms`."""
     return None if value is None else time_ms(value)
 
 
 def partition_number(key: Any) -> int:
-    """A partition out of the key of a JSON object, where numbers are text.
+    """A partition from the key of a JSON object, where numbers are text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: if it is not a partition.
 
     >>> partition_number("12")
     12
@@ -108,10 +109,10 @@ def partition_number(key: Any) -> int:
 
 
 def string(value: Any, *, most: int = 4_096) -> str:
-    """Text of at most so many characters that can be stored as UTF-8.
+    """Text of at most ``most`` characters that can be stored as UTF-8.
 
     Raises:
-        ValueError: it is none.
+        ValueError: if it is not such a text.
 
     >>> string("\\ud800")
     Traceback (most recent call last):
@@ -124,14 +125,14 @@ def string(value: Any, *, most: int = 4_096) -> str:
 
 
 def flag(value: Any) -> bool:
-    """True or false; raises ``ValueError`` for anything else."""
+    """True or false. Raises ``ValueError`` for any other value."""
     if not isinstance(value, bool):
         raise ValueError(f"{_shown(value)} is neither true nor false")
     return value
 
 
 def items(value: Any) -> Iterable[tuple[str, Any]]:
-    """The names and values of a JSON object; raises ``ValueError`` for anything else."""
+    """The names and values of a JSON object. Raises ``ValueError`` for any other value."""
     if not isinstance(value, dict):
         raise ValueError(f"{_shown(value)} is not an object")
     return value.items()

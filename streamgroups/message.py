@@ -1,6 +1,7 @@
-"""A message as readers of cursors get it.
+"""The message that users read with a cursor.
 
-Made by ``streamgroups_kafka.cursors.reader`` and, in memory, by :mod:`streamgroups.fakes`. Source: Kafka's record format.
+Created by ``streamgroups_kafka.cursors.reader`` and, in memory, by :mod:`streamgroups.fakes`. Source: Kafka's record
+format.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ class Message:
 
     Args:
         topic: the stream.
-        partition: which of its partitions.
-        offset: where in the partition. Offsets grow, not always by one (SEMANTICS G13).
+        partition: the number of the partition.
+        offset: the offset in the partition. Offsets increase, not always by one (SEMANTICS G13).
         timestamp_ms: milliseconds since the epoch; ``None`` in records older than Kafka 0.10.
-        key: ``None`` if the record has none.
-        value: ``None`` in tombstones.
-        headers: names and values, in order; a name may occur more than once.
+        key: the key; ``None`` if the record has no key.
+        value: the value; ``None`` in tombstones.
+        headers: names and values, in order. A name may occur more than once.
 
     >>> Message("flights", 3, 42, 1357016400000, None, b"UA1545").topic_partition
     TopicPartition(topic='flights', partition=3)

@@ -1,7 +1,9 @@
-"""Metadata entries: small JSON objects as the metadata of committed offsets, which a broker limits to 4,096 bytes.
+"""Encodes and parses metadata entries: small JSON objects as the metadata of committed offsets. A broker limits them to
+4,096 bytes.
 
-Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.checkpoints.skipped_ranges` and :mod:`streamgroups.event_time.observations`, which say what is in them. Every
-principal with Read on the group can write one, so an entry that cannot be read counts as absent, with a warning. Source: Kafka's OffsetCommit.
+Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.checkpoints.skipped_ranges` and
+:mod:`streamgroups.event_time.observations`, which define their fields. Every principal with Read on the group can write
+an entry. An unreadable entry is therefore ignored, with a warning. Source: Kafka's OffsetCommit.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from streamgroups.json_values import read_json_prefix
 logger = logging.getLogger(__name__)
 
 _VERSION = 1
-#: How many places of unreadable entries are remembered, so that each is named once.
+#: How many partitions with unreadable entries are remembered, so that each is named once.
 _MAX_NAMED = 10_000
 _MAX_LISTED = 5
 _named: dict[tuple[str, object], None] = {}
@@ -26,7 +28,7 @@ _Entry = TypeVar("_Entry")
 
 
 def write_entry(fields: dict[str, object]) -> str:
-    """A note as metadata.
+    """The fields of an entry as metadata.
 
     >>> write_entry({"left": []})
     '{"v":1,"left":[]}'
@@ -35,14 +37,14 @@ def write_entry(fields: dict[str, object]) -> str:
 
 
 def read_entry(metadata: str) -> dict[str, Any]:
-    """The fields of a note; none if it is no note, or one of a newer version.
+    """The fields of an entry; empty if the metadata is not an entry, or has a newer version.
 
     >>> read_entry('{"v":1,"left":[]}')["left"], read_entry("by hand")
     ([], {})
     """
     try:
-        # What lies behind the note is none of it: confluent-kafka commits the NUL that ends a text in C along with it, and reads
-        # on behind the text of one that was committed without.
+        # Bytes after the entry do not belong to it. confluent-kafka commits the NUL at the end of a C text, and reads
+        # past the end of a text that was committed without it.
         raw = read_json_prefix(metadata)
     except ValueError:
         return {}
@@ -52,12 +54,12 @@ def read_entry(metadata: str) -> dict[str, Any]:
 def read_entries(
     group_id: str, metadata: Mapping[_Place, str], parse: Callable[[_Place, str], _Entry | None]
 ) -> dict[_Place, _Entry]:
-    """The entries of a metadata group. The first unreadable one of each partition is named in a warning, all of one call together.
+    """The entries of a metadata group. One warning names all partitions whose entry is unreadable for the first time.
 
     Args:
         group_id: the metadata group.
-        metadata: the text at each partition; an empty one is no entry.
-        parse: reads the text of a partition; ``None`` if it cannot be read.
+        metadata: the text of each partition; an empty text is no entry.
+        parse: parses the text of a partition; ``None`` if it is unreadable.
 
     >>> read_entries("billing.streamgroups", {"flights-0": "{}"}, lambda place, text: read_entry(text) or None)
     {}
@@ -74,7 +76,7 @@ def read_entries(
 
 
 def warn_of_unreadable(group_id: str, places: list[_Place]) -> None:
-    """Names partitions whose entries cannot be read: each once in the life of the process, however often it is read."""
+    """Logs the partitions whose entries are unreadable: each once in the life of the process."""
     new = [place for place in places if (group_id, place) not in _named]
     if not new:
         return

@@ -1,7 +1,8 @@
-"""Options as Spark hands them over: names whose case does not matter, values that are text.
+"""Parses options as Spark passes them: names are case-insensitive, values are text.
 
-Called by the options of the source and of the sink (``streamgroups_spark``) and of event time (:mod:`streamgroups.event_time.settings`). Durations are
-read by :mod:`streamgroups.times`. Source: Spark's ``CaseInsensitiveStringMap``.
+Called by the options of the source and of the sink (``streamgroups_spark``) and of event time
+(:mod:`streamgroups.event_time.settings`). :mod:`streamgroups.durations` parses durations. Source: Spark's
+``CaseInsensitiveStringMap``.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 
 def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown", otherwise: str = "") -> str:
-    """The name of an option as it is documented.
+    """The documented name of an option.
 
     Args:
-        name: as the user wrote it.
-        known: all names there are.
-        unknown: what is said of one that is not among them.
-        otherwise: what to do about one that is not even like one of them; default: these are listed.
+        name: the name that the user wrote.
+        known: all valid names.
+        unknown: the text of the error about an invalid name.
+        otherwise: the remedy if no valid name is similar; by default it lists the valid names.
 
     Raises:
-        InvalidOption: it is not among them.
+        InvalidOption: if the name is invalid.
 
     >>> canonical("MEMBERSHIP", ["membership"])
     'membership'
@@ -46,13 +47,13 @@ def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown",
 def own_and_kafkas(
     options: Mapping[str, str], known: Collection[str], *, unknown: str, no_path: Callable[[str], InvalidOption]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Our options under their documented names, and Kafka's in lower case and without their prefix.
+    """The options of this library under their documented names, and Kafka's in lower case and without their prefix.
 
     Args:
-        options: as given.
-        known: the names of ours.
-        unknown: what is said of others.
-        no_path: what is raised if the user gave a path, of which Spark makes an option.
+        options: the options of the user.
+        known: the names of the options of this library.
+        unknown: the text of the error about other names.
+        no_path: creates the error if the user passed a path, which Spark passes as an option.
 
     Raises:
         InvalidOption: for the first option that is neither.
@@ -78,7 +79,7 @@ def choice(given: Mapping[str, str], name: str, of: type[_Choice], default: _Cho
     """The variant that an option names.
 
     Raises:
-        InvalidOption: it names none; the remedy lists them.
+        InvalidOption: if it names no variant. The remedy lists them.
 
     >>> from streamgroups.event_time.violations import OnViolation
     >>> choice({"onViolation": "Drop"}, "onViolation", OnViolation, OnViolation.KEEP)
@@ -97,7 +98,7 @@ def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     """Whether an option is on.
 
     Raises:
-        InvalidOption: it is neither ``true`` nor ``false``.
+        InvalidOption: if it is neither ``true`` nor ``false``.
 
     >>> flag({"includeHeaders": "TRUE"}, "includeHeaders", default=False)
     True

@@ -1,29 +1,31 @@
-"""Which failures of a broker are logged: the first at once, then one line in ten seconds, and the end of it once.
+"""Decides which failures of a broker are logged: the first at once, then one line in ten seconds, and the recovery
+once.
 
-Called by ``streamgroups_kafka.client.logs``, for all clients of a process that reach one cluster: while a broker is away each of them tries to
-connect again and again, and has as many lines to say about it. A function of the state, what happened, and the time.
+Called by ``streamgroups_kafka.client.logs`` for all clients of a process that connect to one cluster. While a broker is
+unreachable, each client repeats its connection attempts and would log each failure. Source: the log output of
+librdkafka and kafka-python.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: At most one line in this time, in milliseconds.
+#: The minimum interval between two lines, in milliseconds.
 LINE_EVERY_MS = 10_000
-#: A request that succeeds sooner after a failure may have been answered by another broker: it ends nothing.
+#: Another broker may have answered a request that succeeds sooner after a failure. It does not end the outage.
 SETTLED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Failures that nothing has ended yet.
+    """Failures of a cluster that has not recovered yet.
 
     Args:
-        since_ms: when the first came.
-        last_ms: when the last came.
-        suppressed: how many were not logged.
-        unreported: how many of them came after the last line.
-        is_logged: whether there was a line about it.
+        since_ms: the time of the first failure.
+        last_ms: the time of the last failure.
+        suppressed: how many failures were not logged.
+        unreported: how many of them followed the last line.
+        is_logged: whether the outage was logged.
     """
 
     since_ms: int
@@ -35,11 +37,11 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What is known of one cluster.
+    """The state of one cluster.
 
     Args:
-        outage: ``None`` while all is well.
-        last_line_ms: when the last failure was logged; ``None`` if none was.
+        outage: the outage; ``None`` while requests succeed.
+        last_line_ms: the time of the last logged failure; ``None`` before the first.
     """
 
     outage: Outage | None = None
@@ -51,7 +53,7 @@ class FailureLine:
     """Log this failure.
 
     Args:
-        suppressed: how many were not logged since the last line.
+        suppressed: how many failures were not logged since the last line.
     """
 
     suppressed: int
@@ -62,7 +64,7 @@ class RecoveryLine:
     """Log that requests succeed again.
 
     Args:
-        away_ms: for how long they failed.
+        away_ms: how long requests failed.
         suppressed: how many failures were not logged in that time.
     """
 
@@ -71,7 +73,14 @@ class RecoveryLine:
 
 
 def failed(state: LogState, now_ms: int) -> tuple[LogState, FailureLine | None]:
-    """A client could not reach a broker.
+    """Handles a failure of a client to connect to a broker.
+
+    Args:
+        state: the state before it.
+        now_ms: the current time of a monotonic clock.
+
+    Returns:
+        The new state, and the line to log; ``None`` to log nothing.
 
     >>> state, line = failed(LogState(), 0)
     >>> line
@@ -91,7 +100,14 @@ def failed(state: LogState, now_ms: int) -> tuple[LogState, FailureLine | None]:
 
 
 def succeeded(state: LogState, now_ms: int) -> tuple[LogState, RecoveryLine | None]:
-    """A broker answered a request.
+    """Handles the response of a broker.
+
+    Args:
+        state: the state before it.
+        now_ms: the current time of a monotonic clock.
+
+    Returns:
+        The new state, and the line to log; ``None`` to log nothing.
 
     >>> state, _ = failed(LogState(), 0)
     >>> state, _ = failed(state, 7_000)

@@ -1,7 +1,8 @@
-"""Topic partitions and ranges of offsets: the nouns every other module speaks in.
+"""Topic partitions and ranges of offsets.
 
-Used by the whole domain and by all connectors. Offsets follow Kafka's convention: a range is ``[next_offset, end_offset)``,
-so its length is an upper bound for the number of records in it (SEMANTICS G13: offsets are not dense).
+Used by the whole domain and by all connectors. Offsets follow Kafka's convention: a range is ``[next_offset,
+end_offset)``. Its length is an upper bound for the number of its records, since offsets are not dense. Source:
+SEMANTICS G13.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class OffsetRange:
     """The offsets ``[next_offset, end_offset)`` of one partition.
 
     Args:
-        topic_partition: where.
+        topic_partition: the partition.
         next_offset: the first offset to read.
-        end_offset: the first offset not to read.
+        end_offset: the first offset after the range.
 
     Raises:
-        InvalidOption: if the range is negative in place or length.
+        InvalidOption: if the range begins before 0, or ends before it begins.
 
     >>> r = OffsetRange(TopicPartition("flights", 3), 10, 25)
     >>> len(r), str(r)
@@ -63,11 +64,12 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a partition begins and ends.
+    """The earliest offset and the end of a partition.
 
     Args:
-        beginning_offset: the oldest offset that is still there.
-        end_offset: the offset after the last record a reader may see (the last stable one under ``read_committed``).
+        beginning_offset: the earliest offset.
+        end_offset: the offset after the last record that a reader may read (the last stable offset under
+            ``read_committed``).
     """
 
     beginning_offset: int
@@ -76,13 +78,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """Where one partition lives.
+    """The brokers of one partition.
 
     Args:
         partition: its number.
-        leader: the id of the broker that leads it; ``None`` while there is none.
-        replicas: the ids of the brokers that keep it.
-        in_sync: those of them that are up to date.
+        leader: the id of the broker that leads it; ``None`` while it has no leader.
+        replicas: the ids of the brokers that store it.
+        in_sync: the ids of the replicas that are up to date.
     """
 
     partition: int
@@ -97,8 +99,8 @@ class TopicDescription:
 
     Args:
         name: its name.
-        topic_id: its id, which a topic made anew under the same name does not share (KIP-516).
-        internal: whether it is one of Kafka's own.
+        topic_id: its id, which a recreated topic of the same name does not share (KIP-516).
+        internal: whether it is an internal topic of Kafka.
         partitions: its partitions, by number.
     """
 

@@ -1,7 +1,8 @@
-"""What the domain needs from outside, as Protocols.
+"""The ports of the library: its external dependencies as Protocols.
 
-Implemented by ``streamgroups_kafka`` for real and by :mod:`streamgroups.fakes` in memory; one contract suite runs on both.
-Source: KIP-396, KIP-709 (offsets), KIP-496 (forgetting them), KIP-734, KIP-429 and KIP-848 (membership).
+Used by the decisions in ``streamgroups``. Implemented by ``streamgroups_kafka`` and the sinks, and in memory by
+:mod:`streamgroups.fakes`; one suite of contract tests covers both. Source: KIP-396, KIP-709 (offsets), KIP-496
+(deletion of offsets), KIP-734, KIP-429 and KIP-848 (membership).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
 
-#: What a sink writes for one batch: a staging table, files, rows.
+#: The output of a sink for one batch: a staging table, files, rows.
 _Output = TypeVar("_Output", contravariant=True)
 _T = TypeVar("_T")
 
@@ -35,10 +36,10 @@ class Clock(Protocol):
 
 
 class SerialExecutor(Protocol):
-    """Runs jobs one after the other, in one thread of its own: the owner of Kafka consumers."""
+    """Runs jobs one after the other, in a thread of its own, which owns Kafka consumers."""
 
     def start(self, job: Callable[[], _T]) -> Future[_T]:
-        """Queues a job behind the earlier ones."""
+        """Queues a job after the earlier ones."""
 
     def run(self, job: Callable[[], _T]) -> _T:
         """Queues a job, waits for it, and returns its result."""
@@ -48,7 +49,7 @@ class SerialExecutor(Protocol):
 
 
 class Recorder(Protocol):
-    """Takes note of what happens to a member. Safe to call from any thread."""
+    """Records events of a member. Safe to call from any thread."""
 
     def __call__(
         self,
@@ -65,24 +66,24 @@ class Log(Protocol):
     """The topics of a cluster. Safe to call from any thread.
 
     Every method raises :class:`~streamgroups.errors.BrokerUnreachable` when no broker answers,
-    :class:`~streamgroups.errors.NotAuthorized` when the broker refuses, and
+    :class:`~streamgroups.errors.NotAuthorized` when the broker denies access, and
     :class:`~streamgroups.errors.UnknownTopic` for a partition that does not exist.
     """
 
     def topics(self) -> Mapping[str, int]:
-        """The number of partitions of every topic, internal ones left out."""
+        """The number of partitions of every topic, without internal topics."""
         ...
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The oldest offset of each partition that is still there."""
+        """The earliest offset of each partition."""
         ...
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record a reader may see (the last stable one under ``read_committed``)."""
+        """The offset after the last record that a reader may read (the last stable offset under ``read_committed``)."""
         ...
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition, those of open transactions included."""
+        """The offset after the last record of each partition, including those of open transactions."""
         ...
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -90,11 +91,15 @@ class Log(Protocol):
         ...
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """The ids of the cluster and of each topic. Topics that do not exist are left out; ids that the brokers do not give are ``None``."""
+        """The ids of the cluster and of each topic. Topics that do not exist are left out. Ids that the brokers do not
+        provide are ``None``.
+        """
         ...
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What each partition takes on its leader's disk. Those of which the broker does not say are left out; raises nothing."""
+        """The size of each partition on the disk of its leader, in bytes. Partitions of unknown size are left out.
+        Raises nothing.
+        """
         ...
 
 
@@ -119,12 +124,12 @@ class StoredRecord:
     """One record as it is stored.
 
     Args:
-        topic_partition: where.
+        topic_partition: its partition.
         offset: its offset.
         timestamp_ms: its timestamp, in milliseconds since the epoch.
         key: its key.
         value: its value; ``None`` is a tombstone.
-        headers: its headers, in order; a name may repeat.
+        headers: its headers, in order. A name may repeat.
     """
 
     topic_partition: TopicPartition
@@ -136,65 +141,68 @@ class StoredRecord:
 
 
 class Groups(Protocol):
-    """The groups of a cluster, seen from outside. Safe to call from any thread; raises as :class:`Log` does."""
+    """The groups of a cluster, for clients outside of them. Safe to call from any thread. Raises the errors of
+    :class:`Log`.
+    """
 
     def describe(self, group_id: str) -> LiveGroup:
-        """The group as it is now; one without members if it does not exist."""
+        """The current state of the group; a group without members if it does not exist."""
         ...
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """What the group has committed of these partitions; those without a committed offset are left out."""
+        """The committed offsets of the group. Partitions without a committed offset are left out."""
         ...
 
 
 class GroupAdmin(Protocol):
-    """The groups of a cluster, for operating them: many at a time. Safe to call from any thread; raises as :class:`Log` does.
+    """The groups of a cluster, for operators. Each request covers many groups.
 
-    What changes something answers with the failures of single partitions or groups; what is not in the answer was done.
+    Safe to call from any thread. Raises the errors of :class:`Log`. A method that changes something returns the errors
+    of single partitions or groups. For all others the change succeeded.
     """
 
     def list_groups(self) -> list[GroupListing]:
-        """All groups this user may see, by name."""
+        """All groups that this user may describe, by name."""
         ...
 
     def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
-        """The groups as they are now; one that does not exist is ``Dead``."""
+        """The current state of the groups. A group that does not exist is ``Dead``."""
         ...
 
     def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
-        """Everything each group has committed."""
+        """All committed offsets of each group."""
         ...
 
     def alter_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]
     ) -> dict[TopicPartition, StreamGroupsError]:
-        """Commits in the group's name; it must have no members. A group that does not exist is made."""
+        """Commits offsets for a group without members. Creates the group if it does not exist."""
         ...
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, StreamGroupsError]:
-        """Forgets what the group has committed of these partitions; no member may read their topics."""
+        """Deletes the committed offsets of these partitions. No member may read their topics."""
         ...
 
     def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
-        """Deletes groups, their committed offsets included; they must have no members."""
+        """Deletes groups without members, including their committed offsets."""
         ...
 
 
 class TopicAdmin(Protocol):
-    """The topics of a cluster, for operating them. Safe to call from any thread; raises as :class:`Log` does."""
+    """The topics of a cluster, for operators. Safe to call from any thread. Raises the errors of :class:`Log`."""
 
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
-        """These topics, or all; those that do not exist (or may not be seen) are left out."""
+        """These topics, or all. Topics that do not exist, or that this user may not describe, are left out."""
         ...
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """The ids of these topics, as :meth:`Log.identities`; those that do not exist are left out."""
+        """The ids of these topics, as :meth:`Log.identities`. Topics that do not exist are left out."""
         ...
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
-        """Where each partition begins and ends, or why nobody knows."""
+        """The earliest offset and the end of each partition, or the reason why they are unknown."""
         ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
@@ -202,57 +210,67 @@ class TopicAdmin(Protocol):
         ...
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
-        """The record with the latest timestamp of each partition, ``None`` if it holds none (KIP-734)."""
+        """The record with the latest timestamp of each partition; ``None`` for an empty partition (KIP-734)."""
         ...
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
-        """The first record at or after an offset of each partition; those that could not be read in time are left out."""
+        """The first record at or after an offset of each partition. Partitions that could not be read in time are left
+        out.
+        """
         ...
 
     def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
-        """How many records lie in each of these ranges, at most one of each partition.
+        """The number of records in each of these ranges, with at most one range of each partition.
 
-        What could not be counted with ``limit_bytes`` from each broker is an upper bound; of what cannot be read there is no answer.
+        Args:
+            ranges: the ranges.
+            limit_bytes: how many bytes to read from each broker. A count that needs more is an upper bound.
+
+        Returns:
+            The counts. Partitions that cannot be read are left out.
         """
         ...
 
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> Iterator[StoredRecord]:
-        """The records of each partition from an offset to before another one; for ever if there is none."""
+        """The records of each partition from a start offset to before an end offset. Without end offsets it does not
+        end.
+        """
         ...
 
 
 class MetadataStore(Protocol):
-    """Notes beside partitions, kept as committed offsets of groups that nobody joins: :mod:`streamgroups.coordination.reset_protocol`.
+    """Metadata entries of partitions, stored as committed offsets of groups without members.
 
-    Safe to call from any thread; raises as :class:`Log` does.
+    See :mod:`streamgroups.coordination.reset_protocol`. Safe to call from any thread. Raises the errors of
+    :class:`Log`.
     """
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """What is noted for these partitions; those without a note are left out."""
+        """The metadata entries of these partitions. Partitions without an entry are left out."""
         ...
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
-        """Replaces the notes of these partitions, all at once.
+        """Replaces the metadata entries of these partitions, all at once.
 
         Raises:
-            GroupRejected: if the group has members: only they may then commit to it.
+            GroupRejected: if the group has members, because only they may commit then.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of connections. Call it once."""
+        """Closes connections. Call it once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read for one request.
+    """The result of one read request.
 
     Args:
         messages: in the order of their offsets within a partition.
-        reached: the next offset of each partition; gaps behind the last message count as read (SEMANTICS G13).
+        reached: the next offset of each partition. Gaps after the last message count as read (SEMANTICS G13).
     """
 
     messages: tuple[Message, ...]
@@ -260,45 +278,47 @@ class Batch:
 
 
 class Records(Protocol):
-    """Reads records from where it is told to. Used by one thread."""
+    """Reads records from given positions. Used by one thread."""
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
         """Up to ``limit`` messages of these partitions, from these offsets on.
 
         Raises:
             DataLoss: if a position is not, or no longer, in its partition.
-            ReadTimedOut: if there are records, and none of them comes.
+            ReadTimedOut: if records exist, and none arrives in time.
             StreamGroupsError: see :class:`Log`.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of connections. Idempotent."""
+        """Closes connections. Idempotent."""
         ...
 
 
 class Member(Protocol):
-    """One member of a group, driven by one query. Only :meth:`join` and :meth:`close` wait."""
+    """One member of a group, used by one query. Only :meth:`join` and :meth:`close` wait."""
 
     def join(self, timeout_ms: int) -> None:
-        """Asks to join and waits for the first assignment.
+        """Joins the group and waits for the first assignment.
 
         Raises:
-            StreamGroupsError: if the group refuses, or no assignment comes in time.
+            StreamGroupsError: if the group rejects the member, or no assignment arrives in time.
         """
         ...
 
     @property
     def membership(self) -> Membership:
-        """What the member knows now.
+        """The current membership.
 
         Raises:
-            StreamGroupsError: if the member has failed for good; every later call raises the same.
+            StreamGroupsError: if the member has failed permanently. Every later call raises the same error.
         """
         ...
 
     def finish(self, number: int) -> None:
-        """Batch ``number`` is done: commit what it read, fenced, as soon as the group allows."""
+        """Commits batch ``number``, which is done, as soon as the group permits it. The broker rejects the commit of a
+        fenced member.
+        """
         ...
 
     def move(
@@ -312,51 +332,53 @@ class Member(Protocol):
 
         Args:
             next_offsets: the positions.
-            note: why, for the log.
-            identities: the topic that each is of. A position that is not named is of the topic that is there now.
+            note: the reason, for the log.
+            identities: the topic of each position. Without an entry, a position belongs to the current topic.
         """
         ...
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """Sets the topics that the positions of owned partitions are of. Later commits carry them."""
+        """Sets the topics of the positions of owned partitions. Later commits contain them."""
         ...
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets positions of owned partitions and leaves the group where it is: what is read again is written already."""
+        """Sets positions of owned partitions and does not commit them: the output of the records to read again is
+        written.
+        """
         ...
 
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
-        """Begins a batch, of those ranges that may still be read at this moment.
+        """Begins a batch with those ranges that may be read at this moment.
 
         See :meth:`streamgroups.groups.membership.Membership.readable`.
         """
         ...
 
     def close(self) -> None:
-        """Commits what is done, leaves the group. Idempotent, bounded in time."""
+        """Commits finished batches and leaves the group. Idempotent. Ends within a bounded time."""
         ...
 
 
 class LedgerTransaction(Protocol[_Output]):
-    """A transaction of a sink, in which output and positions change together. Used by one thread."""
+    """A transaction of a sink that changes output and positions together. Used by one thread."""
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the ledger stands; partitions that it does not know are left out.
+        """The positions of the ledger. Partitions without a position are left out.
 
-        What was answered is still so when the transaction commits, or it does not commit: the rows are locked, or checked again,
-        or whoever else could change them is fenced.
+        The transaction commits only if the returned positions are still valid at its end. The sink locks the rows,
+        checks them again, or fences every other client that could change them.
         """
         ...
 
     def write(self, output: _Output) -> None:
-        """Adds the output of a batch. Nobody sees it before the transaction commits."""
+        """Adds the output of a batch. It is visible after the transaction has committed."""
         ...
 
     def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
-        """The topics that the ledger's positions are of; partitions without a known id are left out.
+        """The topics of the ledger's positions. Partitions without a known id are left out.
 
         Args:
-            partitions: some of those that :meth:`positions` was asked for last.
+            partitions: some of the partitions of the last call of :meth:`positions`.
         """
         ...
 
@@ -365,28 +387,29 @@ class LedgerTransaction(Protocol[_Output]):
         next_offsets: Mapping[TopicPartition, int],
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        """Sets positions, those of unknown partitions included. They are visible when the transaction has committed.
+        """Sets positions, also of new partitions. They are visible after the transaction has committed.
 
         Args:
             next_offsets: the positions.
-            identities: the topics that they are of, as far as that is known.
+            identities: the topics of the positions, as far as they are known.
         """
         ...
 
     def of(self, group_id: str) -> LedgerTransaction[_Output]:
-        """The positions of another group, in this same transaction. A query that joins two streams reads for two groups.
+        """The positions of another group in the same transaction. A query that joins two streams reads for two groups.
 
         Args:
-            group_id: the group. Request several groups in the order of their names: transactions that lock do not deadlock then.
+            group_id: the group. Request several groups in the order of their names: then transactions with locks do not
+                deadlock.
         """
         ...
 
 
 class Ledger(Protocol[_Output]):
-    """The positions that a sink keeps beside its output, for one group: :mod:`streamgroups.ledgers.ledger`."""
+    """The positions that a sink stores beside its output, for one group: :mod:`streamgroups.ledgers.ledger`."""
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the ledger stands now; partitions that it does not know are left out.
+        """The current positions of the ledger. Partitions without a position are left out.
 
         Raises:
             SinkUnreachable: if the sink does not answer.
@@ -394,11 +417,12 @@ class Ledger(Protocol[_Output]):
         ...
 
     def transaction(self) -> AbstractContextManager[LedgerTransaction[_Output]]:
-        """Begins a transaction. It commits when the block ends, and is undone if the block raises.
+        """Begins a transaction. It commits at the end of the block, and is rolled back if the block raises.
 
         Raises:
-            LedgerConflict: at the end of the block, if others have changed a position that was asked for; nothing is written.
-            SinkUnreachable: if the sink does not answer. At the end of the block: it may have committed, or not; whoever
-                judges the batch again will see.
+            LedgerConflict: at the end of the block, if another transaction has changed a position that was read.
+                Nothing is written.
+            SinkUnreachable: if the sink does not answer. At the end of the block the transaction may have committed or
+                not; the next check of the batch against the ledger shows it.
         """
         ...

@@ -1,7 +1,8 @@
-"""Where reading starts: the positions a user can name, as variants.
+"""The positions that a user can name, as variants: where reading starts.
 
-Made by option parsing (``streamgroups_spark.source.options``) and by the CLI; turned into offsets by whoever can ask the log
-(:mod:`streamgroups.query.starting_offsets`). Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets API.
+Created by option parsing (``streamgroups_spark.source.options``) and by the CLI.
+:mod:`streamgroups.query.starting_offsets` converts them to offsets. Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets
+API.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from streamgroups.partitions import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TrimHorizon:
-    """The oldest record that is still there."""
+    """The earliest record of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Only records published from now on."""
+    """Only records that are written from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ Position: TypeAlias = TrimHorizon | Latest | AtTime | AtOffset | AfterOffset
 
 
 class WhenNoRecordMatches(Enum):
-    """What :class:`AtTime` means for a partition that has no record so late (Spark's ``...ByTimestampStrategy``)."""
+    """How :class:`AtTime` applies to a partition without a record at or after that time (Spark's
+    ``...ByTimestampStrategy``).
+    """
 
     ERROR = "error"
     LATEST = "latest"
@@ -62,11 +65,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """A position for every partition: one for all, or one by one.
+    """A position for every partition: one for all, or one for each.
 
     Args:
-        default: the position of each partition that is not named in ``by_partition``; ``None`` if every partition must be
-            named there (Spark's rule for ``startingOffsets`` given as JSON).
+        default: the position of each partition that is not named in ``by_partition``; ``None`` if every partition must
+            be named there (Spark's rule for ``startingOffsets`` as JSON).
         by_partition: positions of single partitions.
         when_no_record_matches: see :class:`WhenNoRecordMatches`.
 
@@ -82,7 +85,7 @@ class Positions:
         """The position of one partition.
 
         Raises:
-            InvalidOption: if it is not named and there is no default.
+            InvalidOption: if it is not named and no default is set.
         """
         position = self.by_partition.get(topic_partition, self.default)
         if position is None:
@@ -94,17 +97,18 @@ class Positions:
 
 
 def parse_time_ms(text: str, *, option: str) -> int:
-    """Reads a point in time: ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC, as in Kafka's tools.
+    """Parses a point in time: ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC, as in Kafka's
+    tools.
 
     Args:
-        text: what the user wrote.
+        text: the text of the user.
         option: the name of the option, for the error.
 
     Returns:
         Milliseconds since the epoch, UTC.
 
     Raises:
-        InvalidOption: if it is neither, or lies before the epoch.
+        InvalidOption: if it is neither, or is before the epoch.
 
     >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTime") for zone in ("Z", "", "+01:00")]
     [1357016400000, 1357016400000, 1357012800000]
@@ -120,14 +124,14 @@ def parse_time_ms(text: str, *, option: str) -> int:
     if stripped.isascii() and stripped.isdigit():
         return int(stripped)
     try:
-        # Python 3.10 does not read the Z of ISO 8601.
+        # Python 3.10 does not parse the Z of ISO 8601.
         time = datetime.fromisoformat(stripped[:-1] + "+00:00" if stripped[-1:] in "zZ" else stripped)
     except ValueError:
         raise InvalidOption(f"Option '{option}' is '{text}', which is not a time.", remedy=remedy) from None
     if time.tzinfo is None:
-        # The time zone of the machine would give another position on another machine.
+        # The time zone of the machine would result in another position on another machine.
         time = time.replace(tzinfo=timezone.utc)
-    # In whole numbers: seconds as a float would lose a millisecond now and then.
+    # Integer arithmetic: seconds as a float would sometimes lose a millisecond.
     time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
     if time_ms < 0:
         raise InvalidOption(f"Option '{option}' is '{text}', which is before 1970.", remedy=remedy)

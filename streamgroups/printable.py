@@ -1,7 +1,8 @@
-"""Text of others as a terminal and a log may show it: without control characters, on one line.
+"""Makes text of other clients safe for a terminal and a log: without control characters, on one line.
 
-Called by :mod:`streamgroups.errors`, by the tables of the command line, and where a log line has a name that a cluster's clients choose: groups,
-client ids, hosts. A terminal executes what comes behind ESC, and a line feed in a name would forge a line of a log.
+Called by :mod:`streamgroups.errors`, by the tables of the command line, and for log lines with names that clients of a
+cluster choose: groups, client ids, hosts. A terminal executes the characters after ESC, and a line feed in a name would
+forge a log line. Source: ECMA-48 (control sequences).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ def printable(text: str, *, keep: str = "") -> str:
     r"""The text with its unprintable characters as escapes.
 
     Args:
-        text: of anybody.
+        text: text from any client.
         keep: control characters that stay.
 
     >>> print(printable("\x1b]0;mine\x07 carol\n"))

@@ -1,6 +1,7 @@
-"""Waiting for something that can only be asked for again and again.
+"""Waits for a condition that can only be polled.
 
-Used by the command line and by the connectors, where a broker or another member is waited for.
+Used by the query engine, the command line and the connectors to wait for a broker or another member. Source:
+``tenacity``.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 def comes_true(
     condition: Callable[[], bool], within_s: float, *, every_s: float, slowest_s: float | None = None
 ) -> bool:
-    """Waits for a condition, for so long at most.
+    """Waits for a condition, at most for a given time.
 
     Args:
-        condition: asked at least once.
-        within_s: how long, in seconds.
-        every_s: seconds between two questions.
-        slowest_s: the time between two questions doubles up to so many seconds; ``None`` if it stays the same.
+        condition: called at least once.
+        within_s: how long to wait, in seconds.
+        every_s: seconds between two calls.
+        slowest_s: the interval between two calls doubles up to this number of seconds; ``None`` if it is constant.
 
     Returns:
-        Whether it has come true.
+        Whether the condition has come true.
 
     >>> comes_true(lambda: True, 0, every_s=0.1), comes_true(lambda: False, 0, every_s=0.1)
     (True, False)

@@ -1,4 +1,4 @@
-"""Points in time as text: how messages and tables print them. :func:`streamgroups.positions.parse_time_ms` reads them.
+"""Formats points in time for messages and tables. :func:`streamgroups.positions.parse_time_ms` parses them.
 
 Used by event time and by the command line. Source: ISO 8601.
 """
@@ -11,7 +11,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def utc(timestamp_ms: int | None) -> str | None:
-    """A point in time in ISO 8601, UTC; ``None`` stays unknown.
+    """A point in time in ISO 8601, UTC; ``None`` for an unknown one.
 
     >>> utc(1_357_016_400_000), utc(None)
     ('2013-01-01T05:00:00.000Z', None)

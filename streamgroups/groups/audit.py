@@ -1,7 +1,8 @@
-"""What a recorded history proves: one owner per partition at any time, what was handed over uncommitted, and what was read twice.
+"""Analyses a recorded history: ownership of partitions over time, handovers without a commit, and records that were
+read twice.
 
-Used by tests, the demo's final check and its report. Pure: it reads events (:mod:`streamgroups.groups.history`) and returns
-findings. Source: SEMANTICS G11, G12, S1, S3.
+Used by tests, the final check of the demo and its report. Pure: it reads events (:mod:`streamgroups.groups.history`)
+and returns findings. Source: SEMANTICS G11, G12, S1, S3.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OwnershipEpoch:
-    """A time during which a member owned a partition.
+    """The time from the assignment of a partition to a member to its end.
 
     Args:
-        topic_partition: what was owned.
-        member: by whom; with ``run`` it names one process.
+        topic_partition: the partition.
+        member: the owner. With ``run`` it names one process.
         run: see :class:`~streamgroups.groups.history.Event`.
         begin_ms: when it was assigned.
-        end_ms: when it was given back, lost or closed; for a member that died, when it last did anything.
+        end_ms: when it was released, lost or closed. For a member that died, the time of its last event.
         ended: ``released``, ``lost``, ``expired``, ``closed`` or ``silent`` (the history of the member just ends).
     """
 
@@ -37,12 +38,12 @@ class OwnershipEpoch:
 
 
 _ENDS = {Kind.RELEASED: "released", Kind.LOST: "lost", Kind.LEASE_EXPIRED: "expired", Kind.CLOSED: "closed"}
-#: What only a member does that stays in the group.
+#: Events of a member that stays in the group.
 _STAYS = (Kind.ASSIGNED, Kind.PLANNED, Kind.FINISHED, Kind.MOVED, Kind.RESUMED)
 
 
 def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
-    """Who owned what, when, ordered by partition and time.
+    """The ownership epochs in a history, ordered by partition and time.
 
     >>> p = TopicPartition("t", 0)
     >>> e = [Event(1, "g", "a", "r", Kind.ASSIGNED, {p: 0}), Event(5, "g", "a", "r", Kind.RELEASED, {p: 9})]
@@ -70,7 +71,9 @@ def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
 
 
 def overlaps(of: Iterable[OwnershipEpoch]) -> list[tuple[OwnershipEpoch, OwnershipEpoch]]:
-    """Pairs of tenures in which two members owned one partition at the same time (SEMANTICS G11: there are none)."""
+    """Pairs of ownership epochs in which two members owned one partition at the same time (not permitted by SEMANTICS
+    G11).
+    """
     found: list[tuple[OwnershipEpoch, OwnershipEpoch]] = []
     current: list[OwnershipEpoch] = []
     for later in sorted(of, key=lambda t: (t.topic_partition, t.begin_ms, t.end_ms)):
@@ -86,10 +89,12 @@ class Uncommitted:
 
     Args:
         offsets: the range.
-        member: who planned it; with ``run`` it names one process.
+        member: the member that planned it. With ``run`` it names one process.
         run: see :class:`~streamgroups.groups.history.Event`.
-        ended: ``lost``, ``expired`` (the batch took longer than its lease), ``silent`` (the history of the member just ends: it was killed), ``closed`` (the query was stopped during the
-            batch), ``moved`` (a reset of the group replaced the position), or ``released``: a handover that did not wait for its batch.
+        ended: how the ownership ended. ``lost``; ``expired`` (the batch took longer than its lease); ``silent`` (the
+            history of the member just ends: it was killed); ``closed`` (the query was stopped during the batch);
+            ``moved`` (an offset reset of the group replaced the position); or ``released`` (a handover that did not
+            wait for its batch).
     """
 
     offsets: OffsetRange
@@ -99,10 +104,10 @@ class Uncommitted:
 
 
 def uncommitted(events: Iterable[Event]) -> list[Uncommitted]:
-    """Every range that was planned and not committed by the member that planned it, in the order of time per member.
+    """Every range that a member planned and did not commit, ordered by time for each member.
 
-    Other members may read these ranges again, and no others (SEMANTICS G12). A range whose ``ended`` is ``released`` is an error of the
-    member: a partition that changes hands while its owner lives is committed first (SEMANTICS G11).
+    Other members may read these ranges again, and no others (SEMANTICS G12). A range whose ``ended`` is ``released`` is
+    an error of the member: before a handover, a live owner commits its batch (SEMANTICS G11).
 
     >>> p = TopicPartition("t", 0)
     >>> planned = Event(1, "g", "a", "r", Kind.PLANNED, ranges=(OffsetRange(p, 5, 9),), batch=1)
@@ -119,7 +124,7 @@ def uncommitted(events: Iterable[Event]) -> list[Uncommitted]:
 
 
 def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitted]:
-    """Of one run, in the order of time."""
+    """The uncommitted ranges of one run. ``own`` is in the order of time."""
     # A process can end before its member has left, so the intention counts too.
     closes = any(event.kind in (Kind.CLOSING, Kind.CLOSED) for event in own)
     last_stay = max((i for i, event in enumerate(own) if event.kind in _STAYS), default=-1)
@@ -135,7 +140,7 @@ def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitte
     for i, event in enumerate(own):
         here = [r for r in open_ranges if r.topic_partition in event.offsets]
         if event.kind is Kind.PLANNED:
-            # A batch that was planned before and never begun is forgotten: nothing of it was read.
+            # An earlier batch that was planned and never begun is dropped: none of it was read.
             open_ranges = [r for r in open_ranges if r not in unfinished] + [r for r in event.ranges if len(r)]
             unfinished = set(event.ranges)
         elif event.kind is Kind.FINISHED:
@@ -156,7 +161,7 @@ def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitte
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """Offsets that were planned more than once, and by whom, in the order of time."""
+    """Offsets that were planned more than once, and the members, in the order of time."""
 
     offsets: OffsetRange
     by: tuple[str, ...]
@@ -165,7 +170,7 @@ class ReadAgain:
 def read_again(events: Iterable[Event]) -> list[ReadAgain]:
     """Offsets that more than one batch read, merged into ranges of the same readers.
 
-    Only what a member had in flight when it died or lost a partition may be read again (SEMANTICS G12).
+    Only ranges that a member had in flight when it died or lost a partition may be read again (SEMANTICS G12).
 
     >>> p = TopicPartition("t", 0)
     >>> def planned(t, who, a, b):
@@ -208,17 +213,17 @@ def _again(reads: Sequence[tuple[OffsetRange, str]]) -> list[ReadAgain]:
 
 
 def reads_at_old_places(events: Iterable[Event]) -> list[Event]:
-    """Batches that were reading what the group had moved away from when another member had begun at its new place (SEMANTICS S6).
+    """Batches at old positions that were in flight when another member had begun at its new position (SEMANTICS S6).
 
-    A move lasts from the first member that goes on elsewhere until the last one. In between, nobody reads a partition that he
-    has not moved yet: no batch on it begins, and none is still in flight.
+    A reset lasts from the first member that continues at a new position until the last one. In between, no member reads
+    a partition that is not reset yet: no batch on it begins, and no batch on it is in flight.
 
     Args:
-        events: of all members.
+        events: the events of all members.
 
     Returns:
-        The planning of each such batch, in the order of time: there are none. What a member never finished is left out: it was
-        killed, or the group had gone on without it.
+        The event that planned each such batch, in the order of time. SEMANTICS S6 permits none. Batches that were never
+        finished are left out: their member was killed or fenced.
 
     >>> p, q = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> moved = [Event(5, "g", "a", "r", Kind.MOVED, {p: 0}, note="1"), Event(9, "g", "b", "r", Kind.MOVED, {q: 0}, note="1")]

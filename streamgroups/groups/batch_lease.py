@@ -1,8 +1,10 @@
-"""How long a batch may be in flight: when that is a warning, and when the member leaves its group until the batch ends.
+"""Limits how long a batch may be in flight: decides when a warning is due, and when the member leaves its group until
+the batch ends.
 
-Held by ``streamgroups_kafka.membership.state``; carried out by ``streamgroups_kafka.membership.consumer_thread``, which polls while Spark works. A query whose batch
-hangs (a sink, user code, a stuck task) is alive to Kafka, for a thread of its own sends heartbeats; so it would hold its partitions for ever.
-Every change is a function ``(state, event, now) -> (state, effects)``. Source: SEMANTICS S8; KIP-62 (``max.poll.interval.ms``).
+Held by ``streamgroups_kafka.membership.state``. Carried out by ``streamgroups_kafka.membership.consumer_thread``, which
+polls while Spark works. A batch can hang in a sink, in user code or in a task. Kafka still considers the query alive,
+because a separate thread sends heartbeats, so the query would hold its partitions permanently. Every change is a
+function ``(state, event, now) -> (state, effects)``. Source: SEMANTICS S8; KIP-62 (``max.poll.interval.ms``).
 
 The life of a batch here::
 
@@ -10,12 +12,14 @@ The life of a batch here::
                               │
                               └─ over, not done, others there ──▶ Left ── finished ──▶ NoBatch, and the member joins again
 
-The lease alone does not decide, because time does not tell a batch that hangs from a long one. Two facts are looked up first:
+The lease alone does not decide, because its duration does not distinguish a batch that hangs from a long one. Two facts
+are looked up first:
 
-* Whether the batch is done. Spark reports that only with its next trigger, which may be hours away; its commit log shows it at once.
-* Whether the group has another member. Without one the partitions have no next owner, and the batch would be lost for nothing. So the last
-  member never leaves, however long its batches are, and a group always makes progress. An exclusive query is alone by definition and
-  leaves all the same: another run can start only then.
+* Whether the batch is done. Spark reports that only with its next trigger, which may be hours away. Its commit log
+  shows it at once.
+* Whether the group has another member. Otherwise the partitions have no next owner, and the member would lose its batch
+  without a benefit. So the last member never leaves, however long its batches are, and a group always makes progress.
+  An exclusive query is the only member by definition. It leaves nevertheless, since another run can start only then.
 """
 
 from __future__ import annotations
@@ -24,24 +28,26 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-#: Of the rebalance timeout, the part for which a rebalance waits for the batch in flight. The rest is for the commit.
+#: The fraction of the rebalance timeout for which a rebalance waits for the batch in flight. The remaining time is for
+#: the commit.
 HANDOVER_PART = 0.8
-#: Of that, the part after which a batch is a warning.
+#: The fraction of that time after which a warning is due.
 _WARNING_PART = 0.5
 #: The default of ``leaseTimeout`` in rebalance timeouts: an hour with Kafka's default of five minutes.
 _DEFAULT_PARTS = 12
-#: How often the two facts are looked up while a lease is over: this often, or at a sixtieth of the lease if that is longer.
+#: How often the two facts are looked up after the end of a lease: at this interval, or at a sixtieth of the lease if
+#: that is longer.
 _CHECK_EVERY_MS = 1_000
 _CHECKS_PER_LEASE = 60
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
-    """What a member's batches are measured by.
+    """The time limits for the batches of a member.
 
     Args:
         rebalance_timeout_ms: ``max.poll.interval.ms``.
-        lease_timeout_ms: the option ``leaseTimeout``; ``None``: a batch may take any time.
+        lease_timeout_ms: the option ``leaseTimeout``; ``None`` if the time of a batch is not limited.
         is_exclusive: whether the member leaves although it is the only one.
 
     >>> LeaseLimits(300_000).handover_ms
@@ -54,14 +60,14 @@ class LeaseLimits:
 
     @property
     def handover_ms(self) -> int:
-        """For how long a rebalance waits for the batch in flight."""
+        """How long a rebalance waits for the batch in flight."""
         return round(self.rebalance_timeout_ms * HANDOVER_PART)
 
 
 class LeaseWord(Enum):
-    """What the option ``leaseTimeout`` is if it is no duration."""
+    """The values of the option ``leaseTimeout`` that are not durations."""
 
-    #: It was not given.
+    #: The option is not set.
     DEFAULT = "default"
     OFF = "off"
 
@@ -71,15 +77,15 @@ def lease_limits(
 ) -> LeaseLimits:
     """The limits of a query.
 
-    By default a lease is 12 rebalance timeouts. A batch that takes more than 0.8 of one loses its partitions with the next rebalance, so
-    queries that share a group are meant to have shorter ones, and twelve times that leaves room for catching up. A query has none by default
-    where it could do harm to a query that is well: if it is alone by definition, and if a batch that waits for its next trigger cannot be
-    told from one that hangs.
+    By default a lease is 12 rebalance timeouts. A batch that takes more than 0.8 of one loses its partitions in the
+    next rebalance, so queries that share a group should have shorter batches. Twelve times that time leaves room to
+    catch up. There is no default lease where it could harm a healthy query: one that is the only member by definition,
+    and one whose finished batches cannot be distinguished from hanging ones.
 
     Args:
         choice: the option ``leaseTimeout``, in milliseconds.
         rebalance_timeout_ms: ``max.poll.interval.ms``.
-        is_exclusive: whether the query needs its group alone.
+        is_exclusive: whether the query must be the only member of its group.
         sees_done: whether Spark's commit log can be read, which shows that a batch is done.
 
     >>> lease_limits(LeaseWord.DEFAULT, 300_000, is_exclusive=False, sees_done=True).lease_timeout_ms
@@ -109,10 +115,10 @@ class Running:
     """A batch is in flight.
 
     Args:
-        number: which.
+        number: the number of the batch.
         began_ms: when it was planned.
-        next_check_ms: when the facts are looked up next, once the lease is over.
-        is_warned: whether its warning was given.
+        next_check_ms: when the facts are looked up next, after the end of the lease.
+        is_warned: whether its warning was logged.
     """
 
     number: int
@@ -126,7 +132,7 @@ class Left:
     """A batch is in flight, and the member has left its group because of it.
 
     Args:
-        number: which.
+        number: the number of the batch.
         began_ms: when it was planned.
     """
 
@@ -142,14 +148,14 @@ BatchLease: TypeAlias = NoBatch | Running | Left
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A batch begins; one that was planned before and not finished is forgotten."""
+    """A batch begins. An earlier batch that was planned and not finished is dropped."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """This batch, and all before it, have ended."""
+    """This batch, and all earlier ones, have ended."""
 
     number: int
 
@@ -161,11 +167,11 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """The facts that a :class:`LookUp` has asked for.
+    """The facts that a :class:`LookUp` has requested.
 
     Args:
-        number: the batch they are about.
-        is_done: whether Spark has written it off as done already.
+        number: the batch of these facts.
+        is_done: whether the batch is in Spark's commit log.
         has_others: whether the group has another member.
     """
 
@@ -190,14 +196,14 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out whether the batch is done and who else is in the group, and answer with :class:`LookedUp`."""
+    """Look up whether the batch is done and whether the group has another member, and return a :class:`LookedUp`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Give up all partitions and leave the group."""
+    """Release all partitions and leave the group."""
 
     number: int
     batch_ms: int
@@ -219,16 +225,16 @@ LeaseEffect: TypeAlias = Warn | LookUp | Leave | JoinAgain
 def step(
     state: BatchLease, event: LeaseEvent, now_ms: int, limits: LeaseLimits
 ) -> tuple[BatchLease, tuple[LeaseEffect, ...]]:
-    """What follows from an event.
+    """The effects of an event.
 
     Args:
-        state: before it.
-        event: what has happened.
-        now_ms: when, by a clock that only goes forward.
-        limits: the member's.
+        state: the state before the event.
+        event: the event.
+        now_ms: the time of the event, of a monotonic clock.
+        limits: the limits of the member.
 
     Returns:
-        The state after it, and what is to be done.
+        The state after the event, and the effects to carry out.
 
     >>> limits = LeaseLimits(300_000, lease_timeout_ms=600_000)
     >>> state, _ = step(NoBatch(), Planned(7), 0, limits)
@@ -277,7 +283,7 @@ def _passed(state: Running, now_ms: int, limits: LeaseLimits) -> tuple[BatchLeas
 def _looked_up(
     state: Running, found: LookedUp, now_ms: int, limits: LeaseLimits
 ) -> tuple[BatchLease, tuple[LeaseEffect, ...]]:
-    # The batch may have ended and another one begun while the facts were looked up.
+    # The batch may have ended, and another one begun, while the facts were looked up.
     is_of_this = found.number == state.number and _is_over(state, now_ms, limits)
     if not is_of_this or found.is_done or not (found.has_others or limits.is_exclusive):
         return state, ()

@@ -1,11 +1,12 @@
 """The metadata that members and the Kafka sink write beside the offsets that they commit.
 
-Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``; read when partitions come in. Other members know an
-exclusive member by it, a restarted query tells its own commits from those of a tool, and a position is known to be of this topic of this
-cluster. Source: Kafka's OffsetCommit; SEMANTICS S5, S11, X2.
+Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``, and read when
+partitions are assigned. It identifies an exclusive member to other members. It shows a restarted query whether a member
+or a tool made a commit. It contains the ids of the topic and the cluster of the position. Source: Kafka's OffsetCommit;
+SEMANTICS S5, S11, X2.
 
-The form is ``streamgroups:<shared|exclusive>[;written];cluster=<id>;topic=<id>;``. An unknown id is empty. The last semicolon ends it:
-confluent-kafka can return bytes behind the text.
+The format is ``streamgroups:<shared|exclusive>[;written];cluster=<id>;topic=<id>;``. An unknown id is empty. The last
+semicolon ends it: confluent-kafka can return bytes after the text.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ _FORM = re.compile(
     r";cluster=(?P<cluster>[A-Za-z0-9%._~-]{0,1000});topic=(?P<topic>[A-Za-z0-9%._~-]{0,1000});",
     re.ASCII,
 )
-#: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes; a longer id is left out.
+#: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes, so a longer id is left out.
 _MAX_ID_LENGTH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """What is known of a committed offset beside its number.
+    """The metadata of a committed offset.
 
     Args:
-        exclusive: whether its member needs the group alone.
-        written: whether a sink committed it, together with the output of what lies before it.
-        identity: the topic that the offset belongs to.
+        exclusive: whether its member is an exclusive one.
+        written: whether a sink committed it, together with the output of the records before it.
+        identity: the topic of the offset.
 
     >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"))
     >>> mark.encode()
@@ -52,7 +53,7 @@ class CommitMark:
 
     @classmethod
     def parse(cls, metadata: str) -> CommitMark | None:
-        """Reads metadata back; ``None`` if another tool wrote it.
+        """Parses metadata; ``None`` if another tool wrote it.
 
         >>> CommitMark.parse("by hand") is None
         True
@@ -65,7 +66,7 @@ class CommitMark:
 
 
 def is_exclusive(metadata: str) -> bool:
-    """Whether an exclusive member committed what this metadata is beside."""
+    """Whether an exclusive member made the commit with this metadata."""
     mark = CommitMark.parse(metadata)
     return mark is not None and mark.exclusive
 

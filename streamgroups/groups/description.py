@@ -1,7 +1,8 @@
-"""Groups as an operator sees them: what a listing shows, and what a description shows.
+"""Groups as operators list and describe them.
 
-Filled in by ``streamgroups_kafka.admin.groups`` (and by :mod:`streamgroups.fakes`), shown by the command line. Source: Kafka's
-ListGroups (KIP-518, KIP-848), DescribeGroups and ConsumerGroupDescribe (KIP-848); the states are Kafka's own words.
+Created by ``streamgroups_kafka.admin.groups`` (and by :mod:`streamgroups.fakes`), shown by the command line. Source:
+Kafka's ListGroups (KIP-518, KIP-848), DescribeGroups and ConsumerGroupDescribe (KIP-848). The states are those of
+Kafka.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from streamgroups.errors import GroupRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
 
-#: The states in which nobody is in a group, so that a tool may move it: what ``kafka-consumer-groups.sh`` goes by too.
+#: The states of a group without members, in which a tool may reset it. ``kafka-consumer-groups.sh`` uses the same rule.
 INACTIVE_STATES = frozenset({"Empty", "Dead"})
 
-#: The types of group whose positions are committed offsets, so that these commands can show and move them.
+#: The types of groups with committed offsets, which these commands can describe and reset.
 TYPES_WITH_OFFSETS = frozenset({"classic", "consumer", ""})
 
 _NAMES_SHOWN = 5
@@ -27,11 +28,12 @@ class GroupListing:
     """One line of a listing.
 
     Args:
-        group_id: the group's name.
-        state: Kafka's word for it; empty if the broker does not tell (before 2.6).
-        type: ``classic``, ``consumer``, ``share`` or ``streams``; empty if the broker does not tell (before 3.8).
-        protocol_type: what its members call themselves: ``consumer``, ``connect``; empty if nobody ever joined.
-        coordinator: the id of the broker that looks after it.
+        group_id: the name of the group.
+        state: its state in Kafka's terms; empty if the broker does not report it (before 2.6).
+        type: ``classic``, ``consumer``, ``share`` or ``streams``; empty if the broker does not report it (before 3.8).
+        protocol_type: the protocol type of its members: ``consumer``, ``connect``; empty if the group never had
+            members.
+        coordinator: the id of its coordinator broker.
     """
 
     group_id: str
@@ -46,11 +48,11 @@ class GroupMember:
     """One live member.
 
     Args:
-        member_id: Kafka's id of it, new with every join.
-        client_id: the name it gave itself.
-        host: where it runs, as the broker sees it.
+        member_id: its id in Kafka, a new one after every join.
+        client_id: its ``client.id``.
+        host: its host, according to the broker.
         instance_id: its ``group.instance.id``, if it is a static member.
-        partitions: what it owns.
+        partitions: the partitions that it owns.
     """
 
     member_id: str
@@ -65,16 +67,16 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group, described.
+    """The description of one group.
 
     Args:
-        group_id: the group's name.
-        state: Kafka's word for it; ``Dead`` if it does not exist.
+        group_id: the name of the group.
+        state: its state in Kafka's terms; ``Dead`` if it does not exist.
         type: see :class:`GroupListing`.
         protocol_type: see :class:`GroupListing`.
-        assignor: how partitions are assigned; empty if nobody is in it.
-        coordinator: the id of the broker that looks after it.
-        members: the live ones.
+        assignor: the assignor; empty if the group has no members.
+        coordinator: the id of its coordinator broker.
+        members: the live members.
     """
 
     group_id: str
@@ -87,24 +89,24 @@ class GroupDescription:
 
     @property
     def owners(self) -> dict[TopicPartition, GroupMember]:
-        """Who owns which partition."""
+        """The owner of each assigned partition."""
         return {tp: member for member in self.members for tp in member.partitions}
 
 
 def is_active(group: GroupDescription) -> bool:
-    """Whether somebody is in the group, so that nobody else may commit to it."""
+    """Whether the group has members. Then only they may commit to it."""
     return group.state not in INACTIVE_STATES
 
 
 def require_inactive(groups: Iterable[GroupDescription], *, doing: str) -> None:
-    """Refuses groups whose positions are in use, all at once and before anything changes.
+    """Rejects groups with members, all at once and before anything changes.
 
     Args:
-        groups: as they are now.
-        doing: what is refused, to end the sentence ``cannot be ...``.
+        groups: their current descriptions.
+        doing: the rejected operation, to end the sentence ``cannot be ...``.
 
     Raises:
-        GroupRejected: naming each active group, its state, and who is in it.
+        GroupRejected: if a group is active. The text names each active group, its state and its members.
 
     >>> bob = GroupMember("m-1", "bob", "/10.0.0.2", None, frozenset())
     >>> require_inactive([GroupDescription("orders", "Stable", members=(bob,))], doing="reset")

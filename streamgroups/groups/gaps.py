@@ -1,8 +1,9 @@
-"""Gaps: offsets of a partition that a group never reads, recorded where every host finds them.
+"""Gaps: offsets of a partition that a group never reads, recorded in Kafka so that every host can list them.
 
-Recorded by ``streamgroups_kafka.admin.gap_records`` for running queries and their tasks, listed by ``streamgroups gaps``. The gaps of a partition are the
-metadata of a committed offset in the metadata group :func:`streamgroups.coordination.reset_protocol.gaps_group_of`. A broker limits metadata to 4,096
-bytes: the newest gaps that fit are kept, the others are counted. Source: SEMANTICS S7, O4.
+Recorded by ``streamgroups_kafka.admin.gap_records`` for running queries and their tasks, listed by ``streamgroups
+gaps``. The gaps of a partition are the metadata of a committed offset in the metadata group
+:func:`streamgroups.coordination.reset_protocol.gaps_group_of`. A broker limits metadata to 4,096 bytes: the newest gaps
+that fit are stored, the others are counted. Source: SEMANTICS S7, O4.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from streamgroups.json_values import string, whole, whole_or_none
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
-#: What a broker allows as metadata by default (``offset.metadata.max.bytes``), less the NUL that confluent-kafka adds.
+#: The default limit of a broker for metadata (``offset.metadata.max.bytes``), minus the NUL that confluent-kafka adds.
 MAX_BYTES = 4_000
 
 
 class Cause(Enum):
-    """Why the records at a position are not there."""
+    """Why the records at a position no longer exist."""
 
     #: The position is before the earliest offset: retention, or DeleteRecords.
     EXPIRED = "expired"
-    #: The position is past the end of the same topic, as far as ids tell: records were truncated.
+    #: The position is past the end of a topic with the same ids: records were truncated.
     TRUNCATED = "truncated"
     #: The position is of an earlier topic of the same name.
     RECREATED = "recreated"
@@ -42,10 +43,10 @@ class Gap:
     Args:
         from_offset: the position of the group; ``None`` if it was lost with the topic.
         to_offset: where reading continued. After :attr:`Cause.RECREATED` it is an offset of the new topic.
-        cause: why.
-        time_ms: when it was found, milliseconds since the epoch.
-        before: the topic that the position is of.
-        after: the topic that is read now.
+        cause: the cause.
+        time_ms: when it was detected, in milliseconds since the epoch.
+        before: the topic of the position.
+        after: the current topic.
 
     >>> Gap(10, 15, Cause.EXPIRED, 0).lost_offsets
     5
@@ -60,7 +61,7 @@ class Gap:
 
     @property
     def lost_offsets(self) -> int | None:
-        """How many offsets were left out; ``None`` where that is not known."""
+        """How many offsets were skipped; ``None`` if that is not known."""
         if self.cause is not Cause.EXPIRED or self.from_offset is None:
             return None
         return max(0, self.to_offset - self.from_offset)
@@ -71,9 +72,9 @@ class Gaps:
     """The gaps of one partition.
 
     Args:
-        newest: those that are kept, in the order in which they were recorded.
-        dropped: how many older ones are not kept, by cause.
-        dropped_offsets: how many offsets those left out, as far as that is known; all of them expired.
+        newest: the stored gaps, in the order in which they were recorded.
+        dropped: how many earlier gaps are not stored, by cause.
+        dropped_offsets: how many offsets these gaps skipped, as far as that is known. All of them expired.
 
     >>> gaps = Gaps().plus(Gap(10, 15, Cause.EXPIRED, 0))
     >>> Gaps.parse(gaps.encode()) == gaps, gaps.count, gaps.lost_offsets
@@ -86,28 +87,28 @@ class Gaps:
 
     @property
     def count(self) -> int:
-        """All that were ever recorded."""
+        """How many gaps were ever recorded."""
         return sum(self.counts.values())
 
     @property
     def counts(self) -> Mapping[Cause, int]:
-        """All that were ever recorded, by cause; a cause without a gap is left out."""
+        """How many gaps were ever recorded, by cause. A cause without a gap is left out."""
         counted = Counter(self.dropped)
         counted.update(gap.cause for gap in self.newest)
         return {cause: counted[cause] for cause in Cause if counted[cause]}
 
     @property
     def not_kept(self) -> int:
-        """How many older ones are not kept."""
+        """How many earlier gaps are not stored."""
         return sum(self.dropped.values())
 
     @property
     def lost_offsets(self) -> int:
-        """How many offsets were left out in all, as far as that is known."""
+        """How many offsets were skipped in all, as far as that is known."""
         return self.dropped_offsets + sum(gap.lost_offsets or 0 for gap in self.newest)
 
     def plus(self, gap: Gap) -> Gaps:
-        """With one more. What a killed run recorded and recorded again after its restart counts once."""
+        """With one more gap. A gap that a killed run recorded, and recorded again after its restart, counts once."""
         if gap in self:
             return self
         gaps = replace(self, newest=(*self.newest, gap))
@@ -129,7 +130,7 @@ class Gaps:
 
     @classmethod
     def parse(cls, metadata: str) -> Gaps:
-        """Reads metadata back. What is no gap is left out.
+        """Parses metadata. Invalid gaps are left out.
 
         >>> Gaps.parse("by hand")
         Gaps(newest=(), dropped={}, dropped_offsets=0)
@@ -143,7 +144,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class PartitionGap:
-    """A gap and the partition that it is of."""
+    """A gap and its partition."""
 
     topic_partition: TopicPartition
     gap: Gap
@@ -175,13 +176,13 @@ def _gap(entry: Any) -> Gap | None:
 
 
 def _dropped(value: Any) -> Mapping[Cause, int]:
-    """Counts by cause, without causes that are unknown."""
+    """Counts by cause, without unknown causes."""
     counts = value if isinstance(value, dict) else {}
     return {cause: count for cause in Cause if (count := _count(counts.get(cause.value)))}
 
 
 def _count(value: Any) -> int:
-    """A count; 0 for anything else."""
+    """A count; 0 for any other value."""
     try:
         return whole(value)
     except ValueError:

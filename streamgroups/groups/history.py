@@ -1,8 +1,8 @@
-"""The history of a group: what each member owned, read and committed, and when.
+"""The history of a group: the partitions that each member owned, read and committed, and when.
 
-Written as JSON lines by every member that is given ``historyDir`` (``streamgroups_kafka.membership.history_file``); read by
-:mod:`streamgroups.groups.audit`, the timeline report and tests. One line is one :class:`Event`. Members of one group may
-run on several machines, so times are comparable only as far as their clocks are.
+Written as JSON lines by every member with the option ``historyDir`` (``streamgroups_kafka.membership.history_file``).
+Read by :mod:`streamgroups.groups.audit`, the ownership report and tests. One line is one :class:`Event`. Members of one
+group may run on several machines, so times are only as comparable as their clocks. Source: SEMANTICS G11, G12.
 """
 
 from __future__ import annotations
@@ -30,55 +30,57 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 class Kind(Enum):
-    """What happened. What an event's ``offsets`` and ``ranges`` hold depends on it."""
+    """The kind of an event. It determines the content of ``offsets`` and ``ranges``."""
 
-    #: A member asked to join the group.
+    #: A member began to join the group.
     JOINING = "joining"
-    #: Partitions came in; ``offsets``: the next offset of each.
+    #: Partitions were assigned; ``offsets``: the next offset of each.
     ASSIGNED = "assigned"
-    #: The group asked for partitions back; ``offsets``: their next offsets.
+    #: The group began to revoke partitions; ``offsets``: their next offsets.
     REVOKING = "revoking"
-    #: Partitions were given back; ``ranges``: what was in flight on them.
+    #: Partitions were released; ``ranges``: the ranges in flight on them.
     RELEASED = "released"
-    #: Partitions were lost without being given back; ``ranges``: what was in flight on them.
+    #: Partitions were lost without a release; ``ranges``: the ranges in flight on them.
     LOST = "lost"
-    #: A batch was in flight for longer than its lease, and the member leaves the group until it ends; ``ranges``: what was in flight.
+    #: A batch was in flight for longer than its lease, and the member leaves the group until it ends; ``ranges``: the
+    #: ranges in flight.
     LEASE_EXPIRED = "lease_expired"
-    #: A batch was planned; ``ranges``: what it reads.
+    #: A batch was planned; ``ranges``: the ranges that it reads.
     PLANNED = "planned"
-    #: A batch was done; ``offsets``: what is to be committed.
+    #: A batch was done; ``offsets``: the offsets to commit.
     FINISHED = "finished"
     #: Offsets were committed.
     COMMITTED = "committed"
-    #: A commit was refused; ``note``: why.
+    #: A commit was rejected; ``note``: the reason.
     REJECTED = "rejected"
-    #: A restarted query compared its checkpoint with the group; ``offsets``: where it goes on; ``note``: differences.
+    #: A restarted query compared its checkpoint with the group; ``offsets``: where it continues; ``note``: differences.
     RESUMED = "resumed"
-    #: Offsets that were to be read are gone; ``offsets``: where reading goes on; ``note``: what is gone and why.
+    #: Offsets to be read no longer exist; ``offsets``: where reading continues; ``note``: the lost offsets and the
+    #: cause.
     GAP = "gap"
-    #: Somebody moved the group, and the member follows; ``offsets``: where it goes on; ``ranges``: what is skipped or read
-    #: again; ``note``: the order's id.
+    #: The member applied a reset request; ``offsets``: where it continues; ``ranges``: skipped ranges, or ranges to
+    #: read again; ``note``: the id of the request.
     MOVED = "moved"
     #: The member left.
     CLOSED = "closed"
-    #: The member begins to leave. What it releases from now on may be uncommitted.
+    #: The member began to leave. Ranges that it releases from now on may be uncommitted.
     CLOSING = "closing"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to one member.
+    """One event of one member.
 
     Args:
-        time_ms: when, milliseconds since the epoch by the member's clock.
+        time_ms: when, in milliseconds since the epoch by the clock of the member.
         group_id: the group.
-        member: the member's name (its ``client.id``).
-        run: tells two runs of a member with the same name apart.
-        kind: what happened.
+        member: the name of the member (its ``client.id``).
+        run: distinguishes two runs of a member with the same name.
+        kind: the kind of the event.
         offsets: a next offset per partition.
         ranges: ranges of offsets.
-        batch: the number of the batch it is about.
-        note: words for people.
+        batch: the number of the batch.
+        note: a text for operators.
 
     >>> event = Event(17, "g", "alice", "r1", Kind.ASSIGNED, {TopicPartition("t", 0): 5})
     >>> parse(to_line(event)) == event
@@ -97,15 +99,16 @@ class Event:
 
 
 class EventRecorder:
-    """Makes an :class:`Event` of what it is told, and hands it on. Implements :class:`streamgroups.ports.Recorder`.
+    """Creates an :class:`Event` from each call and passes it to ``keep``. Implements
+    :class:`streamgroups.ports.Recorder`.
 
     Args:
-        keep: takes the event.
-        clock: stamps it: milliseconds since the epoch.
+        keep: stores the event.
+        clock: the time of the event: milliseconds since the epoch.
         group_id: the group.
-        member: the member's name.
-        run: tells two runs of a member with the same name apart.
-        guard: held while an event is stamped and kept, so that they are kept in the order of their times.
+        member: the name of the member.
+        run: distinguishes two runs of a member with the same name.
+        guard: held while an event is created and stored, so that events are stored in the order of their times.
 
     >>> kept = []
     >>> record = EventRecorder(kept.append, lambda: 17, "airline", "alice", "1")
@@ -135,7 +138,7 @@ class EventRecorder:
         batch: int | None = None,
         note: str = "",
     ) -> None:
-        """Keeps one event, stamped with the time now."""
+        """Stores one event with the current time."""
         about = dict(offsets or {}), tuple(ranges), batch, note
         with self._guard:
             self._keep(Event(self._clock(), self._group_id, self._member, self._run, kind, *about))
@@ -171,7 +174,7 @@ def to_line(event: Event) -> str:
 
 
 def parse(line: str) -> Event:
-    """Reads one line back.
+    """Parses one line.
 
     Raises:
         ValueError: if it is not a line of a history.
@@ -201,10 +204,10 @@ def parse(line: str) -> Event:
 
 
 def parse_lines(lines: Iterable[str]) -> list[Event]:
-    """Reads the lines of one or many members, ordered by time; a last line that was cut short by a kill is passed over.
+    """Parses the lines of one or many members, ordered by time. The last line is ignored if a kill truncated it.
 
     Raises:
-        ValueError: if a line that is whole (it ends with a line feed) is not one of a history.
+        ValueError: if a complete line (it ends with a line feed) is not a line of a history.
 
     >>> parse_lines(['{"time_ms":17,"group_id":"g","offsets":{"t":{"0":5}'])
     []

@@ -1,8 +1,9 @@
-"""Whether a query may join a group, judged before it does, so that a refusal changes nothing.
+"""Decides whether a query may join a group. The check comes before the join, so that a rejected query changes nothing.
 
-Called by ``streamgroups.query.micro_batches`` at the start of a query with what the broker says of the group. Source:
-SEMANTICS S1, S4; Kafka lets members of one group subscribe to different topics, which here is always a mistake: nobody
-would read the records of the topic that only the other member knows.
+Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_kafka.cursors.instances``, with the
+broker's description of the group. In Kafka, members of one group may subscribe to different topics. Here that is always
+a mistake: no member would read the records of a topic to which only the other member subscribes. Source: SEMANTICS S1,
+S4.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from streamgroups.printable import printable
 class MembershipMode(Enum):
     """The option ``membership``."""
 
-    #: Partitions are shared with whoever else is in the group.
+    #: Partitions are shared with the other members of the group.
     SHARED = "shared"
-    #: One member owns all partitions: for stateful queries, whose state does not move with a partition.
+    #: One member owns all partitions: for stateful queries, since their state does not move with a partition.
     EXCLUSIVE = "exclusive"
 
 
-#: Ours, and the broker's own of KIP-848 (where the member does not choose).
+#: The assignor of this library, and the broker's assignor of KIP-848 (where the member does not choose).
 _ASSIGNORS_THAT_FIT = ("", "cooperative-sticky", "uniform")
 
 
@@ -34,10 +35,10 @@ class LiveMember:
 
     Args:
         client_id: its name.
-        host: where it runs, as the broker sees it.
-        topics: what it subscribes to, or, where the broker does not tell, the topics it has partitions of.
-        partitions: what it owns.
-        subscription_known: whether ``topics`` is its subscription, or only what can be seen of it.
+        host: its host, according to the broker.
+        topics: its subscription. If the broker does not report it, the topics of its partitions.
+        partitions: the partitions that it owns.
+        subscription_known: whether ``topics`` is its subscription, or only the topics of its partitions.
     """
 
     client_id: str
@@ -56,10 +57,11 @@ class LiveGroup:
 
     Args:
         group_id: its name.
-        members: the live ones.
-        assignor: how the classic protocol assigns; empty if unknown or decided by the broker.
-        held_exclusively: whether an exclusive member made the last commits (:mod:`streamgroups.groups.commit_metadata`).
-        settled: whether no rebalance is going on.
+        members: the live members.
+        assignor: the assignor of the classic protocol; empty if it is unknown or the broker decides.
+        held_exclusively: whether an exclusive member made the last commits
+            (:mod:`streamgroups.groups.commit_metadata`).
+        settled: whether no rebalance is in progress.
     """
 
     group_id: str
@@ -70,11 +72,11 @@ class LiveGroup:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """The partitions that some member owns."""
+        """The partitions with an owner."""
         return frozenset(tp for m in self.members for tp in m.partitions)
 
     def has_nothing_for(self, name: str) -> bool:
-        """Whether a member of this name is in the group, and one too many: there are no partitions left for it (SEMANTICS G10).
+        """Whether a member of this name is idle because the group has no partition left for it (SEMANTICS G10).
 
         >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
         >>> LiveGroup("g", (bob,)).has_nothing_for("bob"), LiveGroup("g", (bob,), settled=False).has_nothing_for("bob")
@@ -84,16 +86,16 @@ class LiveGroup:
 
 
 def check_may_join(group: LiveGroup, topics: frozenset[str], *, by_pattern: bool, mode: MembershipMode | None) -> None:
-    """Refuses a group that is in use in a way that does not fit.
+    """Rejects a query if the current use of the group does not permit it.
 
     Args:
-        group: as it is now.
-        topics: what the query subscribes to, patterns resolved.
-        by_pattern: whether ``topics`` come from a pattern; other members may then not know the newest topic yet.
-        mode: how the query wants to be a member; ``None`` if it does not join (the option ``assign``).
+        group: the current state of the group.
+        topics: the topics of the query's subscription, with patterns resolved.
+        by_pattern: whether ``topics`` come from a pattern. Other members may not have discovered the newest topic yet.
+        mode: the membership of the query; ``None`` if it does not join (the option ``assign``).
 
     Raises:
-        GroupRejected: with the live members' names and what to do.
+        GroupRejected: if the query may not join. The text names the live members and the remedy.
 
     >>> bob = LiveMember("bob", "/10.0.0.2", frozenset({"orders"}), frozenset())
     >>> check_may_join(LiveGroup("g", (bob,)), frozenset({"flights"}), by_pattern=False, mode=MembershipMode.SHARED)

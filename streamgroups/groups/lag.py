@@ -1,11 +1,12 @@
-"""How far a group is behind: in records, and in time.
+"""Computes the lag of a group, in records and in time.
 
-Called by the command line (``groups describe``, ``watch``, ``metrics``) with what the broker says. Source: SEMANTICS O3, G13.
-The distance between a committed offset and the end counts offsets, and not every offset is a record: transaction markers take
-one each, compaction leaves gaps, and no reader gets the records of an aborted transaction. So the records in between are counted where that is
-affordable (:class:`UnreadRecords`); elsewhere the distance is an upper bound, and says so. Records behind the last stable offset, of a
-transaction that is still open or written after one, are no lag: a reader of committed records cannot reach them. They are counted apart.
-The first unread record is read besides, for its timestamp.
+Called by :mod:`streamgroups.monitoring` and the command line (``groups describe``, ``watch``, ``metrics``) with offsets
+from the broker. The distance between a committed offset and the end counts offsets, and not every offset is a record.
+Transaction markers take one each, compaction leaves gaps, and no reader gets the records of an aborted transaction. So
+the records in between are counted where that is affordable (:class:`UnreadRecords`). Elsewhere the distance is an upper
+bound, and is marked as one. Records after the last stable offset belong to an open transaction or follow one. They are
+no lag, since a reader of committed records cannot reach them, and are counted separately. The first record of the lag
+is also read, for its timestamp. Source: SEMANTICS O3, G13.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from streamgroups.partitions import Bounds, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The first record that a group has not read yet: its offset and its timestamp (milliseconds since the epoch)."""
+    """The first record of the lag of a group: its offset and its timestamp (milliseconds since the epoch)."""
 
     offset: int
     timestamp_ms: int
@@ -27,7 +28,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class NothingUnread:
-    """Between the committed offset and the end there is no record."""
+    """No record exists between the committed offset and the end."""
 
 
 FirstUnread: TypeAlias = Unread | NothingUnread
@@ -35,12 +36,12 @@ FirstUnread: TypeAlias = Unread | NothingUnread
 
 @dataclass(frozen=True, slots=True)
 class UnreadRecords:
-    """How many records lie between a committed offset and the end of a partition.
+    """The number of records between a committed offset and the end of a partition.
 
     Args:
-        records: before the last stable offset, without aborted ones: what any reader gets.
-        open: behind it: of transactions that are still open, or written after one that is.
-        is_exact: whether it is exactly so many; otherwise these are upper bounds.
+        records: before the last stable offset, without aborted ones: the records that any reader gets.
+        open: after it: records of transactions that are still open, or written after such a record.
+        is_exact: whether the numbers are exact; otherwise they are upper bounds.
     """
 
     records: int
@@ -49,29 +50,30 @@ class UnreadRecords:
 
 
 class PartitionError(Enum):
-    """What is wrong with a committed offset."""
+    """The error of a committed offset."""
 
     #: Records after it were deleted before the group read them.
     EXPIRED = "expired"
-    #: It is past the end: the topic was made anew, or truncated.
+    #: It is past the end: the topic was recreated, or truncated.
     PAST_END = "past_end"
-    #: Its topic or partition does not exist any more.
+    #: Its topic or partition no longer exists.
     NO_PARTITION = "no_partition"
-    #: Its partition has no leader now, so nobody knows its end.
+    #: Its partition has no leader now, so its end is unknown.
     NO_LEADER = "no_leader"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition of one group.
+    """The lag of one group in one partition.
 
     Args:
-        topic_partition: where.
-        committed_offset: the next offset the group will read; ``None`` if it never committed one.
-        bounds: where the partition begins and ends; or why that is not known.
-        first_unread: the first record it has not read; ``None`` if that was not looked up.
-        reading_until: the end of what its owner has in flight, by its note on the board; 0 if that is not known.
-        counted: the unread records; ``None`` if they were not counted.
+        topic_partition: the partition.
+        committed_offset: the next offset that the group will read; ``None`` without a committed offset.
+        bounds: the earliest offset and the end of the partition; or the reason why they are unknown.
+        first_unread: the first record of the lag; ``None`` if it was not looked up.
+        reading_until: the end of the range that its owner has in flight, from its metadata entry; 0 if that is not
+            known.
+        counted: the number of records of the lag; ``None`` if they were not counted.
 
     >>> tp = TopicPartition("flights", 0)
     >>> PartitionLag(tp, 10, Bounds(0, 15), None).records
@@ -94,13 +96,13 @@ class PartitionLag:
     reading_until: int = 0
     counted: UnreadRecords | None = None
 
-    #: Where the group would go on reading: at the committed offset, or at the oldest record if that is gone.
+    #: Where the group would continue: at the committed offset, or at the earliest offset if its records were deleted.
     reading_offset: int | None = field(init=False)
-    #: How many records are unread, at most; ``None`` if nobody can say.
+    #: The lag in records, or an upper bound; ``None`` if it is unknown.
     records: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Worked out once: a cluster has tens of thousands of these, and each is asked several times.
+        # Computed once: a cluster has tens of thousands of these objects, and each is read several times.
         at, records = self._worked_out()
         object.__setattr__(self, "reading_offset", at)
         object.__setattr__(self, "records", records)
@@ -110,7 +112,7 @@ class PartitionLag:
         if at is None or isinstance(bounds, PartitionError):
             return None, None
         end = bounds.end_offset
-        # By hand rather than with min and max: these lines are most of what describing a large cluster costs.
+        # Comparisons instead of min and max: these lines take most of the time to describe a large cluster.
         if at < bounds.beginning_offset:
             at = bounds.beginning_offset
         elif at > end:
@@ -125,18 +127,18 @@ class PartitionLag:
 
     @property
     def is_exact(self) -> bool:
-        """Whether :attr:`records` is the number of unread records, rather than an upper bound."""
+        """Whether :attr:`records` is the exact lag rather than an upper bound."""
         return not self.records or (self.counted is not None and self.counted.is_exact)
 
     @property
     def open_records(self) -> int | None:
-        """How many records are behind the last stable offset, at most; ``None`` if that is not known."""
+        """The number of records after the last stable offset, or an upper bound; ``None`` if that is not known."""
         if self.counted is not None:
             return self.counted.open
         return 0 if self.reading_offset is not None and self.reading_offset == self.end_offset else None
 
     def time_ms(self, now_ms: int) -> int | None:
-        """For how long the first unread record has been waiting; ``None`` if nobody looked it up."""
+        """How long the first record of the lag has been waiting; ``None`` if it was not looked up."""
         if not self.records:
             return self.records
         if isinstance(self.first_unread, Unread):
@@ -146,7 +148,7 @@ class PartitionLag:
 
     @property
     def in_flight(self) -> int | None:
-        """How many of the unread records are being read now, about; ``None`` if nobody can say how many are unread.
+        """How many records of the lag are about to be read; ``None`` if the lag is unknown.
 
         >>> PartitionLag(TopicPartition("flights", 0), 10, Bounds(0, 15), reading_until=13).in_flight
         3
@@ -157,19 +159,19 @@ class PartitionLag:
 
     @property
     def end_offset(self) -> int | None:
-        """Where the partition ends; ``None`` if nobody knows."""
+        """The end of the partition; ``None`` if it is unknown."""
         return self.bounds.end_offset if isinstance(self.bounds, Bounds) else None
 
     @property
     def lost_records(self) -> int:
-        """How many offsets after the committed one are gone for good."""
+        """How many offsets after the committed one no longer exist."""
         if self.committed_offset is None or isinstance(self.bounds, PartitionError):
             return 0
         return max(self.bounds.beginning_offset - self.committed_offset, 0)
 
     @property
     def trouble(self) -> PartitionError | None:
-        """What is wrong with the committed offset, if anything."""
+        """The error of the committed offset; ``None`` if it is valid."""
         if isinstance(self.bounds, PartitionError):
             return self.bounds
         if self.lost_records:
@@ -180,7 +182,7 @@ class PartitionLag:
 
 
 def total(values: list[int | None]) -> int | None:
-    """The sum of what is known; ``None`` if nothing is.
+    """The sum of all known values; ``None`` if no value is known.
 
     >>> total([1, None, 2]), total([None]), total([])
     (3, None, 0)

@@ -1,15 +1,16 @@
-"""One query's membership in a group, as a value: what it owns, what it reads, what it has been asked to give back.
+"""The membership of one query in a group, as a value: owned partitions, the batch in flight and revoked partitions.
 
-Held by ``streamgroups_kafka.membership.state`` (for the member, which talks to the group) and read by
-``streamgroups.query.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next, so that
-hand-over can be tested without a broker. Source: KIP-429 (incremental cooperative rebalance), KIP-848; SEMANTICS G2, G11, G12, S1-S3.
+Held by ``streamgroups_kafka.membership.state`` (for the member, which communicates with the group) and read by
+``streamgroups.query.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next,
+so that a handover can be tested without a broker. Source: KIP-429 (incremental cooperative rebalance), KIP-848;
+SEMANTICS G2, G11, G12, S1-S3.
 
 The life of a partition here::
 
-    assigned ──▶ owned ──▶ planned (in flight) ──▶ finished ──▶ owned, further on ──▶ ...
+    assigned ──▶ owned ──▶ planned (in flight) ──▶ finished ──▶ owned, at a later offset ──▶ ...
                    │                │
-                   │                └─ asked back: no new plan; released when the batch in flight is finished
-                   └─ lost: gone at once; what was in flight is abandoned and never committed from here
+                   │                └─ revoked: no new plan; released when the batch in flight is finished
+                   └─ lost: removed at once; the ranges in flight are abandoned and never committed from here
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 class Origin(Enum):
-    """Where the first position of an owned partition came from."""
+    """The origin of the first position of an owned partition."""
 
-    #: A member like us had committed it.
+    #: Another member of this library had committed it.
     COMMITTED = "committed"
-    #: A sink had committed it, in the transaction that wrote what lies before it (SEMANTICS X2).
+    #: A sink had committed it, in the transaction that wrote the output of the records before it (SEMANTICS X2).
     WRITTEN = "written"
-    #: Somebody else had committed it: a tool that moved the group, or another kind of consumer.
+    #: Another client had committed it: a tool that reset the group, or another kind of consumer.
     FOREIGN = "foreign"
-    #: The group is new: the position is the one the user asked for.
+    #: The group is new: the position is the one that the user chose.
     STARTING = "starting"
-    #: The group is older than the partition, which is therefore read from its oldest record (SEMANTICS G2).
+    #: The group is older than the partition, so reading starts at its earliest offset (SEMANTICS G2).
     OLDEST = "oldest"
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owned partition: the next offset to read, where the first one came from, and the topic that it is of."""
+    """An owned partition: the next offset to read, the origin of the first one, and its topic."""
 
     next_offset: int
     origin: Origin = Origin.COMMITTED
@@ -53,7 +54,7 @@ class Owned:
 
     @classmethod
     def committed(cls, next_offset: int, metadata: str) -> Owned:
-        """A partition whose position the group knows.
+        """A partition with a committed offset.
 
         >>> Owned.committed(5, "").origin
         <Origin.FOREIGN: 'foreign'>
@@ -66,7 +67,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The batch that Spark is working on: its number and the ranges this member reads for it."""
+    """The batch in flight: its number and the ranges that this member reads for it."""
 
     number: int
     ranges: tuple[OffsetRange, ...]
@@ -79,13 +80,13 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What one member knows of its place in the group.
+    """The place of one member in its group.
 
     Args:
-        owned: the partitions it owns, those being released included.
-        releasing: owned partitions that the group has asked back.
-        in_flight: the batch being worked on.
-        assignments: how many assignments have been received: 0 means not a member yet.
+        owned: the partitions that it owns, including those to release.
+        releasing: owned partitions that the group has revoked.
+        in_flight: the batch in flight.
+        assignments: how many assignments have been received. 0 means not a member yet.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> m = Membership().assign({p0: Owned(5), p1: Owned(7)}).plan(InFlight(1, (OffsetRange(p0, 5, 9),)))
@@ -104,11 +105,11 @@ class Membership:
 
     @property
     def plannable(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition that a new batch may read: owned and not asked back."""
+        """The next offset of each partition that a new batch may read: owned and not revoked."""
         return {tp: o.next_offset for tp, o in self.owned.items() if tp not in self.releasing}
 
     def assign(self, partitions: Mapping[TopicPartition, Owned]) -> Membership:
-        """Partitions came in. They are added to those already owned (KIP-429), positions replaced."""
+        """Adds assigned partitions to the owned ones (KIP-429), and replaces their positions."""
         return replace(
             self,
             owned={**self.owned, **partitions},
@@ -117,30 +118,33 @@ class Membership:
         )
 
     def move(self, next_offsets: Mapping[TopicPartition, int]) -> Membership:
-        """Positions of owned partitions change without reading (resuming from a checkpoint, a gap skipped)."""
+        """Sets positions of owned partitions without reading (resuming from a checkpoint, skipping a gap, an offset
+        reset).
+        """
         moved = {tp: replace(self.owned[tp], next_offset=n) for tp, n in next_offsets.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **moved})
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> Membership:
-        """The topics that the positions of owned partitions are of become known."""
+        """Sets the topics of the positions of owned partitions."""
         found = {tp: replace(self.owned[tp], identity=it) for tp, it in identities.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **found})
 
     def readable(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """Those ranges that a batch may read now.
 
-        Between the moment when ranges are chosen and the moment when they are planned, the group may have asked for a
-        partition, or taken it and given it back further on: to read it from where it was would repeat records, and to
-        commit what was read would set the group back.
+        The group may have revoked a partition since the ranges were chosen. It may also have been released and assigned
+        again at a later position. A read at the earlier position would then repeat records, and its commit would set
+        the group back.
         """
         next_offsets = self.plannable
         return tuple(r for r in sorted(ranges) if next_offsets.get(r.topic_partition) == r.next_offset)
 
     def plan(self, batch: InFlight) -> Membership:
-        """A batch begins. A batch that was planned before and never begun is forgotten: nothing of it was read.
+        """Begins a batch. An earlier batch that was planned and never begun is dropped: none of it was read.
 
         Raises:
-            ValueError: if it reads what is not :meth:`readable`: two members might read it (SEMANTICS G11).
+            ValueError: if it reads a range that is not :meth:`readable`, because two members could read it (SEMANTICS
+                G11).
         """
         foreign = sorted(set(batch.ranges) - set(self.readable(batch.ranges)))
         if foreign:
@@ -150,11 +154,11 @@ class Membership:
         return replace(self, in_flight=batch)
 
     def finish(self, number: int) -> tuple[Membership, dict[TopicPartition, int]]:
-        """Batch ``number``, and all before it, are done.
+        """Ends batch ``number`` and all earlier ones.
 
         Returns:
-            The membership after it, and the offsets to commit: of the partitions still owned only, for what has been lost
-            belongs to another member now, and only where nobody has moved the position meanwhile.
+            The membership after it, and the offsets to commit. They contain only owned partitions, since a lost
+            partition belongs to another member now, and only those whose position has not been changed in the meantime.
         """
         if self.in_flight is None or self.in_flight.number > number:
             return self, {}
@@ -167,18 +171,18 @@ class Membership:
         return replace(self.move(to_commit), in_flight=None), to_commit
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> Membership:
-        """The group wants partitions back: nothing new is planned on them."""
+        """Marks partitions as revoked: no new batch reads them."""
         return replace(self, releasing=self.releasing | (frozenset(partitions) & self.owned.keys()))
 
     def may_release(self, topic_partition: TopicPartition) -> bool:
-        """Whether no batch in flight reads the partition, so that letting it go repeats no record."""
+        """Whether no batch in flight reads the partition, so that a release repeats no record."""
         return self.in_flight is None or topic_partition not in self.in_flight.topic_partitions
 
     def release(self, partitions: Iterable[TopicPartition]) -> tuple[Membership, tuple[OffsetRange, ...]]:
-        """Partitions are gone: given back, or lost (SEMANTICS S3).
+        """Removes partitions that were released or lost (SEMANTICS S3).
 
         Returns:
-            The membership after it, and the ranges that were in flight on them: another member will read them again.
+            The membership after it, and the ranges in flight on these partitions: another member will read them again.
         """
         gone = frozenset(partitions)
         batch = self.in_flight

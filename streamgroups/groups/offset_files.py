@@ -1,8 +1,9 @@
-"""Files of committed offsets: what ``groups export`` writes, ``import`` and ``--from-file`` read, and every change leaves as its undo.
+"""Reads and writes files of committed offsets.
 
-Called by the command line. Two formats. CSV is that of ``kafka-consumer-groups.sh`` (KIP-122, KIP-379): ``topic,partition,offset``
-or ``group,topic,partition,offset``, no line of names. JSON keeps what CSV cannot: the metadata beside an offset, and that a
-partition had no committed offset at all (``null``), so that an undo restores even that.
+Called by the command line: ``groups export`` writes them, ``import`` and ``--from-file`` read them, and every change
+writes one as its undo file. The CSV format is that of ``kafka-consumer-groups.sh``: ``topic,partition,offset`` or
+``group,topic,partition,offset``, without a header line. The JSON format also contains the metadata of each offset. It
+represents a missing committed offset as ``null``, so that an undo restores that too. Source: KIP-122, KIP-379.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class FiledOffset:
     """A committed offset in a file.
 
     Args:
-        next_offset: ``None`` if there was none.
-        metadata: what was committed beside it.
-        identity: the topic that the offset belongs to. CSV has no ids.
+        next_offset: the offset; ``None`` without a committed offset.
+        metadata: the metadata of the commit.
+        identity: the topic of the offset. CSV contains no ids.
     """
 
     next_offset: int | None
@@ -43,18 +44,18 @@ class FiledOffset:
     identity: TopicIdentity = UNKNOWN
 
 
-#: For each group its partitions.
+#: The offsets of each group by partition.
 FiledOffsets = Mapping[str, Mapping[TopicPartition, FiledOffset]]
 
 
 def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, made_at: str, why: str) -> str:
-    """A file with everything.
+    """A file in the JSON format.
 
     Args:
-        offsets: what is filed.
+        offsets: the offsets to write.
         identities: the ids of the topics. They are written once for each topic.
-        made_at: when, for people.
-        why: what it was made for, for people.
+        made_at: the time of creation, for operators.
+        why: the purpose of the file, for operators.
 
     >>> filed = {"board": {TopicPartition("flights", 0): FiledOffset(7)}}
     >>> text = to_json(filed, {"flights": TopicIdentity("c1", "t1")}, made_at="2013-01-01T05:00:00Z", why="before a reset")
@@ -84,7 +85,7 @@ def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, m
 
 
 def to_csv(offsets: FiledOffsets) -> str:
-    """A file for Kafka's tools: groups are named only if there are several, as those tools do.
+    """A file for Kafka's tools. It names groups only if there are several, as those tools do.
 
     >>> to_csv({"board": {TopicPartition("flights", 0): FiledOffset(7, "left out")}})
     'flights,0,7\\n'
@@ -99,22 +100,22 @@ def to_csv(offsets: FiledOffsets) -> str:
 
 
 def _csv_line(cells: list[str]) -> str:
-    """One line; a cell with either character of a line's end in it is quoted, which Python does for those of its own end only."""
+    """One line. Quotes a cell with a carriage return or a line feed; Python does so only for its own line terminator."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n")
 
 
 def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:
-    """Reads a file of either format.
+    """Parses a file of either format.
 
     Args:
-        text: what is in it.
+        text: the content.
         source: its name, for errors.
-        group_id: the group of a CSV file that names none; ``None`` if nobody said.
+        group_id: the group of a CSV file without group names; ``None`` if no group was specified.
 
     Raises:
-        InvalidOption: naming file and line, if it is neither, or lists a partition twice.
+        InvalidOption: if it has neither format, or lists a partition twice. The text names file and line.
 
     >>> parse("flights,0,7\\n", source="f.csv", group_id="board")["board"][TopicPartition("flights", 0)].next_offset
     7

@@ -1,9 +1,9 @@
-"""Where a reset moves a group, partition by partition: the plan, before anything is changed.
+"""Plans an offset reset, partition by partition, before anything is changed.
 
-Called by the command line (``groups reset``, ``groups import``) and by whoever moves a live group, with what the broker says. The
-scenarios and their edge cases are those of ``kafka-consumer-groups.sh --reset-offsets`` (KIP-122): an offset outside the partition
-is moved to its nearer end, a time without a record so late means the end, and a partition without a committed offset has no
-"current" one: it goes to the end, and cannot be shifted. Source: SEMANTICS G8, O1.
+Called by the command line (``groups reset``, ``groups import``) and by tools that reset a live group, with offsets from
+the broker. The scenarios and their edge cases are those of ``kafka-consumer-groups.sh --reset-offsets``. An offset
+outside the partition is replaced by its nearer end. A time after the last record means the end. A partition without a
+committed offset has no "current" one: it is set to the end, and cannot be shifted. Source: KIP-122; SEMANTICS G8, O1.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many offsets further (or back, if negative) than the committed one."""
+    """The committed offset plus this number of offsets (minus, if negative)."""
 
     offsets: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """The committed offset, committed once more; the end where there is none."""
+    """The committed offset, committed again; the end for a partition without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToListed:
-    """An offset of its own for each partition: what a file of offsets lists."""
+    """A separate offset for each partition, from an offsets file."""
 
     next_offsets: Mapping[TopicPartition, int]
 
@@ -44,13 +44,13 @@ Scenario: TypeAlias = TrimHorizon | Latest | AtTime | AtOffset | ShiftBy | ToCur
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a partition when a reset is planned.
+    """The state of a partition when a reset is planned.
 
     Args:
-        committed_offset: the group's next offset; ``None`` if it never committed one.
-        bounds: where the partition begins and ends.
-        offset_at_time: the first offset at or after the time of :class:`~streamgroups.positions.AtTime`; ``None`` if there is
-            no such record, or no time was asked for.
+        committed_offset: the next offset of the group; ``None`` without a committed offset.
+        bounds: the earliest offset and the end of the partition.
+        offset_at_time: the first offset at or after the time of :class:`~streamgroups.positions.AtTime`; ``None`` if no
+            such record exists, or for another scenario.
     """
 
     committed_offset: int | None
@@ -60,14 +60,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What happens to one partition.
+    """The reset of one partition.
 
     Args:
-        topic_partition: where.
-        from_offset: the committed offset; ``None`` if there is none.
-        to_offset: the new one.
-        asked_offset: what was asked for, if that lies outside the partition.
-        bounds: where the partition begins and ends.
+        topic_partition: the partition.
+        from_offset: the committed offset; ``None`` without one.
+        to_offset: the new offset.
+        asked_offset: the requested offset, if it is outside the partition.
+        bounds: the earliest offset and the end of the partition.
     """
 
     topic_partition: TopicPartition
@@ -78,23 +78,23 @@ class Move:
 
     @property
     def change(self) -> int | None:
-        """By how many offsets the group moves: forward is positive, backward negative."""
+        """The difference between new and committed offset: positive is forward, negative is backward."""
         return None if self.from_offset is None else self.to_offset - self.from_offset
 
 
 def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id: str) -> list[Move]:
-    """Where each partition goes.
+    """The new offset of each partition.
 
     Args:
-        scenario: what was asked for.
-        facts: of every partition that is to move.
+        scenario: the requested reset.
+        facts: the state of every partition to reset.
         group_id: the group, for errors.
 
     Returns:
-        One move for each partition, in order.
+        One entry for each partition, in order.
 
     Raises:
-        GroupRejected: if a partition is to be shifted that has no committed offset.
+        GroupRejected: if a partition to shift has no committed offset.
 
     >>> tp = TopicPartition("flights", 0)
     >>> (move,) = plan(ShiftBy(-10), {tp: Facts(4, Bounds(2, 9))}, group_id="g")
@@ -108,7 +108,7 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
         if asked is None:
             unshiftable.append(tp)
             continue
-        # A committed offset is left as it is, even out of bounds: Kafka's tool does so.
+        # A committed offset stays as it is, even out of bounds, as in Kafka's tool.
         within = asked if isinstance(scenario, ToCurrent) else _clamped(asked, fact.bounds)
         moves.append(Move(tp, fact.committed_offset, within, asked if asked != within else None, fact.bounds))
     if unshiftable:
@@ -142,11 +142,11 @@ def _clamped(offset: int, bounds: Bounds) -> int:
 
 
 def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> dict[TopicPartition, Bounds]:
-    """The bounds of partitions that all are there.
+    """The bounds of partitions that must all exist.
 
     Raises:
-        UnknownTopic: naming those that do not exist.
-        BrokerUnreachable: naming those that have no leader.
+        UnknownTopic: if partitions do not exist. The text names them.
+        BrokerUnreachable: if partitions have no leader. The text names them.
 
     >>> require_bounds({TopicPartition("flights", 9): PartitionError.NO_PARTITION})
     Traceback (most recent call last):
@@ -172,15 +172,15 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
 
 
 def out_of_range(moves: Iterable[Move]) -> list[Move]:
-    """The moves that do not go where they were asked to."""
+    """The entries whose requested offset is outside the partition."""
     return [move for move in moves if move.asked_offset is not None]
 
 
 def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
-    """The partitions named by ``--topic``, as Kafka's tool takes them: ``flights`` or ``flights:0,1,2``.
+    """Parses the partitions of ``--topic``, in the format of Kafka's tool: ``flights`` or ``flights:0,1,2``.
 
     Returns:
-        For each topic its partitions; ``None`` for all of them.
+        The partitions of each topic; ``None`` for all of them.
 
     Raises:
         InvalidOption: if one is malformed.

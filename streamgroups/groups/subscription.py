@@ -1,7 +1,8 @@
-"""What a query subscribes to, as variants, and which topics that means now.
+"""The subscription of a query, as variants, and the topics that it contains now.
 
-Made by option parsing; resolved by ``streamgroups.query.micro_batches`` at the start and again while running, so that a
-pattern finds new topics. Source: SEMANTICS S4; Spark's ``subscribe``, ``subscribePattern`` and ``assign``.
+Created by option parsing (``streamgroups_spark.source.options``). Resolved by ``streamgroups.query.join`` at the start,
+and again at run time, so that a pattern discovers new topics. Source: SEMANTICS S4; Spark's ``subscribe``,
+``subscribePattern`` and ``assign``.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Every topic with a match of a regular expression anywhere in its name, those made later included."""
+    """Every topic with a match of a regular expression anywhere in its name, including topics created later."""
 
     regex: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Exactly these partitions, without sharing."""
+    """Exactly these partitions, which are not shared with other members."""
 
     topic_partitions: tuple[TopicPartition, ...]
 
@@ -40,16 +41,16 @@ Subscription: TypeAlias = Topics | Pattern | Partitions
 
 
 def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[str]:
-    """The topics a subscription means now.
+    """The topics of a subscription now.
+
+    A pattern may match anywhere in a name, as in Spark's own source. ``^`` and ``$`` anchor it.
 
     Args:
-        subscription: what the user asked for.
+        subscription: the subscription of the user.
         existing: the number of partitions of every topic of the cluster.
 
     Raises:
-        UnknownTopic: if a topic or partition that was named does not exist. A pattern may match nothing (yet).
-
-    A pattern is searched for, as by Spark's own source; ``^`` and ``$`` anchor it.
+        UnknownTopic: if a named topic or partition does not exist. A pattern without a match is valid.
 
     >>> existing = {"flights-2013": 8, "my-flights-2013": 1, "orders": 4}
     >>> sorted(topics_of(Pattern(re.compile("flights")), existing))
@@ -71,7 +72,7 @@ def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozen
 
 
 def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[TopicPartition]:
-    """The partitions a subscription means now.
+    """The partitions of a subscription now.
 
     Raises:
         UnknownTopic: see :func:`topics_of`.

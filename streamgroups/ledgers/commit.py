@@ -1,7 +1,8 @@
-"""Writing a batch exactly once, and taking partitions over, in a sink's own transaction.
+"""Writes a batch exactly once, and takes partitions over, in the transaction of a sink.
 
-Called by sinks that keep a ledger. The one place that joins the :class:`~streamgroups.ports.Ledger` with the rules of
-:mod:`streamgroups.ledgers`. Source: SEMANTICS X2-X4, S5.
+Called by ``streamgroups_spark.sinks.ledger`` and ``streamgroups.query.ledger_member`` for sinks that keep a ledger. It
+connects the port :class:`~streamgroups.ports.Ledger` with the rules of :mod:`streamgroups.ledgers`. Source: SEMANTICS
+X2-X4, S5.
 """
 
 from __future__ import annotations
@@ -42,26 +43,28 @@ def commit_batch(
     quiet: NoDataBatch | None = None,
     identities: Mapping[str, Mapping[TopicPartition, TopicIdentity]] = MappingProxyType({}),
 ) -> CommitGroups | AlreadyDone | NothingRead:
-    """Writes the output of a batch and moves the ledger, together or not at all.
+    """Writes the output of a batch and advances the ledger in one transaction.
 
-    It may be called again after any failure: if the first call did commit, the second finds it done.
+    It may be called again after any failure. If the first call has committed, the second one returns
+    :class:`~streamgroups.ledgers.ledger.AlreadyDone`.
 
     Args:
-        ledger: where the output goes.
-        reads: all that the batch has read for each group, also what no longer belongs to this member: its records are in the output. Every group of
-            the query is there, if only with nothing: the first by name keeps the entry of no-data batches.
-        output: what to write; ``None`` for nothing.
-        quiet: the batch, if it reads nothing and has output; ``None`` if nothing tells it from its replay.
-        identities: for each group, the topics that the ranges are of.
+        ledger: the ledger of the sink.
+        reads: all ranges of the batch for each group, including those of partitions that this member has lost: their
+            records are in the output. It contains every group of the query, also without ranges. The first group by
+            name stores the entry of no-data batches.
+        output: the output to write; ``None`` for no output.
+        quiet: the batch, if it reads no records and has output; ``None`` if its replay cannot be detected.
+        identities: for each group, the topics of the ranges.
 
     Returns:
-        What the ledger said. Only after :class:`~streamgroups.ledgers.ledger.CommitGroups` was anything written.
+        The verdict of the ledger. Output is written only with :class:`~streamgroups.ledgers.ledger.CommitGroups`.
 
     Raises:
-        FencedBatch: if the ledger does not stand where the batch begins, or it was written by a later state of the checkpoint, or nothing tells
-            the batch from its replay.
-        LedgerConflict: if another transaction was faster; call it again.
-        SinkUnreachable: if it is not known whether it was written; call it again.
+        FencedBatch: if the batch does not begin at the position of the ledger, if a later state of the checkpoint has
+            written it, or if its replay cannot be detected.
+        LedgerConflict: if another transaction was faster. Call it again.
+        SinkUnreachable: if the result is unknown. Call it again.
 
     >>> from streamgroups.fakes import FakeLedger
     >>> ledger, p0 = FakeLedger("billing"), TopicPartition("flights", 0)
@@ -119,20 +122,21 @@ def _judge_no_data(
 def take_over_partitions(
     ledger: Ledger[_Output], owned: Mapping[TopicPartition, Owned], policy: OnRestart, *, group_id: str
 ) -> TakeOver:
-    """Finds where partitions that came in are read on, opens the ledger for those it does not know, and moves it if it must.
+    """Determines where reading of assigned partitions continues, and opens or changes the positions of the ledger if
+    necessary.
 
-    The caller sets the group's committed offsets to :attr:`TakeOver.follow`.
+    The caller sets the committed offsets of the group to :attr:`TakeOver.follow`.
 
     Args:
-        ledger: where the output goes.
-        owned: what came in, with the group's committed offsets, or where to start.
-        policy: who is right if a tool has moved the group.
-        group_id: the group, for what is told.
+        ledger: the ledger of the sink.
+        owned: the assigned partitions, with the committed offsets of the group or their starting positions.
+        policy: which positions apply after a tool has reset the group.
+        group_id: the group, for log messages.
 
     Raises:
-        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference; nothing is changed.
-        LedgerConflict: if another member was faster; call it again.
-        SinkUnreachable: if the sink does not answer; call it again.
+        PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Nothing is changed.
+        LedgerConflict: if another member was faster. Call it again.
+        SinkUnreachable: if the sink does not answer. Call it again.
 
     >>> from streamgroups.fakes import FakeLedger
     >>> ledger, p0 = FakeLedger("billing"), TopicPartition("flights", 0)

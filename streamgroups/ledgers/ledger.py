@@ -1,28 +1,29 @@
-"""May this batch be written? The compare-and-swap of a ledger, as a function.
+"""Decides whether a batch may be written: the compare-and-swap of a ledger, as a function.
 
-Called by ``streamgroups.ledgers.commit`` inside the sink's own transaction. A ledger is the position of every source partition, kept where
-the output is kept and moved in the transaction that writes it. So the question is never "which batch is this?" (a new checkpoint
-counts from 0 again) but "is everything before it written, and nothing of it?". Source: SEMANTICS X2-X4.
+Called by ``streamgroups.ledgers.commit`` inside the transaction of the sink. A ledger contains the position of every
+source partition. It is stored with the output, and the transaction that writes the output advances it. The number of a
+batch decides nothing, since a new checkpoint counts from 0 again. The condition is that all records before the batch
+are written, and none of the batch. Source: SEMANTICS X2-X4.
 
-Per partition, for a batch that reads ``[from, to)`` and a ledger that stands at ``p``:
+Per partition, for a batch that reads ``[from, to)`` and a ledger at position ``p``:
 
 ==================  ==============  ============================================================================
 ``p`` is            the partition   because
 ==================  ==============  ============================================================================
-``from``            is next         all before it is written, nothing of it is
-``to``              is done         exactly this was written, or others reached the same end
-between the two     overlaps        part of it is written
-after ``to``        is passed       others have read on: this is a zombie, or an old replay
-before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was moved back, or is another one
-not there           is unknown      the ledger was emptied, or never opened for it
-of another topic    is foreign      the topic was recreated, or it is another cluster's: whatever the number
+``from``            is next         all records before it are written, none of the range
+``to``              is done         exactly this range was written, or others reached the same end
+between the two     overlaps        part of the range is written
+after ``to``        is passed       others have read further: this is a zombie, or an old replay
+before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was set back, or is another one
+missing             is unknown      the ledger was emptied, or never opened for the partition
+of another topic    is foreign      the topic was recreated, or is one of another cluster: whatever the number
 ==================  ==============  ============================================================================
 
-All are next: commit. All are done: the batch was committed before. Anything else: fenced, and nothing is written; what is done
-and what is not cannot be told apart in the output of a whole batch.
+If all ranges are next, the batch commits. If all are done, it was committed before. In all other cases it is fenced,
+and nothing is written: the output of a batch cannot be divided into done and missing parts.
 
-A query that joins streams reads for several groups. Its batch has one verdict for each group, and :func:`combine` makes one of them by
-the same rule.
+A query that joins streams reads for several groups. Its batch has one verdict for each group, and :func:`combine`
+derives one verdict from them by the same rule.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 
 class RangeStatus(Enum):
-    """How a range stands to the ledger; the value is what an error says of it."""
+    """The status of a range in relation to the ledger. The value is the text of errors."""
 
     NEXT = "is next"
     DONE = "was already written"
@@ -52,12 +53,12 @@ class RangeStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One range of a batch beside its ledger.
+    """One range of a batch, compared with the ledger.
 
     Args:
-        range: what the batch reads.
-        position: where the ledger stands; ``None`` if it does not know the partition.
-        identities: the topics that ledger and batch are of, if they differ.
+        range: the range of the batch.
+        position: the position of the ledger; ``None`` if it has none for the partition.
+        identities: the topics of ledger and batch, if they differ.
     """
 
     range: OffsetRange
@@ -66,7 +67,7 @@ class Finding:
 
     @property
     def status(self) -> RangeStatus:
-        """How the two stand to each other.
+        """The status of the range in relation to the position.
 
         >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
         >>> [Finding(r, p).status.name for p in (10, 20, 15, 25, 5, None)]
@@ -99,10 +100,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Write the output and move the ledger, both or neither.
+    """Write the output and advance the ledger in one transaction.
 
     Args:
-        next_offsets: where the ledger stands afterwards.
+        next_offsets: the positions of the ledger afterwards.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -110,12 +111,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyDone:
-    """The batch was committed before, and its answer was lost: write nothing."""
+    """The batch was committed before, and the response was lost: write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingRead:
-    """The batch reads no offset, so that nothing tells it from its replay: it must have no output either."""
+    """The batch reads no offset, so its replay cannot be detected by positions. It must not have output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +124,19 @@ class Fenced:
     """Write nothing and fail.
 
     Args:
-        findings: every range of the batch, those that are next included.
+        findings: every range of the batch, including those that are next.
     """
 
     findings: tuple[Finding, ...]
 
     def error(self, group_id: str) -> FencedBatch:
-        """The refusal in words.
+        """The error for the user.
 
         >>> found = Finding(OffsetRange(TopicPartition("flights", 0), 10, 20), 25)
         >>> print(Fenced((found,)).error("billing").what)
         A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
-        # If all that is wrong is that some are done, the others say no more than that.
+        # Ranges that are next are no reason for the error.
         told = "; ".join(str(f) for f in self.findings if f.status is not RangeStatus.NEXT)
         return FencedBatch(
             f"A batch of group '{group_id}' was rejected, and none of it was written: {told}.", remedy=self._remedy()
@@ -152,10 +153,10 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class CommitGroups:
-    """Write the output and move the positions of every group, all or nothing.
+    """Write the output and advance the positions of every group in one transaction.
 
     Args:
-        next_offsets: where the ledger of each group stands afterwards.
+        next_offsets: the positions of the ledger of each group afterwards.
     """
 
     next_offsets: Mapping[str, Mapping[TopicPartition, int]]
@@ -167,7 +168,7 @@ Verdict: TypeAlias = Commit | AlreadyDone | NothingRead | Fenced
 def foreign_positions(
     stored: Mapping[TopicPartition, TopicIdentity], batch: Mapping[TopicPartition, TopicIdentity]
 ) -> dict[TopicPartition, tuple[TopicIdentity, TopicIdentity]]:
-    """The partitions for which a ledger is of another topic or cluster than a batch (SEMANTICS S11).
+    """The partitions whose position in a ledger belongs to another topic or cluster than the batch (SEMANTICS S11).
 
     >>> p0 = TopicPartition("flights", 0)
     >>> list(foreign_positions({p0: TopicIdentity("c", "t1")}, {p0: TopicIdentity("c", "t1")}))
@@ -181,12 +182,13 @@ def judge(
     positions: Mapping[TopicPartition, int],
     foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]] = MappingProxyType({}),
 ) -> Verdict:
-    """What the ledger says to a batch.
+    """The verdict of the ledger on a batch.
 
     Args:
-        ranges: what the batch reads, at most one range of each partition. Empty ones count for nothing.
-        positions: where the ledger stands, read in the transaction that will write the batch.
-        foreign: the partitions for which the ledger is of another topic than the batch, and both topics: :func:`foreign_positions`.
+        ranges: the ranges of the batch, at most one of each partition. Empty ranges are ignored.
+        positions: the positions of the ledger, read in the transaction that will write the batch.
+        foreign: the partitions whose ledger position is of another topic than the batch, and both topics:
+            :func:`foreign_positions`.
 
     Raises:
         ValueError: if two ranges are of one partition.
@@ -223,17 +225,17 @@ def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | Not
     ======================================  ==============================================================
     all commit                              commits, in one transaction
     all are done                            is done
-    some commit, some are done              is fenced: a tool has moved one of the groups, or its ledger
+    some commit, some are done              is fenced: a tool has reset one of the groups, or its ledger
     any is fenced                           is fenced
     ======================================  ==============================================================
 
-    A group of which the batch reads nothing has no say.
+    A group without ranges in the batch does not count.
 
     Args:
-        verdicts: of each group, from :func:`judge`.
+        verdicts: the verdict of :func:`judge` for each group.
 
     Raises:
-        FencedBatch: as the table says. Nothing is written.
+        FencedBatch: as in the table. Nothing is written.
 
     >>> done, commit = AlreadyDone(), Commit({TopicPartition("fares", 0): 6})
     >>> combine({"fares": commit, "flights": NothingRead()}).next_offsets

@@ -1,17 +1,19 @@
-"""May this batch be written, though it reads nothing? The compare-and-swap of batches that positions cannot tell from their replay.
+"""Decides whether a no-data batch may be written: its positions do not distinguish it from its replay.
 
-Called by ``streamgroups.ledgers.commit`` and by the sinks of Spark. A query that keeps state has output in batches that read no offset, too: time has come
-further, or a timer is due. Such a *quiet* batch can only be run again by a run of the same checkpoint, for what it writes comes out of the state
-that is kept there. So a sink notes, for each checkpoint, which quiet batch of it was written last, in the transaction that writes it. A number alone would
-not do: a checkpoint that was restored from a copy counts on from an earlier one. So what Spark has logged of the batch before it ran is noted
-with it, as a fingerprint. Source: SEMANTICS X2-X4; Spark's ``OffsetSeqLog``, which is written once for each batch.
+Called by ``streamgroups.ledgers.commit`` and by the sinks of Spark. A query that keeps state also has output in batches
+that read no offset: the watermark has advanced, or a timer has fired. Only a run of the same checkpoint can replay such
+a no-data batch, because its output is derived from the state in that checkpoint. Therefore a sink stores, for each
+checkpoint, the last no-data batch that was written, in the transaction that writes it. Its number alone is not
+sufficient: a checkpoint restored from a copy counts on from an earlier number. So the sink also stores a fingerprint of
+the batch as Spark logged it before it ran. Source: SEMANTICS X2-X4; Spark's ``OffsetSeqLog``, which is written once for
+each batch.
 
 ==============================  ==============  ================================================================
-noted of this checkpoint        the batch       because
+stored for this checkpoint      the batch       because
 ==============================  ==============  ================================================================
-nothing, or an earlier batch    is next         quiet batches are run in the order of their numbers
-this batch                      is done         exactly this was written, and its answer was lost
-another one of this number      is stale        the checkpoint was set back: what was noted came out of a later state
+nothing, or an earlier batch    is next         no-data batches run in the order of their numbers
+this batch                      is done         exactly this batch was written, and the response was lost
+another one of this number      is stale        the checkpoint was set back: the stored one is of a later state
 a later batch                   is stale        likewise, or this is a zombie
 ==============================  ==============  ================================================================
 """
@@ -28,18 +30,18 @@ from streamgroups.ledgers.ledger import AlreadyDone, Commit
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 
-#: What a ledger of offsets holds: whole numbers of 64 bits, none of them negative.
+#: A ledger of offsets stores integers of 64 bits that are not negative.
 _BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
 class NoDataBatch:
-    """A batch that reads nothing.
+    """A batch that reads no records.
 
     Args:
-        query_id: of the checkpoint: Spark makes one for each, and keeps it.
-        batch_id: Spark's number.
-        fingerprint: of what Spark has logged of the batch; at least 0, below 2^63.
+        query_id: the id of the checkpoint, which Spark creates with it.
+        batch_id: Spark's number of the batch.
+        fingerprint: a hash of the batch in Spark's log; at least 0 and less than 2^63.
     """
 
     query_id: str
@@ -48,12 +50,12 @@ class NoDataBatch:
 
     @classmethod
     def logged(cls, query_id: str, batch_id: int, log: str) -> NoDataBatch:
-        """A batch by what Spark has logged of it.
+        """A batch, from its content in Spark's log.
 
         Args:
-            query_id: of the checkpoint.
-            batch_id: Spark's number.
-            log: the content of its file of offsets, the time of the batch included.
+            query_id: the id of the checkpoint.
+            batch_id: Spark's number of the batch.
+            log: the content of its offset file, including the time of the batch.
 
         >>> batch = NoDataBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":5}')
         >>> batch == NoDataBatch.logged("5f2c", 7, 'v1\\n{"batchWatermarkMs":6}')
@@ -64,7 +66,7 @@ class NoDataBatch:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """What a ledger that keeps positions notes: as those of two partitions that nobody reads.
+        """The positions that represent the batch in a ledger of positions: those of two partitions that no query reads.
 
         >>> NoDataBatch("5f2c", 7, 99).positions
         {TopicPartition(topic='streamgroups.quiet.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.quiet.5f2c', partition=1): 99}
@@ -73,7 +75,7 @@ class NoDataBatch:
         return {TopicPartition(topic, 0): self.batch_id, TopicPartition(topic, 1): self.fingerprint}
 
     def in_ledger(self, positions: Mapping[TopicPartition, int]) -> NoDataBatch | None:
-        """What a ledger has noted of the same checkpoint; ``None`` if nothing.
+        """The last no-data batch of the same checkpoint in a ledger; ``None`` if it contains none.
 
         >>> batch = NoDataBatch("5f2c", 7, 99)
         >>> batch.in_ledger(batch.positions) == batch, batch.in_ledger({}) is None
@@ -83,12 +85,12 @@ class NoDataBatch:
         return None if number is None or fingerprint is None else NoDataBatch(self.query_id, number, fingerprint)
 
     def encode(self) -> str:
-        """As a note: the metadata of a committed offset."""
+        """As a metadata entry: the metadata of a committed offset."""
         return write_entry({"query": self.query_id, "batch": self.batch_id, "fingerprint": self.fingerprint})
 
     @classmethod
     def parse(cls, metadata: str) -> NoDataBatch | None:
-        """Reads a note back; ``None`` if it is none, or one of a newer version.
+        """Parses a metadata entry; ``None`` if it is not such an entry, or has a newer version.
 
         >>> batch = NoDataBatch("5f2c", 7, 99)
         >>> NoDataBatch.parse(batch.encode()) == batch, NoDataBatch.parse("by hand") is None
@@ -102,18 +104,18 @@ class NoDataBatch:
 
 
 def judge_no_data(batch: NoDataBatch, noted: NoDataBatch | None, *, group_id: str) -> Commit | AlreadyDone:
-    """What the note says to a quiet batch.
+    """The verdict on a no-data batch.
 
     Args:
-        batch: which is to be written.
-        noted: what the sink has noted last, of whichever checkpoint.
-        group_id: the group, for the text of a refusal.
+        batch: the batch to write.
+        noted: the last batch that the sink has stored, of any checkpoint.
+        group_id: the group, for the text of an error.
 
     Returns:
-        To commit, with what a ledger of positions notes; or that it is done.
+        To commit, with the positions for a ledger of positions; or that the batch is done.
 
     Raises:
-        FencedBatch: if the checkpoint has been set back, or a newer run of it has gone on.
+        FencedBatch: if the checkpoint has been set back, or a newer run of it has written a later batch.
 
     >>> batch = NoDataBatch("5f2c", 7, 99)
     >>> [type(judge_no_data(batch, noted, group_id="board")).__name__ for noted in (None, NoDataBatch("5f2c", 5, 1), batch)]

@@ -1,21 +1,22 @@
-"""Where a partition is read on when it comes to a member whose sink keeps a ledger.
+"""Decides where reading of a partition continues after its assignment to a member whose sink keeps a ledger.
 
-Called by ``streamgroups.ledgers.commit`` when partitions are assigned, at the start of a query and whenever the group moves one. The
-ledger is the truth: it moves with the output. The group's committed offset only follows it, for the tools, and may be behind.
-But a tool may also have moved the group on purpose, and then the policy of ``onRestart`` decides. Source: SEMANTICS S5, X4.
+Called by ``streamgroups.ledgers.commit`` when partitions are assigned, at the start of a query and after every
+rebalance. The ledger is the source of truth: it advances with the output. The committed offset of the group follows it
+for the sake of tools, and may be behind. But a tool may also have reset the group on purpose: then the policy of
+``onRestart`` decides. Source: SEMANTICS S5, X4.
 
-Per partition, with the ledger at ``p`` and the group's committed offset ``c``:
+Per partition, with the ledger at ``p`` and the committed offset ``c`` of the group:
 
 =====================  =========================  ==================================================================
 ``c`` is               ``p`` is                   then
 =====================  =========================  ==================================================================
-anything               not there                  the ledger is opened at ``c``, or where the partition is to start
-none, or ``p``         anything                   read from ``p``
-a member's, below      above ``c``                read from ``p``; the group's commit is missing, and is made up for
-a member's, above      below ``c``                difference: read from ``p`` all the same, unless the policy is to fail:
+anything               missing                    the ledger is opened at ``c``, or at the starting position
+missing, or ``p``      anything                   read from ``p``
+a member's, below      above ``c``                read from ``p``; the group's commit is missing, and is made now
+a member's, above      below ``c``                difference: read from ``p``, unless the policy is to fail:
                                                   the ledger was set back (a restored backup), and its output with it
-a tool's, not ``p``    anything                   difference: the policy decides. ``group``: the ledger is moved to ``c``;
-                                                  ``checkpoint``: the group is moved to ``p``; ``fail``: refused
+a tool's, not ``p``    anything                   difference: the policy decides. ``group``: the ledger is set to ``c``;
+                                                  ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
 =====================  =========================  ==================================================================
 """
 
@@ -34,7 +35,7 @@ from streamgroups.partitions import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """A partition for which ledger and group name different positions, and neither is just late."""
+    """A partition with different positions in ledger and group, where the difference is more than a late commit."""
 
     topic_partition: TopicPartition
     ledger_next_offset: int
@@ -49,15 +50,15 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """What to do with partitions that came in.
+    """The decision about assigned partitions.
 
     Args:
-        next_offsets: where each is read on.
-        open_at: positions to give to a ledger that has none, if it still has none.
-        move: positions of the ledger to change, from and to, because a tool's word counts.
-        follow: committed offsets of the group to set to the ledger's.
-        differences: where ledger and group differed, whatever was decided.
-        identities: the topics that ``next_offsets`` are of, as far as they are known.
+        next_offsets: where reading of each partition continues.
+        open_at: positions to create in the ledger, if it still has none.
+        move: positions of the ledger to change (from, to), because a tool has reset the group.
+        follow: committed offsets of the group to set to the positions of the ledger.
+        differences: the differences between ledger and group, whatever was decided.
+        identities: the topics of ``next_offsets``, as far as they are known.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -74,13 +75,13 @@ def take_over(
     policy: OnRestart,
     identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
 ) -> TakeOver:
-    """Decides about partitions that came in.
+    """Decides about assigned partitions.
 
     Args:
-        owned: what came in, with the group's committed offsets, or where to start.
-        ledger: where the ledger stands; a partition that it does not know is left out.
-        policy: who is right if a tool has moved the group.
-        identities: the topics that the ledger's positions are of, as far as they are known.
+        owned: the assigned partitions, with the committed offsets of the group or their starting positions.
+        ledger: the positions of the ledger. Partitions without a position are left out.
+        policy: which positions apply after a tool has reset the group.
+        identities: the topics of the ledger's positions, as far as they are known.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -121,5 +122,5 @@ def take_over(
 def _differs(owned: Owned, ledger_next_offset: int) -> bool:
     if owned.is_silent or owned.next_offset == ledger_next_offset:
         return False
-    # Members commit to the group after the ledger has moved, so theirs may lag behind it.
+    # Members commit to the group after the ledger has advanced, so their commits may be behind it.
     return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset

@@ -1,9 +1,9 @@
-"""What a sink that keeps a ledger does with a micro-batch: tasks stage its output, the driver commits it.
+"""The port of sinks that keep a ledger: tasks stage the output of a micro-batch, and the driver commits it.
 
-Implemented by ``streamgroups_postgres`` and ``streamgroups_delta``, called by ``streamgroups_spark``. A sink is a frozen dataclass that
-says where and how; it holds no connection and is pickled to the tasks, each in a process of its own. What a task has staged
-nobody sees: only what the driver names in the ledger's transaction becomes output, so a task may be tried again, run twice or die.
-Source: SEMANTICS X2-X4.
+Implemented by ``streamgroups_postgres`` and ``streamgroups_delta``, called by ``streamgroups_spark``. A sink is a
+frozen dataclass with the target and the options. It holds no connection, and Spark pickles it to the tasks, each in its
+own process. The stage of a task is not visible: only attempts that the driver names in the transaction of the ledger
+become output. So a task may be retried, run twice or die. Source: SEMANTICS X2-X4.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from typing import Protocol, TypeVar
 
 from streamgroups.ports import Ledger
 
-#: A schema and records, as Arrow has them; the rules need not know Arrow.
+#: Schema and records as Arrow objects. The rules do not depend on Arrow.
 _Schema = TypeVar("_Schema", contravariant=True)
 _Records = TypeVar("_Records", contravariant=True)
-#: Where the tasks of one batch put its output: made on the driver, pickled to the tasks.
+#: The stage of one batch: created on the driver, pickled to the tasks.
 _Stage = TypeVar("_Stage")
-#: What one attempt of a task has staged: pickled back to the driver.
+#: The staged output of one attempt of a task: pickled back to the driver.
 _Staged = TypeVar("_Staged")
 
 
 class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
-    """A sink whose output and positions change in one transaction of its own. Every method may run in another process."""
+    """A sink that changes output and positions in one transaction. Every method may run in another process."""
 
     def begin(self, schema: _Schema, token: str) -> _Stage:
-        """On the driver, before the tasks of a batch: checks the target against the schema, makes it if that is wanted, makes the stage.
+        """On the driver, before the tasks of a batch: checks the target against the schema, creates it if the options
+        permit that, and creates the stage.
 
         Args:
-            schema: of the records.
-            token: a name for the stage that no other batch or attempt has: letters, digits and ``_``, at most 32.
+            schema: the schema of the records.
+            token: a unique name for the stage of this batch and attempt: letters, digits and ``_``, at most 32
+                characters.
 
         Raises:
-            StreamGroupsError: if the target does not fit, may not be used, or does not answer; with the remedy.
+            StreamGroupsError: if the target does not fit the schema, is not accessible, or does not answer.
         """
         ...
 
@@ -42,25 +44,28 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
         """In a task: stages its records.
 
         Args:
-            stage: what :meth:`begin` made.
-            records: the task's records; perhaps none.
-            attempt: a number that no other attempt of any task of this batch has.
+            stage: the result of :meth:`begin`.
+            records: the records of the task; possibly empty.
+            attempt: a number that is unique among all attempts of all tasks of this batch.
 
         Raises:
-            StreamGroupsError: what the sink refuses, naming the record where it can.
+            StreamGroupsError: if the sink rejects a record. The text names the record if possible.
         """
         ...
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[_Staged]]]:
-        """On the driver: connects to the ledger of a group. Its ``write`` takes what the batch's successful attempts have staged.
+        """On the driver: connects to the ledger of a group. Its ``write`` accepts the staged output of the successful
+        attempts of the batch.
 
-        It creates what the ledger needs, if it is not there.
+        It creates the tables of the ledger if they do not exist.
 
         Raises:
-            StreamGroupsError: if the sink does not answer, or may not be used.
+            StreamGroupsError: if the sink does not answer, or is not accessible.
         """
         ...
 
     def discard(self, stage: _Stage) -> None:
-        """Removes a stage, committed or not. Does nothing if it is gone; raises nothing: what is left over harms nobody."""
+        """Removes a stage, committed or not. Does nothing if it does not exist. Raises nothing, since a remaining stage
+        has no effect.
+        """
         ...

@@ -36,7 +36,7 @@ STARTING = (
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _WORDS: dict[str, Position] = {"earliest": TrimHorizon(), "latest": Latest()}
-#: The numbers for the earliest and the latest offset in Spark's JSON.
+#: The numbers of the earliest and the latest offset in Spark's JSON.
 _SPECIAL: dict[int, Position] = {-2: TrimHorizon(), -1: Latest()}
 
 
