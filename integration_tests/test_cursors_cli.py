@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -317,7 +318,8 @@ def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> No
     """The script of the documentation."""
     document = (Path(__file__).parent.parent / "docs" / "cursors-cli.rst").read_text(encoding="utf-8")
     (script,) = [block for block in document.split(".. code-block:: bash\n")[1:] if "while true" in block]
-    lines = [line[4:] for line in script.split("\n\nWhat", 1)[0].splitlines() if line.strip()]
+    indented = takewhile(lambda line: not line.strip() or line.startswith("    "), script.splitlines())
+    lines = [line[4:] for line in indented if line.strip()]
     text = "\n".join(lines).replace("localhost:9092", shell.bootstrap).replace("flights", stream)
     text = text.replace("billing", billing).replace("--limit 1000", "--limit 7").replace("handle", "tee -a handled")
     command = tmp_path / "bin" / "streamgroups"

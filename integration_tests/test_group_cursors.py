@@ -267,7 +267,7 @@ def test_G6_a_silent_instance_leaves_though_its_process_lives(
     assert set(wait_for_sizes(cursors, topic, group, [2, 2])) == {"busy", "beating"}
     for use in (cursors.get_messages, cursors.consumer_heartbeat, cursors.consumer_commit):
         with pytest.raises(
-            FencedMember, match=r"'silent' left.*silent for 40\.\d s.*timeout of 30 s.*create_group_cursor"
+            FencedMember, match=r"'silent' left.*no request for 40\.\d s.*timeout of 30 s.*create_group_cursor"
         ):
             use(silent)
 

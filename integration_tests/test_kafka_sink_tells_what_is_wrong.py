@@ -62,7 +62,7 @@ def test_a_record_too_large(query: Query, new_topic: Callable[..., str], admin: 
 def test_a_partition_that_is_not_there(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(1)
     both = query.source().select("value", "partition")
-    with pytest.raises(StreamingQueryException, match=rf"partition 1 of topic '{board}', which has 1"):
+    with pytest.raises(StreamingQueryException, match=rf"partition 1, but topic '{board}' has 1 partitions"):
         run(query.exactly_once(both, board))
     assert nothing_is_there(query, board)
     run(query.exactly_once(both.withColumn("partition", F.lit(0)), board))

@@ -389,7 +389,7 @@ def test_bad_input_is_refused_with_the_way_out(
         long.begin()
     transaction = driver.begin()
     small = new_topic(1, max_message_bytes="1000")
-    with pytest.raises(RecordRejected, match=rf"to {small}-0: the topic '{small}' does not take a record"):
+    with pytest.raises(RecordRejected, match=rf"to {small}-0: the topic '{small}' rejects a record"):
         write(bootstrap, transaction, small, [(0, "x" * 5_000)])
     driver.abort(transaction)
     assert values(bootstrap, small) == {}
