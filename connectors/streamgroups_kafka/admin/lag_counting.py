@@ -30,7 +30,8 @@ from streamgroups_kafka.admin.session import AdminSession
 TIME_LIMIT_S = 3.0
 #: The bytes of one partition in the first request. Most batches fit.
 _FIRST_BYTES = 64 << 10
-#: If a batch did not fit, the next request has this factor more bytes, up to more than the default maximum of brokers.
+#: If a batch did not fit, the next request has this factor more bytes. The maximum is above the default maximum size of
+#: a batch.
 _GROWTH, _MAX_BYTES = 4, 2 << 20
 #: The last version with topic names; later versions contain topic ids.
 _MIN_VERSION, _MAX_VERSION = 4, 12

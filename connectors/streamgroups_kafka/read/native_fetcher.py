@@ -209,7 +209,8 @@ class WarmClients:
         self._lock = threading.Lock()
         self._kept: list[tuple[_Config, Client, float]] = []
         self._timer: threading.Timer | None = None
-        # A child process has none of librdkafka's threads. It cannot use its copies of the clients, nor close them.
+        # A child process does not have librdkafka's threads. It can neither use its copies of the clients nor close
+        # them.
         os.register_at_fork(after_in_child=self._forget)
 
     def take(self, config: _Config) -> Client:

@@ -97,7 +97,7 @@ class TransactionWriter:
             self._added |= set(new)
 
     def _reject_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
-        """With two writers of one producer id, the broker takes the batches of the second for duplicates of the first.
+        """With two writers of one producer id, the broker handles the batches of the second as duplicates of the first.
 
         The writers may be two tasks, or two attempts of one task: Spark restarts the numbers of attempts when it
         repeats a whole stage.
