@@ -1,19 +1,19 @@
-# Everything a newcomer needs is `make demo` and `make test`; both make their own virtual environment first.
+# Start with `make demo` and `make test`. Both create a virtual environment first.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BROKER ?= embedded
-# What the plain reader is tried on in Spark, beside the native one: what is read, and what cannot be. Where reading starts is
-# decided before. `make test-long` runs the whole suite with each reader.
+# The tests that also run with the plain reader in Spark: the records that it reads, and lost records. Starting positions do
+# not depend on the reader. `make test-long` runs the whole suite with each reader.
 READING := $(addprefix integration_tests/test_,lost_data_is_told.py triggers_and_limits.py)
 NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
-# Processes that share the integration tests. Each has a broker, a PostgreSQL server and a Spark session of its own, and 2 GB of memory.
-# A process that dies ends the run: pytest-xdist would wait for its tests for ever.
+# The number of processes for the integration tests. Each has a separate broker, PostgreSQL server and Spark session, and
+# needs 2 GB of memory. The end of a process ends the run, because pytest-xdist would wait for its tests indefinitely.
 WORKERS ?= 1
 SHARED := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart=0)
-# `make test-long`: kills for each sink and protocol, and minutes of the soak test.
+# `make test-long`: the number of kills for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
 SOAK_MINUTES ?= 10
 MINUTES ?= 5
@@ -23,7 +23,7 @@ MUTANTS ?=
 
 .PHONY: help demo test test-long lint unit component mutants nightly integration native plain sanitize fuzz bench wheel constraints clean
 
-help:  ## what can be made
+help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one is killed; ends with a report
@@ -33,7 +33,7 @@ test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on 
 	$(MAKE) --jobs=2 unit lint component
 	$(MAKE) integration
 
-test-long: $(VENV)/installed  ## what takes hours: random examples, both readers, sanitizers, fuzzing, campaigns, soak
+test-long: $(VENV)/installed  ## tests that take hours: random examples, both readers, sanitizers, fuzzing, campaigns, soak
 	$(MAKE) nightly
 	$(MAKE) sanitize
 	$(MAKE) fuzz
@@ -57,10 +57,10 @@ unit: $(VENV)/installed  ## tests without a network, in seconds
 component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stores, without Spark and without a broker
 	$(BIN)/python -m pytest component_tests
 
-mutants: $(VENV)/installed  ## do the unit tests notice faults? an hour or two; MUTANTS='--area sinks --jobs 2': a part of it
+mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
 
-nightly: $(VENV)/installed  ## the unit tests with 20 times the random examples, others each time; SEED=7: those of that seed again
+nightly: $(VENV)/installed  ## the unit tests with 20 times as many random examples, new ones in each run; SEED=7: the examples of that seed
 	@echo "Seed of the random examples: $(NIGHTLY_SEED)"
 	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
@@ -85,13 +85,13 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_records_that_are_refused.py test_hostile_records.py test_hostile_library.py) \
 	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
 
-fuzz: $(VENV)/installed  ## every parser of what others write, with spoiled input; MINUTES=60, SEED=7 to see a failure again
+fuzz: $(VENV)/installed  ## every parser of external input, with corrupt input; MINUTES=60, SEED=7 to reproduce a failure
 	$(BIN)/python -m unit_tests.hostile_input --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-bench: $(VENV)/installed $(VENV)/quix  ## our figures beside those of others, as a table; BENCH=--quick: a small run
+bench: $(VENV)/installed $(VENV)/quix  ## a table of our figures and those of alternatives; BENCH=--quick: a small run
 	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)
 
-# A peer of the benchmark that wants another confluent-kafka. Where it cannot be installed, its lines stay empty.
+# A peer of the benchmark that requires another confluent-kafka. If its installation fails, its rows are empty.
 $(VENV)/quix:
 	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams==3.28.1' || rm -rf $@
 
@@ -105,7 +105,7 @@ $(VENV)/installed: setup.cfg setup.py constraints.txt $(wildcard $(NATIVE)/*)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-constraints:  ## pins what CI installs at its newest, with hashes; PySpark stays as it is; needs uv
+constraints:  ## pins the newest versions for CI, with hashes; keeps the version of PySpark; needs uv
 	mkdir -p build
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml > build/pins.in
 	sed -n 's/^\(pyspark==[^ ]*\).*/\1/p' constraints.txt >> build/pins.in
@@ -114,5 +114,5 @@ constraints:  ## pins what CI installs at its newest, with hashes; PySpark stays
 	    --extra test --extra dev --extra bench setup.cfg build/pins.in >> build/constraints.txt
 	mv build/constraints.txt constraints.txt
 
-clean:  ## removes what was made
+clean:  ## removes generated files
 	rm -rf $(VENV) build dist *.egg-info connectors/streamgroups_kafka/*.so demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

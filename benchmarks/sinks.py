@@ -31,7 +31,7 @@ from benchmarks.workload import TopicSpec, create
 from component_tests.postgres import PostgresServer
 
 _PARTITIONS = 8
-#: The columns that are written of each record, and their effect on the transfer.
+#: The output columns of each measurement. A key also determines the output partition.
 _SHAPES: Mapping[str, list[str]] = {
     "Kafka to Kafka, without keys": ["value"],
     "Kafka to Kafka, by key": ["key", "value"],

@@ -3,9 +3,9 @@
 #
 #     docker/broker/build-local-image.sh [image name]
 #
-# Called by hand or by CI where apache/kafka cannot be pulled; integration_tests/containers.py runs either image. The root
-# file system is a minimal Debian with a Java 17 runtime (debootstrap, so this needs root); Kafka's jars are those of the
-# embedded broker, which fetches them if they are not there yet. The last line printed is the image's name.
+# Called manually or by CI if apache/kafka cannot be pulled; integration_tests/containers.py runs both images. The root
+# file system is a minimal Debian with a Java 17 runtime. It is built by debootstrap, which requires root. Kafka's jars
+# are those of the embedded broker, which downloads missing ones. The last line of the output is the name of the image.
 #
 # PYTHON                      the Python that streamgroups and its dependencies are installed in (python3)
 # STREAMGROUPS_KAFKA_VERSION  Kafka's version (the embedded broker's)
@@ -22,19 +22,19 @@ fail() {
     exit 1
 }
 
-# A minimal Debian with Java in the directory $1. Package lists, manuals and translations stay out.
+# A minimal Debian with Java in the directory $1, without package lists, manuals and translations.
 make_root() {
     debootstrap --variant=minbase --include=openjdk-17-jre-headless "$suite" "$1" \
         ${STREAMGROUPS_DEBIAN_MIRROR:+"$STREAMGROUPS_DEBIAN_MIRROR"} >"$work/debootstrap.log" 2>&1 \
         || { tail -n 20 "$work/debootstrap.log" >&2; fail "debootstrap failed"; }
     rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/var/log/* \
         "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/locale/*
-    # debootstrap copies these from the machine it runs on; Docker writes its own into every container.
+    # debootstrap copies these files from this machine; Docker writes its own files to every container.
     : >"$1/etc/resolv.conf"
     rm -f "$1/etc/hostname"
 }
 
-# Kafka in the root file system $1, in the places where apache/kafka has it: what runs in one image runs in the other.
+# Kafka in the root file system $1, at the same paths as in apache/kafka, so both images run the same commands.
 add_kafka() {
     mkdir -p "$1/opt/kafka/libs" "$1/opt/kafka/bin" "$1/opt/kafka/config" "$1/etc/kafka/docker" \
         "$1/var/lib/kafka/data" "$1/mnt/shared/config"
@@ -68,11 +68,11 @@ import_root() {
         --change 'USER appuser' \
         --message "Kafka $version on Debian $suite" \
         "$work/root.tar" "$image" >/dev/null
-    # Fails while a container still runs the earlier image: then it stays, without a name.
+    # Fails while a container runs the earlier image, which then remains without a name.
     [ -z "$before" ] || docker rmi "$before" >/dev/null 2>&1 || true
 }
 
-# Starts the image once and keeps the JVM's archive of loaded classes in $1: later starts cost a third less CPU time (JEP 350).
+# Starts the image once and stores the JVM's class archive in $1. Later starts need a third less CPU time (JEP 350).
 record_classes() {
     archive=/opt/kafka/config/classes.jsa
     first=$(docker run --detach --env KAFKA_OPTS="-XX:ArchiveClassesAtExit=$archive" "$image")

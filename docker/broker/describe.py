@@ -1,7 +1,8 @@
-"""Prints what belongs into a Kafka image: the release, its jars and its command line tools, one per line.
+"""Prints the content of a Kafka image: the release, its jars and its command line tools, one per line.
 
-Run by ``build-local-image.sh`` as ``python describe.py [version]``. The jars are those of the embedded broker, fetched into
-the user's cache if they are not there yet. Lines are ``version <release>``, ``jar <path>``, ``tool <name> <main class>``.
+Run by ``build-local-image.sh`` as ``python describe.py [version]``. The jars are those of the embedded broker, which
+downloads missing ones to the user's cache. Lines are ``version <release>``, ``jar <path>``, ``tool <name> <main
+class>``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def describe(version: str) -> Iterator[str]:
         version: the release, such as ``4.1.2``.
 
     Raises:
-        EmbeddedBrokerError: the jars are not in the cache and could not be fetched.
+        EmbeddedBrokerError: if the jars are not in the cache and the download failed.
     """
     found = kafka_jars(version, lambda directory, release: fill(directory, release, find_java()))
     yield f"version {found.version}"

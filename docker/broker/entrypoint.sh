@@ -1,10 +1,9 @@
 #!/bin/sh
 # Starts a Kafka broker from environment variables, as the apache/kafka image does.
 #
-# Called as the entry point of streamgroups/kafka-local. KAFKA_* variables become server properties (KAFKA_NODE_ID is
-# node.id; "__" stands for "_" and "___" for "-") and CLUSTER_ID formats the log directory unless that was done before:
-# both by kafka.docker.KafkaDockerWrapper, the class of Kafka that the apache/kafka image calls too. With arguments, runs
-# those instead.
+# The entry point of streamgroups/kafka-local. KAFKA_* variables become server properties: KAFKA_NODE_ID is node.id, "__"
+# is "_" and "___" is "-". CLUSTER_ID formats an empty log directory. The Kafka class kafka.docker.KafkaDockerWrapper
+# does both, as in the apache/kafka image. With arguments, the script runs them as a command instead.
 set -eu
 
 kafka=/opt/kafka
@@ -18,7 +17,7 @@ fi
 CLUSTER_ID=${CLUSTER_ID:-ATdGup8-Ul6ISkLqRUL6EA}
 export CLUSTER_ID
 
-# The wrapper refuses a directory that holds a cluster's data already: a container that is started again.
+# The wrapper rejects a directory with the data of a cluster, as in a container that is restarted.
 if ! said=$("$kafka/bin/kafka-run-class.sh" kafka.docker.KafkaDockerWrapper setup \
     --default-configs-dir "$defaults" --mounted-configs-dir /mnt/shared/config --final-configs-dir "$config" 2>&1); then
     case $said in

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs one class of Kafka: kafka-run-class.sh <class> [argument...]
 #
-# Called by the entry point and by every kafka-<tool>.sh of streamgroups/kafka-local; takes the variables that Kafka's own
-# script of this name takes.
+# Called by the entry point and by every kafka-<tool>.sh of streamgroups/kafka-local; uses the variables of Kafka's own
+# script of this name.
 set -eu
 
 kafka=/opt/kafka
@@ -19,6 +19,6 @@ if [ -f "$kafka/classes.jsa" ]; then
     performance="$performance -XX:SharedArchiveFile=$kafka/classes.jsa"
 fi
 
-# Each variable holds several options: split them on purpose.
+# Each variable contains several options, so the shell must split them.
 # shellcheck disable=SC2086
 exec java $heap $performance ${KAFKA_OPTS-} $logging -cp "$class_path" "$@"
