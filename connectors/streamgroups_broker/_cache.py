@@ -1,10 +1,10 @@
-"""Kafka's jars in the user's cache: found, verified, and filled once.
+"""The cache of Kafka's jars: finds, verifies and fills it.
 
-Used by ``streamgroups_broker.embedded``; the filling itself is ``streamgroups_broker._ivy``. The directory is
-``(XDG_CACHE_HOME or ~/.cache)/streamgroups/kafka-<version>``. It appears in one rename, complete or not at all, and a file
-lock keeps two processes from filling it twice. ``manifest.json`` holds the size and SHA-256 of every jar as the resolver
-got them. Of the default release the jars are compared with the SHA-256 that this package ships (``kafka-<version>.json``); those of other
-releases are trusted on first use, on the word of the repository.
+Used by ``embedded``. ``_ivy`` downloads the jars. The directory is ``(XDG_CACHE_HOME or
+~/.cache)/streamgroups/kafka-<version>``. A rename creates it with its complete content, and a file lock prevents two
+processes from filling it concurrently. ``manifest.json`` contains the size and SHA-256 of every downloaded file. The
+jars of the default release are compared with the SHA-256 in this package (``kafka-<version>.json``). Those of other
+releases are trusted as the repository returned them. Source: KIP-631 (bootstrap checkpoint), JEP 350 (class archive).
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 
 logger = logging.getLogger(__name__)
 
-#: The Kafka release used unless another is asked for.
+#: The default Kafka release.
 DEFAULT_KAFKA_VERSION = "4.1.2"
 
 _MANIFEST = "manifest.json"
-#: Written by Kafka's own StorageTool when the cache is filled: the features that a new cluster starts with.
+#: The features of a new cluster. Kafka's StorageTool writes this file when the cache is filled.
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaJars:
-    """A verified directory with everything one Kafka release needs to run.
+    """A verified directory with all files of one Kafka release.
 
     Args:
         version: the release.
-        directory: holds the jars, the manifest and the bootstrap checkpoint.
-        jars: file names, sorted.
+        directory: the directory of jars, manifest and bootstrap checkpoint.
+        jars: the names of the jars, sorted.
     """
 
     version: str
@@ -50,26 +50,26 @@ class KafkaJars:
 
     @property
     def classpath(self) -> str:
-        """All jars, in a stable order, as Java's ``-cp`` wants them."""
+        """The classpath of all jars in a stable order, for Java's option ``-cp``."""
         return os.pathsep.join(str(self.directory / name) for name in self.jars)
 
     @property
     def bootstrap_checkpoint(self) -> Path:
-        """The file to put into a new node's log directory."""
+        """The file to copy into the log directory of a new node."""
         return self.directory / BOOTSTRAP_CHECKPOINT
 
 
 def cache_root() -> Path:
-    """``streamgroups`` in the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``)."""
+    """Returns ``streamgroups`` in the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``)."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path.home() / ".cache") / "streamgroups"
 
 
 def check_version(version: str) -> str:
-    """Accept a Kafka release that the embedded broker can run.
+    """Accepts a Kafka release that the embedded broker supports.
 
     Raises:
-        InvalidOption: not a version, or older than 4.0 (those run on ZooKeeper or log through log4j 1).
+        InvalidOption: if it is not a version, or is older than 4.0 (which requires ZooKeeper or uses log4j 1).
 
     >>> check_version("4.1.2")
     '4.1.2'
@@ -83,29 +83,29 @@ def check_version(version: str) -> str:
 
 
 def kafka_jars(version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
-    """The jars of one Kafka release, from the cache or (once) from the network.
+    """Returns the jars of one Kafka release. They are downloaded once into the cache.
 
     Args:
         version: the release, such as ``4.1.2``.
-        fill: puts the jars and the bootstrap checkpoint of a release into an empty directory.
+        fill: writes the jars and the bootstrap checkpoint of a release into an empty directory.
 
     Raises:
-        EmbeddedBrokerError: the cache cannot be written, or filling it failed.
-        InvalidOption: the version cannot be embedded.
+        EmbeddedBrokerError: if the cache cannot be written, or the download failed.
+        InvalidOption: if the version is not supported.
     """
     return cached_jars(f"kafka-{check_version(version)}", version, fill)
 
 
 def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
-    """The jars in one directory of the cache, verified; filled first if they are not there.
+    """Returns the verified jars of one directory of the cache. Fills it first if they are missing.
 
     Args:
-        name: of the directory in the cache.
-        version: what ``fill`` is told, and the manifest says.
-        fill: puts the jars into an empty directory.
+        name: the name of the directory in the cache.
+        version: the version for ``fill`` and for the manifest.
+        fill: writes the jars into an empty directory.
 
     Raises:
-        EmbeddedBrokerError: the cache cannot be written, or filling it failed.
+        EmbeddedBrokerError: if the cache cannot be written, or the download failed.
     """
     directory = cache_root() / name
     try:
@@ -124,7 +124,7 @@ def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> K
 
 
 def damage(directory: Path, version: str) -> str | None:
-    """What is wrong with the jars in a directory of the cache; None if they are whole."""
+    """Returns the damage of the jars in a directory of the cache. ``None`` if they are undamaged."""
     try:
         verified(directory, version)
     except _Unusable as why:
@@ -133,7 +133,7 @@ def damage(directory: Path, version: str) -> str | None:
 
 
 def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) -> KafkaJars:
-    """Fill the cache under the lock, unless another process just did."""
+    """Fills the cache under the lock, unless another process has just filled it."""
     try:
         return verified(directory, version)
     except _Unusable as why:
@@ -167,18 +167,18 @@ def _filled(directory: Path, version: str, fill: Callable[[Path, str], None]) ->
 
 
 def class_archive(jars: KafkaJars, java_version: str, record: Callable[[Path], None]) -> Path | None:
-    """An archive of Kafka's loaded classes for one Java release, which halves the start of a node (JEP 350).
+    """Returns an archive of Kafka's loaded classes for one Java release, which halves the start of a node (JEP 350).
 
-    Made at the first start with that Java; a JVM that finds it unfitting ignores it. That is why it stands beside the
-    manifest: losing it costs a second, nothing else.
+    It is created at the first start with that Java release. A JVM ignores an incompatible archive. The manifest does
+    not contain it, because its loss only costs a second.
 
     Args:
         jars: the verified cache.
-        java_version: the full version; another one needs another archive.
+        java_version: the full version of Java. Each version needs its own archive.
         record: writes the archive.
 
     Returns:
-        its path, or None if this Java cannot make one or the cache is read-only.
+        its path. ``None`` if this Java cannot create an archive or the cache is read-only.
     """
     release = re.sub(r"[^\w.+-]", "_", java_version)
     archive = jars.directory / f"classes-java-{release}.jsa"
@@ -186,15 +186,15 @@ def class_archive(jars: KafkaJars, java_version: str, record: Callable[[Path], N
 
 
 def made_once(archive: Path, lock: Path, record: Callable[[Path], None]) -> Path | None:
-    """An archive of classes that processes side by side want: one of them makes it, the others wait.
+    """Returns an archive of classes. One of several processes creates it, and the others wait.
 
     Args:
-        archive: where it is to be.
-        lock: the file that they wait for.
-        record: writes it.
+        archive: the path of the archive.
+        lock: the lock file.
+        record: writes the archive.
 
     Returns:
-        its path, or None if it cannot be made or the place is read-only.
+        its path. ``None`` if it cannot be created or its directory is read-only.
     """
     with suppress(OSError):
         if not archive.exists():
@@ -206,7 +206,7 @@ def made_once(archive: Path, lock: Path, record: Callable[[Path], None]) -> Path
 
 
 def _record(archive: Path, record: Callable[[Path], None]) -> None:
-    """Make the archive in one step; an empty file remembers that it could not be made."""
+    """Creates the archive atomically. An empty file records that it could not be created."""
     new = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         with suppress(EmbeddedBrokerError):
@@ -219,11 +219,11 @@ def _record(archive: Path, record: Callable[[Path], None]) -> None:
 
 
 class _Unusable(Exception):
-    """The directory is missing or not what its manifest says; the text says what is wrong."""
+    """The directory is missing or does not match its manifest. The text contains the damage."""
 
 
 def write_manifest(directory: Path, version: str) -> None:
-    """Record size and SHA-256 of every file in a freshly filled directory."""
+    """Writes the size and SHA-256 of every file in a newly filled directory."""
     files = {
         path.name: {"size_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(directory.iterdir())
     }
@@ -233,10 +233,10 @@ def write_manifest(directory: Path, version: str) -> None:
 
 
 def verified(directory: Path, version: str) -> KafkaJars:
-    """Check every file in the cache against its manifest: size and SHA-256.
+    """Checks the size and SHA-256 of every file in the cache against its manifest.
 
     Raises:
-        _Unusable: missing or damaged; the text names the file.
+        _Unusable: if a file is missing or damaged. The text contains its name.
     """
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
@@ -263,7 +263,7 @@ def verified(directory: Path, version: str) -> KafkaJars:
 
 
 def shipped_hashes(name: str) -> dict[str, str] | None:
-    """The SHA-256 of each jar that belongs into a directory of the cache; ``None`` if this package does not know.
+    """Returns the SHA-256 of each jar of a directory of the cache. ``None`` if this package does not contain them.
 
     >>> shipped_hashes("kafka-4.1.2")["kafka_2.13-4.1.2.jar"][:8]
     '965af2d9'
@@ -278,10 +278,10 @@ def shipped_hashes(name: str) -> dict[str, str] | None:
 
 
 def _check_shipped(name: str, found: Mapping[str, str]) -> None:
-    """Compares jars, by their names and SHA-256, with what this package ships.
+    """Compares jars with the names and SHA-256 in this package.
 
     Raises:
-        EmbeddedBrokerError: names those that are others.
+        EmbeddedBrokerError: if jars differ. The error contains their names.
     """
     known = shipped_hashes(name)
     if known is None or known == found:
@@ -303,7 +303,7 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a file lock; wait for whoever has it."""
+    """Holds a file lock. Waits while another process holds it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,8 @@
-"""The directory an embedded cluster lives in: its identity, its lock, one folder per node.
+"""The data directory of an embedded cluster: its identity, its lock, and one directory per node.
 
-Used by ``streamgroups_broker.embedded``. Layout: ``cluster.json``, ``lock``, and per node ``node-<id>/`` with
-``server.properties``, ``data/`` (Kafka's log.dirs), ``broker.log`` and ``stdout.log``. Source: KIP-631 (meta.properties).
+Used by ``embedded`` and ``_prepare``. It contains ``cluster.json``, ``lock``, and ``node-<id>/`` per node. The latter
+contains ``server.properties``, ``data/`` (Kafka's log.dirs), ``broker.log`` and ``stdout.log``. Source: KIP-631
+(meta.properties).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _CLUSTER = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a data directory remembers between two runs.
+    """The identity of a cluster, stored in its data directory between two runs.
 
     Args:
-        cluster_id: Kafka's id: 16 bytes, URL-safe base64 without padding.
-        nodes: how many nodes the data is spread over.
-        client_ports, controller_ports: where they listened last.
+        cluster_id: Kafka's cluster id: 16 bytes, URL-safe base64 without padding.
+        nodes: the number of nodes.
+        client_ports, controller_ports: the ports of the last run.
     """
 
     cluster_id: str
@@ -39,7 +40,7 @@ class Cluster:
 
 
 def new_id() -> str:
-    """An id as Kafka makes them: 16 random bytes, URL-safe base64, never starting with a dash.
+    """Creates an id in Kafka's format: 16 random bytes, URL-safe base64, without a leading dash.
 
     >>> len(new_id())
     22
@@ -51,7 +52,7 @@ def new_id() -> str:
 
 
 def meta_properties(cluster_id: str, node_id: int, directory_id: str) -> str:
-    """The ``meta.properties`` of a formatted log directory, version 1.
+    """Returns the ``meta.properties`` of a formatted log directory, version 1.
 
     >>> print(meta_properties("AAAAAAAAAAAAAAAAAAAAAQ", 1, "WSWp-AYdkeo8365OqFWWpg"), end="")
     version=1
@@ -66,10 +67,10 @@ class DataDir:
     """A data directory, locked for one embedded cluster.
 
     Args:
-        path: where; None makes a temporary one, which `remove` deletes.
+        path: the directory. ``None`` creates a temporary one, which :meth:`close` deletes.
 
     Raises:
-        EmbeddedBrokerError: it cannot be created, or another broker uses it.
+        EmbeddedBrokerError: if it cannot be created, or another broker uses it.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -97,19 +98,19 @@ class DataDir:
 
     @property
     def lock_fd(self) -> int:
-        """The lock's descriptor: whoever inherits it keeps the directory locked until it ends."""
+        """The file descriptor of the lock. A process that inherits it keeps the directory locked until it ends."""
         assert self._lock is not None
         return self._lock.fileno()
 
     def node(self, node_id: int) -> Path:
-        """The folder of one node."""
+        """Returns the directory of one node."""
         return self.path / f"node-{node_id}"
 
     def load(self) -> Cluster | None:
-        """The cluster whose data is here, or None in a new directory.
+        """Returns the stored cluster. ``None`` in a new directory.
 
         Raises:
-            EmbeddedBrokerError: what is here is no embedded cluster.
+            EmbeddedBrokerError: if the directory contains no embedded cluster.
         """
         file = self.path / _CLUSTER
         try:
@@ -126,7 +127,7 @@ class DataDir:
             raise EmbeddedBrokerError(f"{file} is unreadable: {error!r}.", remedy="Use another directory.") from error
 
     def save(self, cluster: Cluster) -> None:
-        """Remember the cluster, atomically."""
+        """Stores the cluster atomically."""
         content = {
             "cluster_id": cluster.cluster_id,
             "nodes": cluster.nodes,
@@ -138,9 +139,9 @@ class DataDir:
         os.replace(new, self.path / _CLUSTER)
 
     def format_node(self, node_id: int, cluster_id: str, bootstrap_checkpoint: Path) -> Path:
-        """Make a node's log directory what Kafka's ``StorageTool format`` makes of it, once.
+        """Formats the log directory of a node once, as Kafka's ``StorageTool format`` does.
 
-        ``meta.properties`` is written last: without it a half-made directory counts as not formatted.
+        ``meta.properties`` is written last: a partly formatted directory without it counts as unformatted.
 
         Returns:
             the log directory.
@@ -156,7 +157,7 @@ class DataDir:
         return data
 
     def close(self) -> None:
-        """Unlock; delete everything if temporary. Harmless when done before."""
+        """Releases the lock, and deletes a temporary directory. Idempotent."""
         if self._lock is None:
             return
         fcntl.flock(self._lock, fcntl.LOCK_UN)

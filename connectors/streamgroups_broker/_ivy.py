@@ -1,6 +1,6 @@
-"""Fetches Kafka's jars with the Ivy that PySpark's wheel carries, and prepares what every new cluster needs.
+"""Downloads Kafka's jars with the Ivy in PySpark's wheel, and creates the bootstrap checkpoint of new clusters.
 
-Used by ``streamgroups_broker.embedded`` to fill the cache, once per Kafka release. Source: Apache Ivy's standalone mode
+Used by ``embedded`` to fill the cache, once per Kafka release. Source: Apache Ivy's standalone mode
 (``org.apache.ivy.Main``); Kafka's ``StorageTool`` (KIP-631) for the bootstrap checkpoint.
 """
 
@@ -21,14 +21,14 @@ from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, cache_root
 from streamgroups_broker._java import Java
 from streamgroups_broker._properties import as_file, node_properties
 
-#: URL (``https://`` or ``file://``) of a Maven repository to use instead of Maven Central.
+#: URL (``https://`` or ``file://``) of a Maven repository that replaces Maven Central.
 MIRROR_VARIABLE = "STREAMGROUPS_MAVEN_REPOSITORY"
 
 _LOG4J_BRIDGE = "2.25.3"
 _RESOLVE_TIMEOUT_S = 900.0
 _FORMAT_TIMEOUT_S = 120.0
 
-# Kafka's tools drag in Kafka Connect with a web server; nothing here runs it. Half of the download.
+# Kafka's tools depend on Kafka Connect with a web server, which is unused here. It is half of the download.
 _EXCLUDED = (
     ("org\\.apache\\.kafka", "connect-.*"),
     ("com\\.fasterxml\\.jackson\\.jakarta\\.rs", ".*"),
@@ -42,15 +42,15 @@ _EXCLUDED = (
 
 
 def fill(directory: Path, version: str, java: Java) -> None:
-    """Put all jars of a Kafka release, and its bootstrap checkpoint, into an empty directory.
+    """Writes all jars of a Kafka release, and its bootstrap checkpoint, into an empty directory.
 
     Args:
         directory: an empty directory.
         version: the release.
-        java: what runs Ivy and Kafka's StorageTool.
+        java: the Java for Ivy and Kafka's StorageTool.
 
     Raises:
-        EmbeddedBrokerError: PySpark has no Ivy, the repository cannot be reached, or it has no such release.
+        EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain the release.
     """
     printed = _retrieve(directory, ivy_module(version), java)
     missing = [name for name in ("kafka_2.13", "kafka-tools") if not (directory / f"{name}-{version}.jar").is_file()]
@@ -60,15 +60,15 @@ def fill(directory: Path, version: str, java: Java) -> None:
 
 
 def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> None:
-    """Put exactly these jars into a directory, without what they depend on.
+    """Downloads exactly these jars into a directory, without their dependencies.
 
     Args:
         directory: an empty directory.
-        coordinates: Maven's, as ``group:artifact:version``.
-        java: what runs Ivy.
+        coordinates: Maven coordinates, as ``group:artifact:version``.
+        java: the Java for Ivy.
 
     Raises:
-        EmbeddedBrokerError: PySpark has no Ivy, the repository cannot be reached, or it lacks one of them.
+        EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain a jar.
     """
     wanted = [coordinate.split(":") for coordinate in coordinates]
     printed = _retrieve(directory, _ivy_document(wanted, "default->master", transitive=False), java)
@@ -81,7 +81,7 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
 
 
 def _retrieve(directory: Path, document: str, java: Java) -> subprocess.CompletedProcess[str]:
-    """Runs Ivy; what an Ivy file asks for goes into the directory."""
+    """Runs Ivy, which downloads the dependencies of an Ivy file into the directory."""
     with tempfile.TemporaryDirectory(prefix="streamgroups-ivy-") as work:
         settings, module = Path(work, "ivysettings.xml"), Path(work, "ivy.xml")
         settings.write_text(ivy_settings(os.environ.get(MIRROR_VARIABLE), Path(work, "cache")), encoding="utf-8")
@@ -92,10 +92,10 @@ def _retrieve(directory: Path, document: str, java: Java) -> subprocess.Complete
 
 
 def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
-    """Ivy's settings: one Maven repository, Ivy's own default or the user's mirror.
+    """Returns Ivy's settings with one Maven repository: Ivy's default or the user's mirror.
 
     Raises:
-        InvalidOption: if anybody on the way to the mirror could change what it serves.
+        InvalidOption: if another host on the path to the mirror could modify its responses.
 
     >>> 'root="https://mirror.example/maven"' in ivy_settings("https://mirror.example/maven", Path("/tmp/c"))
     True
@@ -115,7 +115,7 @@ def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
 
 
 def ivy_module(version: str) -> str:
-    """What to resolve: the broker, its command line tools, and the bridge from its logging to log4j 2."""
+    """Returns the Ivy file for the broker, its command line tools, and the bridge from its logging to log4j 2."""
     wanted = (
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
@@ -126,7 +126,7 @@ def ivy_module(version: str) -> str:
 
 
 def _ivy_document(wanted: Iterable[Sequence[str]], conf: str, *, transitive: bool) -> str:
-    """An Ivy file that asks for artifacts, each given by group, name and version."""
+    """Returns an Ivy file with dependencies, each given by group, name and version."""
     dependencies = "".join(
         f'<dependency org="{org}" name="{name}" rev="{revision}" conf="{conf}" transitive="{str(transitive).lower()}"/>'
         for org, name, revision in wanted
@@ -140,7 +140,7 @@ def _ivy_document(wanted: Iterable[Sequence[str]], conf: str, *, transitive: boo
 
 
 def could_not_fetch(version: str, printed: str) -> EmbeddedBrokerError:
-    """The error for a failed resolution, naming what Ivy could not get.
+    """Creates the error of a failed resolution, with the missing modules.
 
     >>> error = could_not_fetch("4.1.2", ":: org.apache.kafka#kafka_2.13;4.1.2: not found")
     >>> error.what
@@ -156,7 +156,7 @@ def could_not_fetch(version: str, printed: str) -> EmbeddedBrokerError:
 
 
 def _problems(printed: str) -> str:
-    """What Ivy could not get, in its own words."""
+    """Returns the missing modules, as Ivy printed them."""
     problems = re.findall(r":: (\S+#\S+;\S+: .+?)\s*(?:::)?$", printed, re.MULTILINE)
     problems += re.findall(
         r"^\s*(?:Server access error.*|\S*(?:Host|Connect|Http|SSL)\w*Exception.*)$", printed, re.MULTILINE
@@ -166,7 +166,7 @@ def _problems(printed: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy in PySpark's wheel; PySpark is found, not imported."""
+    """Returns the Ivy jar in PySpark's wheel, without an import of PySpark."""
     spec = importlib.util.find_spec("pyspark")
     jars = (
         sorted(Path(spec.submodule_search_locations[0], "jars").glob("ivy-*.jar"))
@@ -182,10 +182,10 @@ def _ivy_jar() -> Path:
 
 
 def _write_bootstrap_checkpoint(directory: Path, java: Java) -> None:
-    """Let Kafka's StorageTool format a scratch directory, and keep the part that is the same for every cluster.
+    """Formats a temporary directory with Kafka's StorageTool, and keeps the file that is equal for all clusters.
 
-    A formatted directory holds two files: ``meta.properties`` (ids, plain text) and ``bootstrap.checkpoint`` (the features
-    of the release, binary). With the second one at hand a node starts without a JVM of its own for the formatting.
+    A formatted directory contains two files: ``meta.properties`` (ids, plain text) and ``bootstrap.checkpoint`` (the
+    features of the release, binary). With the latter in the cache, a node starts without a separate JVM for the format.
     """
     with tempfile.TemporaryDirectory(prefix="streamgroups-format-") as work:
         log_dir, config = Path(work, "data"), Path(work, "server.properties")

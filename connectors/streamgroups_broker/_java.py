@@ -1,6 +1,6 @@
-"""Finds a Java that can run Kafka.
+"""Finds a Java that supports Kafka.
 
-Used by the resolver (Ivy runs on Java) and by every node and tool. Source: Kafka 4 brokers need Java 17 (KIP-1013).
+Used by ``_ivy`` (Ivy runs on Java) and for each node and tool. Source: Kafka 4 brokers need Java 17 (KIP-1013).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streamgroups.errors import EmbeddedBrokerError
 
-#: The oldest Java release that Kafka 4 brokers (and Spark 4) run on.
+#: The minimum Java release of Kafka 4 brokers (and of Spark 4).
 MINIMUM_JAVA = 17
 
 _INSTALL = f"Install Java {MINIMUM_JAVA} or newer (Spark needs it too), or point JAVA_HOME at one."
@@ -23,11 +23,11 @@ _INSTALL = f"Install Java {MINIMUM_JAVA} or newer (Spark needs it too), or point
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java launcher and its release.
+    """A Java launcher and its version.
 
     Args:
-        executable: path of the ``java`` command.
-        version: the full version, as in ``17.0.15``.
+        executable: the path of the ``java`` command.
+        version: the full version, such as ``17.0.15``.
     """
 
     executable: str
@@ -35,7 +35,7 @@ class Java:
 
 
 def parse_version(text: str) -> str | None:
-    """The version in what ``java -version`` prints, or None.
+    """Parses the version in the output of ``java -version``. Returns ``None`` without a version.
 
     >>> parse_version('openjdk version "17.0.15" 2025-04-15')
     '17.0.15'
@@ -49,7 +49,7 @@ def parse_version(text: str) -> str | None:
 
 
 def release(version: str) -> int:
-    """The feature release of a version: 8 for ``1.8.0_392``, 21 for ``21.0.2``, 22 for ``22-ea``.
+    """Returns the feature release of a version: 8 for ``1.8.0_392``, 21 for ``21.0.2``, 22 for ``22-ea``.
 
     >>> [release(v) for v in ("1.8.0_392", "17.0.15", "21", "22-ea")]
     [8, 17, 21, 22]
@@ -59,10 +59,10 @@ def release(version: str) -> int:
 
 
 def find_java() -> Java:
-    """The Java of ``JAVA_HOME``, else the one on ``PATH``.
+    """Returns the Java of ``JAVA_HOME``, else the one on ``PATH``.
 
     Raises:
-        EmbeddedBrokerError: there is none, it does not run, or it is older than Java 17.
+        EmbeddedBrokerError: if it is missing, does not run, or is older than Java 17.
     """
     home = os.environ.get("JAVA_HOME", "")
     if home:
@@ -86,10 +86,10 @@ def _checked(executable: str) -> Java:
 
 
 def judge(executable: str, printed: str) -> Java:
-    """Accept or refuse a Java by what ``java -version`` printed.
+    """Accepts or rejects a Java by the output of ``java -version``.
 
     Raises:
-        EmbeddedBrokerError: it printed no version, or one older than 17.
+        EmbeddedBrokerError: if the output contains no version, or one older than 17.
 
     >>> judge("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15').version
     '17.0.15'

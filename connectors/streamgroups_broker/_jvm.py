@@ -1,6 +1,7 @@
-"""Command lines for Kafka's Java programs, and the logging configuration they run with.
+"""Command lines of Kafka's Java programs, and their logging configuration.
 
-Used by ``streamgroups_broker.embedded``; pure but for `write_logging`. Source: Kafka 4 logs through log4j 2 (KIP-653).
+Used by ``embedded`` and ``_prepare``. Pure functions, except `write_logging`. Source: Kafka 4 logs through log4j 2
+(KIP-653).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from streamgroups_broker._cache import KafkaJars
 from streamgroups_broker._java import Java
 
-#: What Kafka logs once a node serves requests.
+#: Kafka's log message when a node serves requests.
 STARTED = b"Kafka Server started"
 
 _BROKER_LOGGING = """\
@@ -42,23 +43,23 @@ _TOOL_LOGGING = """\
 </Configuration>
 """
 
-# A small heap and the plain collector: the broker shares a laptop with Spark.
+# A small heap and the serial collector, because the broker shares the machine with Spark.
 _SMALL = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true", "-Dlog4j2.disable.jmx=true")
 
 
 def write_logging(directory: Path) -> None:
-    """Write the logging configurations that `NodeCommands` and `tool_command_line` refer to."""
+    """Writes the logging configurations for `NodeCommands` and `tool_command_line`."""
     (directory / "log4j2-broker.xml").write_text(_BROKER_LOGGING, encoding="utf-8")
     (directory / "log4j2-tools.xml").write_text(_TOOL_LOGGING, encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """How the nodes of one cluster are run.
+    """The commands for the nodes of one cluster.
 
     Args:
-        java, jars: what to run them with.
-        heap_mb: the largest heap, in MiB.
+        java, jars: the Java and the jars.
+        heap_mb: the maximum heap, in MiB.
         options: more options for the JVM.
     """
 
@@ -68,7 +69,9 @@ class NodeCommands:
     options: tuple[str, ...] = ()
 
     def run(self, node: Path) -> list[str]:
-        """The command that runs the node in a folder; the folder's parent holds the logging configuration."""
+        """Returns the command that runs the node of a directory. Its parent directory contains the logging
+        configuration.
+        """
         return [
             self.java.executable,
             f"-Xmx{self.heap_mb}m",
@@ -85,7 +88,7 @@ class NodeCommands:
 
 
 def tool_command_line(java: Java, jars: KafkaJars, logging: Path, main_class_and_args: Sequence[str]) -> list[str]:
-    """The command that runs one of Kafka's tools; its log goes to standard error, errors only."""
+    """Returns the command that runs one of Kafka's tools. It logs only errors, to standard error."""
     return [
         java.executable,
         "-Xmx256m",

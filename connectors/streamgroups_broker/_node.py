@@ -1,7 +1,7 @@
-"""One node of an embedded cluster: a JVM behind a watchdog.
+"""One node of an embedded cluster: a JVM under a watchdog.
 
-Used by ``streamgroups_broker.embedded``. All signals go through the watchdog (``_watchdog.py``), which owns the JVM and
-has not reaped it yet: a process id can never belong to somebody else by then.
+Used by ``_prepare`` and ``embedded``. All signals pass through the watchdog (``_watchdog``), which is the parent of the
+JVM and has not reaped it yet. Its process id therefore cannot belong to another process. Source: POSIX, ``waitpid``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SHOWN_LINES = 15
 
 
 class Node:
-    """A node that can be started, stopped, killed, paused and started again.
+    """A node that can be started, stopped, killed, paused and restarted.
 
     Args:
         node_id: Kafka's node.id.
-        directory: the node's folder.
-        command: what to run.
-        temporary: whether the watchdog deletes the folder if this process dies.
-        lock_fd: descriptor of the data directory's lock, which the watchdog holds on to.
+        directory: the directory of the node.
+        command: the command to run.
+        temporary: whether the watchdog deletes the directory if this process ends.
+        lock_fd: the file descriptor of the data directory's lock, which the watchdog inherits.
     """
 
     def __init__(self, node_id: int, directory: Path, command: Sequence[str], *, temporary: bool, lock_fd: int) -> None:
@@ -49,19 +49,19 @@ class Node:
         self._lock_fd = lock_fd
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._log_start = 0
-        #: Process id of the JVM of the latest start.
+        #: The process id of the JVM of the latest start.
         self.pid: int | None = None
 
     @property
     def running(self) -> bool:
-        """Whether the JVM lives (a paused one does)."""
+        """Whether the JVM runs. A paused JVM also runs."""
         return self._watchdog is not None and self._watchdog.poll() is None
 
     def spawn(self) -> None:
-        """Start the JVM; `ready` tells when it serves.
+        """Starts the JVM. `ready` reports when it serves requests.
 
         Raises:
-            EmbeddedBrokerError: it could not be started.
+            EmbeddedBrokerError: if it could not be started.
         """
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         settings = {
@@ -93,17 +93,17 @@ class Node:
         self.pid = int(answer.split()[1])
 
     def ready(self) -> bool:
-        """Whether the node serves requests since its latest start.
+        """Returns whether the node serves requests since its latest start.
 
         Raises:
-            EmbeddedBrokerError: it has died; the message ends with the last lines of its log.
+            EmbeddedBrokerError: if the JVM has ended. The message ends with the last lines of its log.
         """
         if not self.running:
             raise self.died()
         return STARTED in self._log_since_start()
 
     def died(self) -> EmbeddedBrokerError:
-        """The error for a node that died by itself."""
+        """Creates the error for a node that ended by itself."""
         taken = port_in_use(self._log_since_start().decode(errors="replace"))
         if taken is not None:
             return port_taken(taken)
@@ -114,7 +114,7 @@ class Node:
         )
 
     def tail(self) -> str:
-        """The last lines of what the JVM printed and logged."""
+        """Returns the last lines of the output and the log of the JVM."""
         lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         for path in (self.output, self.log):
             with contextlib.suppress(OSError), path.open(errors="replace") as file:
@@ -122,20 +122,20 @@ class Node:
         return "\n".join(lines) or "    (it wrote nothing)"
 
     def pause(self) -> None:
-        """Freeze the JVM (SIGSTOP): it keeps its connections and answers nothing."""
+        """Pauses the JVM (SIGSTOP). It keeps its connections and does not respond."""
         self._order("pause")
 
     def resume(self) -> None:
-        """Let a paused JVM go on (SIGCONT)."""
+        """Resumes a paused JVM (SIGCONT)."""
         self._order("resume")
 
     def terminate(self) -> None:
-        """Ask the JVM to stop (SIGTERM), paused or not."""
+        """Terminates the JVM (SIGTERM), also a paused one."""
         if self.running:
             self._order("term")
 
     def kill(self) -> None:
-        """End the JVM at once (SIGKILL) and wait for it. Harmless when it has ended."""
+        """Kills the JVM (SIGKILL) and waits for its end. Idempotent."""
         if self._watchdog is None:
             return
         if self.running:
@@ -144,14 +144,14 @@ class Node:
         self._close()
 
     def join(self, deadline: float) -> None:
-        """Wait for a terminated JVM until a point of ``time.monotonic()``; then kill it."""
+        """Waits until a deadline of ``time.monotonic()`` for the end of a terminated JVM. Then kills it."""
         if self._watchdog is not None and self._watchdog.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._watchdog.wait(max(0.0, deadline - time.monotonic()))
         self.kill()
 
     def _order(self, command: str) -> None:
-        """Send the watchdog a command and wait until it was carried out."""
+        """Sends a command to the watchdog and waits for its execution."""
         if self._watchdog is None or not self.running:
             raise EmbeddedBrokerError(f"Node {self.node_id} is not running.", remedy="Start it with restart_node().")
         assert self._watchdog.stdin is not None
@@ -162,7 +162,7 @@ class Node:
         self._answer()
 
     def _answer(self) -> str:
-        """One line from the watchdog; empty when it has ended."""
+        """Returns one line from the watchdog. Empty if it has ended."""
         assert self._watchdog is not None
         assert self._watchdog.stdout is not None
         deadline, received = time.monotonic() + _ANSWER_TIMEOUT_S, b""
@@ -179,7 +179,9 @@ class Node:
         return received.decode(errors="replace").strip()
 
     def _close(self) -> None:
-        """Wait for the watchdog, then close its pipes: closed any earlier, they would tell it that we are gone."""
+        """Waits for the watchdog and then closes its pipes. A pipe that is closed earlier indicates the end of this
+        process.
+        """
         watchdog = self._watchdog
         assert watchdog is not None
         assert watchdog.stdin is not None
@@ -189,7 +191,7 @@ class Node:
         watchdog.stdin.close()
         try:
             watchdog.wait(_ORPHAN_GRACE_S + _ANSWER_TIMEOUT_S)
-        except subprocess.TimeoutExpired:  # pragma: no cover - the kernel does not let go of it
+        except subprocess.TimeoutExpired:  # pragma: no cover - the kernel does not end it
             watchdog.kill()
             watchdog.wait()
         watchdog.stdout.close()
@@ -204,10 +206,10 @@ class Node:
 
 
 def await_ready(nodes: Sequence[Node], timeout_s: float) -> None:
-    """Wait until all nodes serve requests.
+    """Waits until all nodes serve requests.
 
     Raises:
-        EmbeddedBrokerError: one died, or the time was up; with the last lines of its log.
+        EmbeddedBrokerError: if a node ended, or after the timeout. The message ends with the last lines of its log.
     """
     deadline = time.monotonic() + timeout_s
     waiting = list(nodes)
@@ -222,7 +224,7 @@ def await_ready(nodes: Sequence[Node], timeout_s: float) -> None:
 
 
 def port_in_use(log: str) -> int | None:
-    """The port that a broker's log says it could not bind, or None.
+    """Returns the port that a broker could not bind, from its log. ``None`` without such a message.
 
     >>> port_in_use("KafkaException: Socket server failed to bind to 127.0.0.1:9092: Address already in use.")
     9092

@@ -1,7 +1,7 @@
-"""Free TCP ports for listeners that are bound a moment later by another process.
+"""Finds free TCP ports for listeners of another process.
 
-Used by ``streamgroups_broker.embedded``. Ports come from below the range from which the kernel serves outgoing
-connections (32768 on Linux, 49152 on macOS): a port from inside it could be taken by any client while a node restarts.
+Used by ``_prepare``. The ports are below the kernel's range for outgoing connections (32768 on Linux, 49152 on macOS).
+Any client could use a port in that range while a node restarts. Source: ``ip(7)`` on ``ip_local_port_range``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ATTEMPTS = 2_000
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now."""
+    """Returns whether a server can listen on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java does it: a port in TIME_WAIT counts as free.
+        # As in Java: a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -31,14 +31,14 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int, taken: Collection[int] = ()) -> tuple[int, ...]:
-    """Distinct free ports, chosen at random so that two processes hardly ever choose the same.
+    """Returns distinct free ports. They are random, so that two processes rarely choose the same ports.
 
     Args:
-        count: how many.
-        taken: ports to leave alone.
+        count: the number of ports.
+        taken: ports to exclude.
 
     Raises:
-        EmbeddedBrokerError: none were found.
+        EmbeddedBrokerError: if not enough free ports were found.
     """
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -53,10 +53,10 @@ def free_ports(count: int, taken: Collection[int] = ()) -> tuple[int, ...]:
 
 
 def require_free(ports: Sequence[int]) -> None:
-    """Refuse ports that are in use.
+    """Rejects ports that are in use.
 
     Raises:
-        EmbeddedBrokerError: naming the first one in use.
+        EmbeddedBrokerError: for the first port in use.
     """
     for port in ports:
         if not is_free(port):
@@ -64,7 +64,7 @@ def require_free(ports: Sequence[int]) -> None:
 
 
 def port_taken(port: int) -> EmbeddedBrokerError:
-    """The error for a port in use.
+    """Creates the error for a port in use.
 
     >>> print(port_taken(9092))
     Port 9092 on 127.0.0.1 is already in use. Stop the process that listens there, or use another port.

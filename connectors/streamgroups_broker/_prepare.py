@@ -1,6 +1,6 @@
-"""What happens to a data directory before its nodes start: identity and ports, formatting, configuration files.
+"""Prepares a data directory for its nodes: identity and ports, format, configuration files.
 
-Used by ``streamgroups_broker.embedded``. Source: KIP-631 (a formatted log directory), KIP-595 (static quorum voters).
+Used by ``embedded``. Source: KIP-631 (a formatted log directory), KIP-595 (static quorum voters).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from streamgroups_broker._properties import as_file, node_properties
 
 
 def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None) -> Cluster:
-    """Identity and ports of the cluster: the ones on disk where possible, else new ones; remembered on disk.
+    """Chooses identity and ports of the cluster, and stores them. Stored values are preferred to new ones.
 
     Args:
         data: the locked data directory.
-        nodes: how many.
-        wanted_ports: client ports that must be used, or None.
+        nodes: the number of nodes.
+        wanted_ports: the required client ports. ``None``: any.
 
     Raises:
-        EmbeddedBrokerError: the data is of another number of nodes, or a wanted port is in use.
+        EmbeddedBrokerError: if the data belongs to another number of nodes, or a required port is in use.
     """
     known = data.load()
     if known is not None and known.nodes != nodes:
@@ -50,7 +50,7 @@ def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None
 def prepare_nodes(
     data: DataDir, cluster: Cluster, commands: NodeCommands, overrides: Mapping[str, str]
 ) -> tuple[Node, ...]:
-    """Format what is new, write each node's configuration, and return the nodes, not yet started."""
+    """Formats new nodes, writes the configuration of each node, and returns the nodes, not yet started."""
     write_logging(data.path)
     nodes = []
     for node_id in range(1, cluster.nodes + 1):

@@ -1,7 +1,7 @@
-"""The configuration of an embedded node: Kafka's own, with defaults that suit tests and laptops.
+"""The configuration of an embedded node: Kafka's properties, with defaults for tests and laptops.
 
-Used by ``streamgroups_broker.embedded``; pure. Source: Kafka's broker configuration reference, KIP-595 (quorum), KIP-848
-(group coordinator).
+Used by ``_prepare``, ``_ivy`` and ``embedded``. Pure functions. Source: Kafka's broker configuration reference, KIP-595
+(quorum), KIP-848 (group coordinator).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from streamgroups.errors import InvalidOption
 
-#: The interface all listeners bind to.
+#: The interface of all listeners.
 HOST = "127.0.0.1"
 
-#: What the embedded broker decides per node; overriding these would break it.
+#: Properties that the embedded broker sets for each node. They cannot be overridden.
 RESERVED = frozenset({"node.id", "broker.id", "process.roles", "controller.quorum.voters", "log.dir", "log.dirs"})
 
 
-#: The defaults that do not depend on the number of nodes.
+#: The defaults for any number of nodes.
 _DEFAULTS = {
     "auto.create.topics.enable": "false",
     "min.insync.replicas": "1",
@@ -27,19 +27,19 @@ _DEFAULTS = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "4",
-    # The groups: both protocols, at once, with sessions as short as a test wants them.
+    # Groups: both protocols, without an initial delay, with short sessions for tests.
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "1000",
-    # A node that dies is noticed in seconds, not in nine.
+    # The failure of a node is detected in seconds instead of nine seconds.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "6000",
-    # Stopping all nodes at once leaves no quorum to hand leadership to: waiting for it would wait forever.
+    # A concurrent stop of all nodes leaves no quorum for a controlled shutdown, which would never complete.
     "controlled.shutdown.enable": "false",
-    # Threads for a laptop: Kafka's defaults are for servers.
+    # Threads for a laptop. Kafka's defaults are for servers.
     "num.network.threads": "2",
     "num.io.threads": "4",
     "num.recovery.threads.per.data.dir": "1",
@@ -48,11 +48,12 @@ _DEFAULTS = {
 
 
 def default_properties(nodes: int) -> dict[str, str]:
-    """The defaults that differ from Kafka's, before ``properties`` override them.
+    """Returns the defaults that differ from Kafka's. ``properties`` override them.
 
-    Sessions: members may ask for 1 s (``group.min.session.timeout.ms``; for KIP-848 groups the broker decides, the default
-    here stays Kafka's 45 s and may be set down to 1 s with ``group.consumer.session.timeout.ms``, or per group with the
-    ``configs`` tool). Heartbeats of KIP-848 groups: 1 s instead of 5 s, so that rebalances take a second.
+    Classic groups: members can use a session timeout of 1 s (``group.min.session.timeout.ms``). KIP-848 groups: the
+    broker sets the session timeout, 45 s as in Kafka. ``group.consumer.session.timeout.ms``, or the ``configs`` tool
+    for one group, can reduce it to 1 s. Their heartbeat interval is 1 s instead of 5 s, so that rebalances take a
+    second.
 
     Args:
         nodes: 1 to 3.
@@ -77,16 +78,16 @@ def node_properties(
     log_dir: Path,
     overrides: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of one node.
+    """Returns all properties of one node.
 
     Args:
-        node_id: from 1.
+        node_id: the id of the node, from 1.
         client_ports, controller_ports: one per node, in the order of their ids.
-        log_dir: where the node keeps its partitions.
-        overrides: the user's properties; they win.
+        log_dir: the directory of the node's partitions.
+        overrides: the user's properties. They override the defaults.
 
     Raises:
-        InvalidOption: an override is reserved.
+        InvalidOption: if an override is reserved.
 
     >>> made = node_properties(1, [9092], [9093], Path("/tmp/k"), {"num.io.threads": "8"})
     >>> made["controller.quorum.voters"], made["num.io.threads"]
@@ -112,10 +113,10 @@ def node_properties(
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """Refuse properties that the embedded broker sets per node.
+    """Rejects properties that the embedded broker sets for each node.
 
     Raises:
-        InvalidOption: naming the property.
+        InvalidOption: for the first such property.
     """
     for name in overrides:
         if name in RESERVED:
@@ -123,7 +124,7 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
 
 
 def as_file(properties: Mapping[str, str]) -> str:
-    """The text of a Java properties file.
+    """Returns the text of a Java properties file.
 
     >>> print(as_file({"a.b": "1", "path": "C:\\\\x y"}), end="")
     a.b=1

@@ -1,6 +1,7 @@
-"""Names of Kafka's command line tools, what each needs to reach a broker, and how one is run.
+"""Kafka's command line tools: their main classes, their arguments to reach a broker, and how to run them.
 
-Used by ``EmbeddedKafka``, and by what else stands for a cluster. Source: the ``bin/kafka-*.sh`` scripts of Apache Kafka 4.1.
+Used by ``embedded`` and by other implementations of a cluster for tests. Source: the ``bin/kafka-*.sh`` scripts of
+Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import ClassVar
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption, StreamGroupsError
 
-#: Short name (the script's without ``kafka-`` and ``.sh``) to main class.
+#: Main classes by short name (that of the script without ``kafka-`` and ``.sh``).
 TOOLS = {
     "acls": "org.apache.kafka.tools.AclCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -40,20 +41,20 @@ TOOLS = {
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
 
-#: Tools that read files only, or take the address in a way of their own.
+#: Tools that only read files, or have another option for the address.
 _WITHOUT_BOOTSTRAP = {"dump-log", "producer-perf-test", "storage"}
 
 
 def tool_command(tool: str, args: Sequence[str], bootstrap_servers: str) -> list[str]:
-    """Main class and arguments for a tool, with ``--bootstrap-server`` added where it is missing.
+    """Returns main class and arguments of a tool. Adds ``--bootstrap-server`` if it is missing.
 
     Args:
-        tool: a name of `TOOLS`, with or without ``kafka-`` and ``.sh``; or a full class name, which gets no addition.
-        args: the tool's own arguments.
+        tool: a name of `TOOLS`, with or without ``kafka-`` and ``.sh``. Or a full class name, which gets no addition.
+        args: the arguments of the tool.
         bootstrap_servers: the address to add.
 
     Raises:
-        InvalidOption: no such tool.
+        InvalidOption: if the tool does not exist.
 
     >>> tool_command("consumer-groups", ["--list"], "127.0.0.1:9092")[1:]
     ['--bootstrap-server', '127.0.0.1:9092', '--list']
@@ -68,35 +69,36 @@ def tool_command(tool: str, args: Sequence[str], bootstrap_servers: str) -> list
     if name in _WITHOUT_BOOTSTRAP or any(arg.startswith("--bootstrap-") for arg in args):
         return [TOOLS[name], *args]
     address = ["--bootstrap-server", bootstrap_servers]
-    if name == "cluster":  # the only one that wants its sub-command first
+    if name == "cluster":  # the only tool that requires its sub-command first
         return [TOOLS[name], *args[:1], *address, *args[1:]]
     return [TOOLS[name], *address, *args]
 
 
 class RunsTools(ABC):
-    """A cluster that Kafka's own command line tools can be run against."""
+    """A cluster that supports Kafka's command line tools."""
 
-    #: What is raised when a tool takes too long.
+    #: The error for a tool that exceeds its timeout.
     tool_error: ClassVar[type[StreamGroupsError]] = EmbeddedBrokerError
 
     def run_tool(
         self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own command line tools against this cluster, where the cluster is: in its container, if any.
+        """Runs one of Kafka's command line tools against this cluster. A cluster in a container runs it in its
+        container.
 
         Args:
-            tool: the script's name (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server`` added, or
-                a main class, which gets nothing added.
-            args: its arguments. Those that name files name files there.
-            timeout_s: how long it may take, in seconds.
+            tool: the name of the script (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server``
+                added. Or a main class, which gets no addition.
+            args: its arguments. Paths of files refer to the host of the tool.
+            timeout_s: the timeout, in seconds.
             stdin: text for its standard input.
 
         Returns:
-            the finished process, with text in ``stdout`` and ``stderr``; its ``returncode`` is not judged here.
+            the finished process, with text in ``stdout`` and ``stderr``. Its ``returncode`` is not checked.
 
         Raises:
-            InvalidOption: Kafka has no such tool.
-            StreamGroupsError: it took too long, or the cluster is not running.
+            InvalidOption: if Kafka has no such tool.
+            StreamGroupsError: if the timeout expired, or the cluster is not running.
         """
         command = tool_command(tool, args, self._address_for_tools())
         try:
@@ -108,10 +110,10 @@ class RunsTools(ABC):
 
     @abstractmethod
     def _address_for_tools(self) -> str:
-        """Where a tool reaches the brokers."""
+        """Returns the address of the brokers for a tool."""
 
     @abstractmethod
     def _run_main_class(
         self, command: Sequence[str], timeout_s: float, stdin: str | None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a main class with arguments. Raises ``subprocess.TimeoutExpired`` if it takes too long."""
+        """Runs a main class with arguments. Raises ``subprocess.TimeoutExpired`` after the timeout."""

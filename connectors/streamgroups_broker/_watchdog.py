@@ -1,12 +1,12 @@
-"""Runs one command and makes sure that it never outlives the Python process that asked for it.
+"""Runs one command and ends it when the Python process that started it ends.
 
-Started by ``streamgroups_broker._node`` as ``python -I -S _watchdog.py <settings as JSON>``, in a session of its own, so
-that Ctrl-C in a terminal reaches the parent only. Its standard input is a pipe from the parent: lines are commands
-(``pause``, ``resume``, ``term``, ``kill``; each is answered by ``ok``), and its end means that the parent is gone, however
-it died. A pipe works on every POSIX system; on Linux the command is additionally tied to this process with
-``PR_SET_PDEATHSIG`` (prctl(2)), for the case that somebody kills the watchdog itself.
+Started by ``_node`` as ``python -I -S _watchdog.py <settings as JSON>``, in its own session, so that Ctrl-C in a
+terminal reaches only the parent. Its standard input is a pipe from the parent. Each line is a command (``pause``,
+``resume``, ``term``, ``kill``), and the reply is ``ok``. The end of the pipe indicates that the parent has ended, for
+any reason. A pipe works on every POSIX system. On Linux ``PR_SET_PDEATHSIG`` also ends the command if the watchdog
+itself is killed. Source: ``prctl(2)``.
 
-Standard library only, and no import of its own package: it must start in milliseconds.
+It uses only the standard library, without imports of its own package, because it must start in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _COULD_NOT_START = 127
 
 
 def main(settings: dict[str, Any]) -> int:
-    """Run ``settings["argv"]`` until it ends or the parent does; the exit code is the command's own.
+    """Runs ``settings["argv"]`` until the command or the parent ends. Returns the exit code of the command.
 
     Args:
         settings: ``argv`` (the command), ``output`` (file for its stdout and stderr, appended), ``parent_pid``,
-            ``grace_s`` (seconds between SIGTERM and SIGKILL once the parent is gone; 0 kills at once) and ``remove``
-            (directory deleted when the parent is gone, or null).
+            ``grace_s`` and ``remove``. ``grace_s`` is the time in seconds between SIGTERM and SIGKILL after the end of
+            the parent, and 0 kills at once. ``remove`` is the directory to delete then, or null.
     """
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
@@ -64,13 +64,13 @@ def main(settings: dict[str, Any]) -> int:
 
 
 def _serve(child: subprocess.Popen[bytes], wakeup_read: int, parent_pid: int) -> bool:
-    """Obey the parent until the child ends (False) or the parent does (True)."""
+    """Executes commands of the parent. Returns whether the parent ended before the child."""
     buffer = b""
     while child.poll() is None:
         ready, _, _ = select.select([0, wakeup_read], [], [], _PARENT_CHECK_S)
         if wakeup_read in ready and any(number != signal.SIGCHLD for number in os.read(wakeup_read, 64)):
             return True
-        # A process forked (not executed) by the parent may hold the pipe open: then only the parent's id tells.
+        # A fork of the parent without exec can hold the pipe open. Then only the parent's process id shows its end.
         if os.getppid() != parent_pid:
             return True
         if 0 not in ready:
@@ -85,7 +85,7 @@ def _serve(child: subprocess.Popen[bytes], wakeup_read: int, parent_pid: int) ->
 
 
 def _apply(child: subprocess.Popen[bytes], command: str) -> None:
-    """Send the signals a command stands for, and answer."""
+    """Sends the signals of a command, and replies."""
     for number in {
         "pause": [signal.SIGSTOP],
         "resume": [signal.SIGCONT],
@@ -97,7 +97,7 @@ def _apply(child: subprocess.Popen[bytes], command: str) -> None:
 
 
 def _say(line: str) -> None:
-    """Tell the parent, if it still listens."""
+    """Writes a line to the parent, if the pipe is still open."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, f"{line}\n".encode())
 
@@ -114,7 +114,7 @@ def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def _remove(directory: str | None) -> None:
-    """Delete a node's directory; the last node's watchdog deletes the cluster's."""
+    """Deletes the directory of a node. The watchdog of the last node deletes that of the cluster."""
     if directory is None:
         return
     shutil.rmtree(directory, ignore_errors=True)
@@ -125,7 +125,7 @@ def _remove(directory: str | None) -> None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What the child runs between fork and exec, on Linux: ask the kernel for SIGKILL when this process dies."""
+    """Returns a function for the child between fork and exec. On Linux it requests SIGKILL at the end of this process."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -136,7 +136,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 def _take_note(number: int, frame: object) -> None:
-    """The wakeup descriptor carries the signal's number to the loop; nothing to do here."""
+    """Does nothing: the wakeup descriptor passes the signal number to the loop."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A broker that outlives the command that started it, and the way to find and stop it again.
+"""Runs a broker in the background, and finds and stops it.
 
-Used by ``streamgroups broker run|start|stop|status``. The serving process holds a file lock for as long as it lives, so
-"is it running" never depends on a process id that may belong to somebody else by now.
+Used by ``streamgroups broker run|start|stop|status``. The serving process holds a file lock while it runs. The lock
+shows whether it runs, because its process id could already belong to another process. Source: ``flock(2)``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _LOCK_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known about a broker in the background.
+    """A broker in the background.
 
     Args:
-        pid: the process that serves it.
-        bootstrap_servers: what clients connect to.
-        data_dir: its data and logs.
-        cluster_id: Kafka's id of the cluster.
+        pid: the id of the serving process.
+        bootstrap_servers: the address for clients.
+        data_dir: the directory of its data and logs.
+        cluster_id: Kafka's cluster id.
         version: the Kafka release.
-        nodes: how many.
+        nodes: the number of nodes.
     """
 
     pid: int
@@ -49,7 +49,7 @@ class Running:
 
 
 def state_directory(data_dir: Path | None) -> Path:
-    """Where a background broker is recorded: its own data directory, else the user's state directory."""
+    """Returns the directory of a background broker's record: its data directory, else the user's state directory."""
     if data_dir is not None:
         return data_dir
     base = os.environ.get("XDG_STATE_HOME", "")
@@ -57,24 +57,24 @@ def state_directory(data_dir: Path | None) -> Path:
 
 
 def serve(kafka: EmbeddedKafka, ready: Callable[[EmbeddedKafka], None], state: Path | None = None) -> None:
-    """Start a broker and keep it until SIGINT, SIGTERM or SIGHUP arrives; then stop it cleanly.
+    """Starts a broker, and stops it in an orderly way at SIGINT, SIGTERM or SIGHUP.
 
     Args:
-        kafka: not yet started.
-        ready: called once it serves.
-        state: directory to record it in, for `find` and `stop`; the process then leaves its terminal's session.
+        kafka: the broker, not yet started.
+        ready: called when it serves requests.
+        state: the directory of its record, for `find` and `stop`. The process then leaves the session of its terminal.
 
     Raises:
-        EmbeddedBrokerError: it did not start, it died by itself, or another one is recorded there.
+        EmbeddedBrokerError: if it did not start, ended by itself, or another broker is recorded there.
     """
     with contextlib.ExitStack() as stack:
         if state is not None:
-            with contextlib.suppress(PermissionError):  # already leads a session
+            with contextlib.suppress(PermissionError):  # it is already a session leader
                 os.setsid()
             stack.enter_context(_recorded(state))
         stack.enter_context(_signals_raise())
         stack.callback(kafka.stop)
-        # From here on a second Ctrl-C must not cut the clean stop short.
+        # From here a second Ctrl-C must not interrupt the orderly stop.
         stack.callback(_ignore_signals)
         try:
             kafka.start()
@@ -89,15 +89,16 @@ def serve(kafka: EmbeddedKafka, ready: Callable[[EmbeddedKafka], None], state: P
 
 
 def launch(command: Sequence[str], state: Path, timeout_s: float) -> Running:
-    """Run a command that calls `serve` with this state directory, detached, and wait until its broker serves.
+    """Runs a command that calls `serve` with this state directory, detached. Waits until its broker serves requests.
 
     Args:
         command: the command and its arguments.
         state: the state directory.
-        timeout_s: how long to wait, in seconds; the first use of a Kafka version fetches jars within it.
+        timeout_s: the timeout in seconds. It includes the download of jars at the first use of a Kafka version.
 
     Raises:
-        EmbeddedBrokerError: one is running there already, or it did not start (with what it printed).
+        EmbeddedBrokerError: if a broker already runs there, or the new one did not start. The error contains its
+            output.
     """
     already = find(state)
     if already is not None:
@@ -123,7 +124,7 @@ def launch(command: Sequence[str], state: Path, timeout_s: float) -> Running:
 
 
 def find(state: Path) -> Running | None:
-    """The broker recorded in a state directory, or None when none is running."""
+    """Returns the broker that is recorded in a state directory. ``None`` if none is running."""
     try:
         with (state / "background.lock").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,10 +137,10 @@ def find(state: Path) -> Running | None:
 
 
 def stop(state: Path, timeout_s: float = 20.0) -> Running | None:
-    """Stop the broker recorded in a state directory: SIGTERM, and SIGKILL when the time is up.
+    """Stops the broker that is recorded in a state directory: with SIGTERM, and after the timeout with SIGKILL.
 
     Returns:
-        what was running, or None.
+        the stopped broker, or ``None``.
     """
     running = find(state)
     if running is None:
@@ -158,7 +159,7 @@ def stop(state: Path, timeout_s: float = 20.0) -> Running | None:
 
 
 class _Asked(BaseException):
-    """A signal asked the serving process to stop."""
+    """A signal requested the stop of the serving process."""
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -184,7 +185,7 @@ def _ignore_signals() -> None:
 
 @contextmanager
 def _recorded(state: Path) -> Iterator[None]:
-    """Hold the state directory's lock; remove the record at the end."""
+    """Holds the lock of the state directory. Deletes the record at the end."""
     state.mkdir(parents=True, exist_ok=True)
     with (state / "background.lock").open("w") as lock:
         _lock(lock, state)
@@ -195,7 +196,7 @@ def _recorded(state: Path) -> Iterator[None]:
 
 
 def _lock(lock: IO[str], state: Path) -> None:
-    """Take the lock; somebody who only looks (`find`) holds it for an instant."""
+    """Acquires the lock. `find` holds it for a moment to check it."""
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
@@ -227,7 +228,7 @@ def _state_file(state: Path) -> Path:
 
 
 def _spawn(command: Sequence[str], output: Path) -> int:
-    """Start a process that is nobody's concern any more; its import path is this one's."""
+    """Starts a detached process with the import path of this one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     redirect = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -241,7 +242,7 @@ def _spawn(command: Sequence[str], output: Path) -> int:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child has ended (and take note of it); False for a process that is not ours."""
+    """Returns whether a child has ended, and reaps it. ``False`` for another process."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

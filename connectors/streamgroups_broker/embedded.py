@@ -1,7 +1,7 @@
-"""`EmbeddedKafka`: a real Kafka cluster of one to three nodes that lives as long as a ``with`` block.
+"""`EmbeddedKafka`: a Kafka cluster of one to three nodes for the duration of a ``with`` block.
 
-Used as ``from streamgroups_broker import EmbeddedKafka`` by tests, demos, the pytest plugin and ``streamgroups broker``.
-Every node is broker and controller (KRaft). Source: KIP-500, KIP-631; the defaults are in ``_properties.py``.
+Used as ``from streamgroups_broker import EmbeddedKafka`` by tests, demos, the pytest plugin and ``streamgroups
+broker``. Every node is broker and controller (KRaft). Source: KIP-500, KIP-631; ``_properties`` contains the defaults.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ from streamgroups_broker._tools import RunsTools
 _MAX_NODES = 3
 _STOP_GRACE_S = 10.0
 _ARCHIVE_GRACE_S = 60.0
-#: Only the fast compiler: a node starts in half the time, at less than full throughput under load.
+#: Enables only the first compiler. A node starts in half the time, but its throughput under load is lower.
 FAST_START = ("-XX:TieredStopAtLevel=1",)
 
 
 class EmbeddedKafka(RunsTools):
-    """A Kafka cluster on this machine, stopped at the end of the ``with`` block and never left behind.
+    """A Kafka cluster on this machine, which is stopped at the end of the ``with`` block.
 
-    The first use of a Kafka version fetches its jars (44 MB) into the user's cache; later ones need no network. If this
-    process dies, ``kill -9`` included, the brokers die with it.
+    The first use of a Kafka version downloads its jars (44 MB) into the user's cache. Later uses need no network. If
+    this process ends, also by ``kill -9``, its brokers end too.
 
     Args:
-        nodes: 1 to 3; each is broker and controller. Their ids are 1, 2, 3.
-        data_dir: where data and logs are kept; a later start on it is the same cluster. None: a temporary directory that
-            is deleted at the end.
-        version: Kafka release, 4.0.0 or newer.
-        ports: client ports, one per node; None chooses free ones (on kept data the previous ones, if free).
-        properties: Kafka broker properties for all nodes; they win over the defaults. Booleans and numbers are welcome.
-        heap_mb: the largest heap per node, in MiB.
-        jvm_options: more options for the nodes' JVMs. The default compiles lightly, for a fast start; ``()`` compiles
-            fully, for measurements.
-        start_timeout_s: how long `start` may take, in seconds, without the first fetching of jars.
+        nodes: 1 to 3. Each is broker and controller. Their ids are 1, 2, 3.
+        data_dir: the directory of data and logs. A later start with it continues the same cluster. ``None``: a
+            temporary directory that is deleted at the end.
+        version: the Kafka release, 4.0.0 or newer.
+        ports: the client ports, one per node. ``None`` chooses free ones. With kept data, the previous ones are
+            preferred.
+        properties: Kafka broker properties for all nodes. They override the defaults. Values can be booleans and
+            numbers.
+        heap_mb: the maximum heap per node, in MiB.
+        jvm_options: more options for the JVMs of the nodes. The default disables the optimizing compiler, for a fast
+            start. ``()`` enables it, for measurements.
+        start_timeout_s: the timeout of `start`, in seconds, without the first download of jars.
 
     Raises:
-        InvalidOption: an argument cannot be right.
+        InvalidOption: if an argument is invalid.
 
     Example, with a broker::
 
@@ -110,11 +112,12 @@ class EmbeddedKafka(RunsTools):
         self.stop()
 
     def start(self) -> None:
-        """Start all nodes and wait until each serves requests. Does nothing when already started.
+        """Starts all nodes and waits until each serves requests. Does nothing if they are already started.
 
         Raises:
-            EmbeddedBrokerError: Java is missing or too old, the jars cannot be fetched, a port or the data directory is in
-                use, the data belongs to a cluster of another size, or a node died or took too long.
+            EmbeddedBrokerError: if Java is missing or too old, or the jars cannot be downloaded. Also if a port or the
+                data directory is in use, or the data belongs to a cluster of another size. Also if a node ended or
+                exceeded the timeout.
         """
         if self._dir is not None:
             return
@@ -124,7 +127,7 @@ class EmbeddedKafka(RunsTools):
         self._launch(DataDir(self._wanted_dir), () if archive is None else (f"-XX:SharedArchiveFile={archive}",))
 
     def _launch(self, data: DataDir, sharing: tuple[str, ...]) -> None:
-        """Start the nodes in a locked directory; on any failure leave nothing behind."""
+        """Starts the nodes in a locked directory. A failure stops all nodes again."""
         self._dir = data
         try:
             assert self._java is not None
@@ -140,13 +143,13 @@ class EmbeddedKafka(RunsTools):
             raise
 
     def stop(self, grace_s: float = _STOP_GRACE_S) -> None:
-        """Stop all nodes; may be called at any time, any number of times.
+        """Stops all nodes. Idempotent, and permitted at any time.
 
-        Kept data is closed cleanly (SIGTERM, then SIGKILL when the time is up). Temporary data is about to be deleted:
-        nothing is to be closed, the nodes are killed at once.
+        Kept data is closed in an orderly way (SIGTERM, and SIGKILL after the timeout). With temporary data, which is
+        then deleted, the nodes are killed at once.
 
         Args:
-            grace_s: seconds between SIGTERM and SIGKILL.
+            grace_s: the seconds between SIGTERM and SIGKILL.
         """
         if self._dir is None:
             return
@@ -166,14 +169,15 @@ class EmbeddedKafka(RunsTools):
 
     @property
     def running(self) -> bool:
-        """Whether the cluster is started and all its nodes live."""
+        """Whether the cluster is started and all its nodes run."""
         return bool(self._nodes) and all(node.running for node in self._nodes)
 
     def require_running(self) -> None:
-        """Do nothing while all nodes live.
+        """Does nothing while all nodes run.
 
         Raises:
-            EmbeddedBrokerError: the cluster is not started, or a node has ended; with the last lines of its log.
+            EmbeddedBrokerError: if the cluster is not started, or a node has ended. The error contains the last lines
+                of its log.
         """
         self._started()
         for node in self._nodes:
@@ -182,12 +186,12 @@ class EmbeddedKafka(RunsTools):
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every node, separated by commas; what clients connect to."""
+        """The address for clients: ``host:port`` of every node, separated by commas."""
         return ",".join(f"{HOST}:{port}" for port in self._started()[1].client_ports)
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's id of the cluster; the same after a restart on kept data."""
+        """Kafka's cluster id. It is the same after a restart on kept data."""
         return self._started()[1].cluster_id
 
     @property
@@ -206,40 +210,40 @@ class EmbeddedKafka(RunsTools):
         return tuple(range(1, self._node_count + 1))
 
     def log_path(self, node_id: int = 1) -> Path:
-        """The log file of a node."""
+        """Returns the log file of a node."""
         return self._node(node_id).log
 
     def kill_node(self, node_id: int) -> None:
-        """End a node with SIGKILL, as a crash would; its data stays. Harmless when it has ended."""
+        """Kills a node with SIGKILL, as in a crash. Its data remains. Idempotent."""
         self._node(node_id).kill()
 
     def pause_node(self, node_id: int) -> None:
-        """Freeze a node (SIGSTOP): its connections stay open and nothing answers.
+        """Pauses a node (SIGSTOP): its connections stay open, and it does not respond.
 
         Raises:
-            EmbeddedBrokerError: it is not running.
+            EmbeddedBrokerError: if it is not running.
         """
         self._node(node_id).pause()
 
     def resume_node(self, node_id: int) -> None:
-        """Let a paused node go on (SIGCONT).
+        """Resumes a paused node (SIGCONT).
 
         Raises:
-            EmbeddedBrokerError: it is not running.
+            EmbeddedBrokerError: if it is not running.
         """
         self._node(node_id).resume()
 
     def stop_node(self, node_id: int, grace_s: float = _STOP_GRACE_S) -> None:
-        """Stop one node cleanly (SIGTERM, after ``grace_s`` seconds SIGKILL). Harmless when it has ended."""
+        """Stops one node in an orderly way (SIGTERM, and SIGKILL after ``grace_s`` seconds). Idempotent."""
         node = self._node(node_id)
         node.terminate()
         node.join(time.monotonic() + grace_s)
 
     def restart_node(self, node_id: int) -> None:
-        """Start a node on its data and its ports, and wait until it serves; one that still runs is stopped first.
+        """Starts a node on its data and ports, and waits until it serves requests. A running node is stopped first.
 
         Raises:
-            EmbeddedBrokerError: it died or did not start in time.
+            EmbeddedBrokerError: if it ended or exceeded the timeout.
         """
         self.stop_node(node_id)
         node = self._node(node_id)
@@ -266,7 +270,7 @@ class EmbeddedKafka(RunsTools):
         )
 
     def _record_classes(self, archive: Path) -> None:
-        """Run a broker once that writes the classes it has loaded into an archive when it stops (JEP 350)."""
+        """Runs a broker that writes its loaded classes into an archive when it stops (JEP 350)."""
         recorder = EmbeddedKafka(version=self._version)
         recorder._java, recorder._jars = self._java, self._jars
         try:
@@ -288,7 +292,7 @@ class EmbeddedKafka(RunsTools):
 
 
 def _as_text(value: object) -> str:
-    """A property's value as Kafka reads it.
+    """Formats the value of a property for Kafka.
 
     >>> [_as_text(value) for value in (True, 5, "x")]
     ['true', '5', 'x']

@@ -1,7 +1,7 @@
-"""Looks at Java and at the embedded broker's jars for ``streamgroups doctor``.
+"""Inspects Java and the jars of the embedded broker for ``streamgroups doctor``.
 
-Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor.machine`. Java is found as ``spark-class`` finds it:
-``JAVA_HOME``, else ``PATH``.
+Called by ``streamgroups_cli.doctor``. :mod:`streamgroups.doctor.machine` evaluates the results. Source: ``spark-class``
+(Java is that of ``JAVA_HOME``, else the one on ``PATH``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamgroups_broker._java import find_java, release
 
 
 def probe_java() -> JavaFound | JavaUnusable:
-    """The Java that Spark and the embedded broker will run on."""
+    """Returns the Java of Spark and of the embedded broker."""
     try:
         java = find_java()
     except EmbeddedBrokerError as e:
@@ -24,7 +24,7 @@ def probe_java() -> JavaFound | JavaUnusable:
 
 
 def probe_embedded_kafka() -> EmbeddedKafka:
-    """Whether the embedded broker's jars are in the cache, and whole: every file is compared with its checksum."""
+    """Returns whether the jars of the embedded broker are cached and undamaged. Compares all files with checksums."""
     version = DEFAULT_KAFKA_VERSION
     directory = cache_root() / f"kafka-{version}"
     cached = directory.is_dir()
@@ -32,7 +32,7 @@ def probe_embedded_kafka() -> EmbeddedKafka:
 
 
 def _modules(executable: str) -> frozenset[str] | None:
-    """What ``java --list-modules`` prints, ``name@version`` a line; None if it would not say."""
+    """Returns the modules of ``java --list-modules``, without their versions. ``None`` if the command fails."""
     try:
         answer = subprocess.run([executable, "--list-modules"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,8 @@
-"""The pytest fixture ``embedded_kafka``: one broker for the whole session, started by the first test that asks for it.
+"""The pytest fixture ``embedded_kafka``: one broker for the session, started by the first test that uses it.
 
-A project loads it in its top ``conftest.py``: ``pytest_plugins = ["streamgroups_broker.pytest_plugin"]``. A project that wants other
-settings overrides the fixture there.
+A project loads it in its top ``conftest.py``: ``pytest_plugins = ["streamgroups_broker.pytest_plugin"]``. A project
+with other settings overrides the fixture there. Source: pytest's "Requiring/Loading plugins in a test module or
+conftest file".
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def embedded_kafka() -> Iterator[EmbeddedKafka]:
-    """A running one-node Kafka; ``embedded_kafka.bootstrap_servers`` is what clients connect to.
+    """Returns a running one-node Kafka. ``embedded_kafka.bootstrap_servers`` is the address for clients.
 
-    Tests share it: let each use topics and groups of its own.
+    Tests share it, so each test uses its own topics and groups.
     """
     from streamgroups_broker import EmbeddedKafka
 

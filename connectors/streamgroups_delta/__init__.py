@@ -1,1 +1,1 @@
-"""Delta Lake: a sink whose ledger lies in the table's own log. The only package here that imports ``deltalake``."""
+"""Delta Lake: a sink with its ledger in the log of the table. Only this package imports ``deltalake``."""

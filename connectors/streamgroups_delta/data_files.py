@@ -1,7 +1,8 @@
-"""What a task does: turns records into data files of the table that nobody sees yet.
+"""Writes the records of a task as data files that no version of the table contains yet.
 
-Called by ``sink`` in the tasks. Rows are held in memory until there are enough for files of a good size; each file is written at once and has
-rows of one partition. Source: Delta's protocol, "Data Files" and "Add File"; names are the writer's to choose.
+Called by ``sink`` in the tasks. Rows are buffered in memory until files have a suitable size. A file contains the rows
+of one partition and is written at once. Source: Delta's protocol, "Data Files" and "Add File"; the writer chooses the
+names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from streamgroups_delta.stages import Stage, Staged, StagedFile
 from streamgroups_delta.statistics import statistics
 from streamgroups_delta.store import Store
 
-#: As much is held in memory, as Arrow counts it. As Parquet it is a few times smaller.
+#: The limit of buffered rows, in Arrow's bytes. A Parquet file is a few times smaller.
 _MAX_HELD_BYTES = 128 * 1024 * 1024
 
 
@@ -34,15 +35,15 @@ def write_files(
     """Stages the records of one attempt of a task.
 
     Args:
-        store: the table's files.
-        stage: where.
-        records: with the columns of the stage's schema, of any types that can be cast to it without loss.
-        attempt: no other attempt in this stage has it.
-        telling: raises what a failure of the store means.
+        store: the files of the table.
+        stage: the stage of the batch.
+        records: records with the columns of the stage, of types that can be cast to it without loss.
+        attempt: the number of the attempt, unique in this stage.
+        telling: translates the errors of the store.
 
     Raises:
-        RecordRejected: if a value is null that may not be, or does not fit its column.
-        StreamGroupsError: what ``telling`` makes of the store's failures. What ``records`` raises is left as it is.
+        RecordRejected: if a value is null in a required column, or does not fit its column.
+        StreamGroupsError: the translated errors of the store. Errors of ``records`` are raised unchanged.
     """
     held: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
     held_bytes = n_rows = 0
@@ -69,23 +70,23 @@ def write_files(
 
 
 def _write_file(store: Store, stage: Stage, values: Values, rows: pa.Table, attempt: int, number: int) -> StagedFile:
-    # The token and the attempt are unique already; the rest keeps files apart even if a caller is wrong about that.
+    # Token and attempt are already unique. The UUID separates the files of a caller with equal attempts.
     path = f"{stage.directory}/part-{attempt:05}-{number:05}-{uuid.uuid4().hex}.parquet"
     size_bytes = store.write_parquet(path, rows)
     return StagedFile(path, size_bytes, rows.num_rows, values, statistics(rows), time.time_ns() // 1_000_000)
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, required: frozenset[str], *, first_row: int) -> pa.RecordBatch:
-    """Records in a stage's schema.
+    """Converts records to the schema of a stage.
 
     Args:
         batch: the records.
-        schema: the stage's.
-        required: columns that may not be null.
-        first_row: the number of the batch's first row in its task, for errors.
+        schema: the schema of the stage.
+        required: the columns that reject null.
+        first_row: the number of the first row of the batch in its task, for errors.
 
     Raises:
-        RecordRejected: if a value is null that may not be, or does not fit.
+        RecordRejected: if a value is null in a required column, or does not fit.
 
     >>> fitted(pa.record_batch({"n": [1]}), pa.schema([("n", pa.int64())]), frozenset("n"), first_row=0).to_pylist()
     [{'n': 1}]

@@ -1,7 +1,8 @@
-"""What a failure of deltalake or of the store means, and how it is told without secrets. Pure functions.
+"""Translates the errors of deltalake and of the store, without secrets. Pure functions.
 
-Called by all modules here that touch a table. deltalake raises few classes and says the rest in its texts, so the table below goes by both.
-Source: deltalake's mapping of its errors to Python's (``python/src/error.rs``), operating systems' error numbers.
+Called by all modules here that access a table. deltalake has few exception classes, so the table below also matches
+their texts. Source: deltalake's mapping of its errors to Python's (``python/src/error.rs``), operating systems' error
+numbers.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _CONFIG = re.compile(
     re.IGNORECASE,
 )
 _STORE = re.compile(r"object ?store|https? error|error sending request|connect|timed? ?out|os error \d+", re.IGNORECASE)
-#: A secret this short would blank out half of a text.
+#: A shorter secret would mask large parts of a text.
 _SHORTEST_SECRET = 4
 
 
 def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> str:
-    """What an error says, in one line and without secrets.
+    """Returns the text of an error in one line and without secrets.
 
     >>> readable(OSError("Generic S3 error\\n  with key hunter2"), ("hunter2",))
     'Generic S3 error with key ***'
@@ -48,14 +49,14 @@ def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> 
 def translated(
     error: BaseException, doing: str, *, uri: str, secrets: tuple[str, ...], committing: bool = False
 ) -> StreamGroupsError:
-    """What a failure means to the sink.
+    """Translates an error for the sink.
 
     Args:
-        error: what deltalake, pyarrow or the store raised.
-        doing: what was being done: "reading", "writing to".
-        uri: the table's.
-        secrets: what must not be in the text.
-        committing: whether it may have been done all the same.
+        error: the exception of deltalake, pyarrow or the store.
+        doing: the operation: "reading", "writing to".
+        uri: the address of the table.
+        secrets: texts that the error must not contain.
+        committing: whether the operation may have succeeded in spite of the error.
     """
     said = readable(error, secrets)
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
@@ -92,15 +93,15 @@ def translated(
 
 @contextmanager
 def telling(doing: str, uri: str, secrets: Callable[[], tuple[str, ...]]) -> Iterator[None]:
-    """Raises what a failure of the block means.
+    """Translates the errors of the block.
 
     Raises:
-        StreamGroupsError: for what deltalake, pyarrow or the store raise.
+        StreamGroupsError: for the exceptions of deltalake, pyarrow or the store.
     """
     try:
         yield
     except StreamGroupsError:
         raise
     except Exception as e:
-        # The cause is not chained: its text may hold secrets.
+        # The cause is not chained: its text can contain secrets.
         raise translated(e, doing, uri=uri, secrets=secrets()) from None

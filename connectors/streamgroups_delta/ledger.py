@@ -1,12 +1,15 @@
-"""The ledger in the table's own log: one transaction identifier per source partition, in the commit that adds the output.
+"""The ledger in the table's own log: one transaction identifier per source partition, in the commit of the output.
 
-Made by ``sink``; called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`. Source: Delta's protocol, "Transaction
-Identifiers": a commit may hold actions ``txn`` with an application's id and version, which checkpoints of the log keep and every reader sees.
-Here the id names the group and a source partition, and the version is the next offset. A second one per partition, ``.../identity``, says of which
-topic and cluster that is: its version holds fingerprints of both ids (:func:`streamgroups.identity.fingerprint_bits`), for a log keeps no text.
+Created by ``sink`` and called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`.
+Source: Delta's protocol, "Transaction Identifiers". A commit can contain ``txn`` actions with the id and version of an
+application. Checkpoints of the log keep them, and every reader reads them. Here the id contains the group and a source
+partition, and the version is the next offset. A second identifier per partition, ``.../identity``, contains the
+identity of topic and cluster. The log stores no text for it, so its version contains fingerprints of both ids
+(:func:`streamgroups.identity.fingerprint_bits`).
 
-Compare and swap: a commit is version n + 1 of the table or nothing, n being the version in which the positions were read. If others were faster
-the positions are read again: if they are as they were the same files are committed on top, otherwise this transaction is over.
+Compare and swap: positions are read in version n of the table, and only a commit of version n + 1 succeeds. After a
+concurrent commit the positions are read again. If they are unchanged, the same files are committed on top. Otherwise
+the transaction fails.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from streamgroups_delta.tables import EXACTLY, Mode, Overtaken, Target, table_id
 
 
 def application_id(group_id: str, partition: TopicPartition) -> str:
-    """The name under which the log keeps a position.
+    """Returns the application id of a position in the log.
 
     >>> application_id("billing", TopicPartition("flights", 3)), application_id("a/b", TopicPartition("c", 0))
     ('streamgroups/billing/flights/3', 'streamgroups/a%2Fb/c/0')
@@ -43,7 +46,7 @@ def application_id(group_id: str, partition: TopicPartition) -> str:
 
 
 def identity_application_id(group_id: str, partition: TopicPartition) -> str:
-    """The name under which the log keeps of which topic a position is.
+    """Returns the application id of the topic identity of a position.
 
     >>> identity_application_id("billing", TopicPartition("flights", 3))
     'streamgroups/billing/flights/3/identity'
@@ -55,9 +58,9 @@ class DeltaLedger:
     """The positions of one group in one table.
 
     Args:
-        target: the table, which exists.
+        target: an existing table.
         group_id: the group.
-        retry_timeout_s: for how long a commit is tried again because others commit too, in seconds.
+        retry_timeout_s: how long a commit is retried after concurrent commits, in seconds.
     """
 
     def __init__(self, target: Target, group_id: str, *, retry_timeout_s: float = 60.0) -> None:
@@ -154,22 +157,23 @@ class _Transaction:
         self._positions_of(group_id, [tp for tp in next_offsets if (group_id, tp) not in self._expected])
         self._next_offsets |= {(group_id, tp): n for tp, n in next_offsets.items()}
         new = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
-        # Of a position that is set without ids none must stay.
+        # A position that is set without ids must not keep an old identity.
         self._identities_of(
             group_id, [tp for tp, it in new.items() if it == UNKNOWN and (group_id, tp) not in self._known]
         )
         self._identities |= {(group_id, tp): it for tp, it in new.items()}
 
     def commit(self) -> None:
-        """Commits on top of the version that was read; called again on top of a newer one if others were faster.
+        """Commits on top of the version that was read. After a concurrent commit it is called again with a newer
+        version.
 
         Raises:
-            Overtaken: if there is a newer version; nothing was written, or it was and the positions tell.
+            Overtaken: if a newer version exists. The positions indicate whether this commit created it.
             StreamGroupsError: see :meth:`streamgroups.ports.Ledger.transaction`.
         """
         table, self._table = self._table or self._look_again(), None
         if not self._next_offsets:
-            # Without a position nothing would tell whether output was written.
+            # Without a position, a restart could not detect whether the output was written.
             if self._staged:
                 raise ValueError("output is written with the positions it reaches")
             return
@@ -201,7 +205,7 @@ class _Transaction:
         return table
 
     def _check(self, table: DeltaTable) -> None:
-        """What held when the stages were begun must hold still: others may have changed the table since."""
+        """Checks again the conditions of the stages, because another writer may have changed the table since."""
         stages = {staged.stage.token: staged.stage for staged in self._staged}
         for stage in stages.values():
             if table_id(table) != stage.table_id:
@@ -227,7 +231,7 @@ class _Transaction:
             version = table.version()
             if files:
                 merge(table, store, self._staged, properties, key=target.key, delete_marker=target.delete_marker)
-            # It commits nothing if nothing changes.
+            # A merge without changes commits nothing.
             if table.version() > version:
                 return
         else:
@@ -252,7 +256,9 @@ class _Transaction:
         ]
 
     def _check_files(self, store: Store) -> None:
-        """Nobody but :meth:`DeltaSink.discard` and VACUUM removes staged files, and then the log must not name them."""
+        """Checks that all staged files exist before the log refers to them. Only :meth:`DeltaSink.discard` and VACUUM
+        remove them.
+        """
         there: dict[str, int] = {}
         for directory in {staged.stage.directory for staged in self._staged if staged.files}:
             there |= store.sizes(directory)
@@ -269,7 +275,7 @@ class _Transaction:
     def _identifiers(self) -> list[Transaction]:
         now_ms = time.time_ns() // 1_000_000
         positions = [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self._next_offsets.items()]
-        # The log keeps what does not change.
+        # The log keeps unchanged identities.
         changed = {
             key: _version(it)
             for key, it in self._identities.items()
@@ -278,7 +284,9 @@ class _Transaction:
         return positions + [Transaction(identity_application_id(g, tp), n, now_ms) for (g, tp), n in changed.items()]
 
     def _judge(self, error: Exception, version: int) -> None:
-        """What a failed commit means. If there is a newer version it was overtaken, or it is that version: positions tell."""
+        """Translates a failed commit. A newer version is a concurrent commit or this one, which the positions
+        distinguish.
+        """
         try:
             newest = self._target.open().version()
         except Exception:
@@ -321,7 +329,7 @@ class _GroupInTransaction:
 
 
 def _version(identity: TopicIdentity) -> int:
-    """An identity as a whole number."""
+    """Encodes an identity as an integer."""
     return fingerprint_bits(identity.cluster_id) << 31 | fingerprint_bits(identity.topic_id)
 
 
@@ -330,5 +338,5 @@ def _identity(version: int) -> TopicIdentity:
 
 
 def _stored(stage: Stage, target: Target) -> pa.Schema:
-    """The columns of a stage that the table keeps."""
+    """Returns the columns of a stage that the table stores."""
     return pa.schema([field for field in stage.schema if field.name != target.delete_marker])

@@ -1,6 +1,7 @@
-"""Removing what a batch has staged and nobody needs: files that no version of the table has ever named.
+"""Removes staged files that no version of the table has ever contained.
 
-Called by ``sink`` when a batch is over. What cannot be known to be unneeded is left to VACUUM. Source: Delta's protocol, "Delta Log Entries".
+Called by ``sink`` at the end of a batch. Files that may be needed are left to VACUUM. Source: Delta's protocol, "Delta
+Log Entries".
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from streamgroups_delta.stages import Stage
 from streamgroups_delta.store import Store
 from streamgroups_delta.tables import Mode, Target, table_id
 
-#: A batch is over long before the table has so many versions more.
+#: A batch ends long before the table has this number of newer versions.
 _MAX_VERSIONS = 1_000
 
 
 def remove_leftovers(target: Target, stage: Stage) -> None:
-    """Removes the files of a stage that were not committed, as far as that is certain.
+    """Removes the files of a stage that were certainly not committed.
 
     Args:
         target: the table.
-        stage: what the batch has staged; it will not be committed any more.
+        stage: the stage of the batch, which will not be committed any more.
 
     Raises:
-        Exception: whatever the store does not do; nothing that the table needs is gone.
+        Exception: if the store fails. No file of the table is removed.
     """
     store = Store(target.uri, target.storage_options)
     there = store.sizes(stage.directory)
-    # What is merged is read, never named.
+    # Files of a merge are read, and the log never contains them.
     committed = frozenset[str]() if target.mode is Mode.UPSERT else _committed(target, store, stage)
     if committed is None:
         return
-    # A commit whose answer was lost may still arrive at a remote store.
+    # A commit without a reply may still reach a remote store later.
     if committed or store.is_local or target.mode is Mode.UPSERT:
         for path in there:
             if path not in committed:
@@ -40,7 +41,7 @@ def remove_leftovers(target: Target, stage: Stage) -> None:
 
 
 def _committed(target: Target, store: Store, stage: Stage) -> frozenset[str] | None:
-    """The files of a stage that a version of the table names or has named; ``None`` if that is not known."""
+    """Returns the files of a stage that any version of the table contains. ``None`` if that is unknown."""
     table = target.open()
     newest = table.version()
     if table_id(table) != stage.table_id or not 0 <= newest - stage.version <= _MAX_VERSIONS:

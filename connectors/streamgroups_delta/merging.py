@@ -1,7 +1,8 @@
-"""Merging by key: what tasks have staged is read again and merged into the table in one commit, with the ledger's positions in it.
+"""Merges staged rows by key into the table, in one commit with the positions of the ledger.
 
-Called by ``ledger``. The staged files themselves are never part of the table; ``leftovers`` or VACUUM removes them. Source:
-deltalake's ``DeltaTable.merge``, which refuses two source rows for one row of the table, and commits nothing if nothing changes.
+Called by ``ledger``. The staged files are read again and never become part of the table. ``leftovers`` or VACUUM
+removes them. Source: deltalake's ``DeltaTable.merge``, which rejects two source rows for one row of the table, and
+commits nothing without changes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ def merge(
     key: tuple[str, ...],
     delete_marker: str | None,
 ) -> None:
-    """Merges what was staged.
+    """Merges staged rows.
 
     Args:
-        table: as it is now; it is at the new version afterwards, or still at the same if there was nothing to change.
-        store: the table's files.
-        staged: in order: of rows with the same key the last one counts.
-        properties: of the commit.
+        table: the current table. Afterwards it is at the new version, or at the same one if nothing changed.
+        store: the files of the table.
+        staged: the staged rows in order. The last row of each key counts.
+        properties: the properties of the commit.
         key: the columns of the key.
-        delete_marker: the column that is true in rows that are to be deleted.
+        delete_marker: the column that is true in rows to delete.
     """
     tables = [store.read_parquet(file.path) for attempt in staged for file in attempt.files]
     source = last_per_key(tables, key)
@@ -59,10 +60,10 @@ def merge(
 
 
 def last_per_key(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """The last row of each key, in the order of the rows.
+    """Returns the last row of each key, in the order of the rows.
 
     Args:
-        tables: at least one, of one schema.
+        tables: at least one table. All have one schema.
         key: the columns of the key.
 
     >>> rows = pa.table({"id": [1, 2, 1], "value": ["a", "b", "c"]})

@@ -1,7 +1,7 @@
-"""What a table demands of its writers and this sink does not do: then it must not write there. Pure functions.
+"""Rejects tables with writer requirements that this sink does not support. Pure functions.
 
-Called by ``tables``. Source: Delta's protocol, "Table Features" and "Requirements for Writers". deltalake refuses the features that it does not
-know itself; here are those that it leaves to whoever writes the data files.
+Called by ``tables``. Source: Delta's protocol, "Table Features" and "Requirements for Writers". deltalake itself
+rejects unknown features. This module checks the features that deltalake leaves to the writer of data files.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _HARMLESS = frozenset(
         "vacuumProtocolCheck",
     }
 )
-#: In a column's metadata: the values are not the writer's to choose.
+#: Keys in the metadata of a column whose values the table generates.
 _MADE_BY_THE_TABLE = ("delta.generationExpression", "delta.identity.start")
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a table's log says to writers.
+    """The writer requirements in the log of a table.
 
-    Args:
-        features: names of writer features.
-        settings: the table's properties.
-        columns: the metadata of each column, by its name.
+    features: the names of writer features.
+    settings: the properties of the table.
+    columns: the metadata of each column, by its name.
         invariants: names of columns with an invariant.
     """
 
@@ -50,10 +49,10 @@ class Demands:
 
 
 def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
-    """Refuses a table that forgets transaction identifiers: the ledger is made of them.
+    """Rejects a table that expires transaction identifiers. The ledger consists of them.
 
     Raises:
-        SinkRejected: if it does.
+        SinkRejected: if the table has a retention for them.
     """
     if settings.get(_RETENTION):
         raise SinkRejected(
@@ -63,15 +62,15 @@ def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
 
 
 def check_files_may_be_added(demands: Demands, *, uri: str, replaces: bool) -> None:
-    """Refuses a table in which data files may not simply be added, or replaced.
+    """Rejects a table that does not permit to add or replace data files.
 
     Args:
-        demands: the table's.
-        uri: the table's.
-        replaces: whether files are removed, too.
+        demands: the requirements of the table.
+        uri: the address of the table.
+        replaces: whether files are also removed.
 
     Raises:
-        SinkRejected: naming what stands in the way.
+        SinkRejected: if a feature, constraint or column prevents it. The error contains its name.
 
     >>> check_files_may_be_added(Demands(["checkConstraints"], {}, {}), uri="/flights", replaces=False)
     """
@@ -99,6 +98,6 @@ def _obstacles(demands: Demands, *, replaces: bool) -> Iterable[str]:
             yield f"the generated column '{name}'"
     if demands.settings.get("delta.columnMapping.mode", "none") != "none":
         yield "column mapping"
-    # A file with a deletion vector is removed by its path and its vector, and deltalake takes the path only.
+    # A file with a deletion vector is removed by path and vector, but deltalake accepts only the path.
     if replaces and "deletionVectors" in demands.features:
         yield "deletion vectors"

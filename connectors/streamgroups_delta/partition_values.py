@@ -1,4 +1,4 @@
-"""Rows of a table that is partitioned: which values they have, and how these are written in the log. Pure functions.
+"""Splits rows by partition, and encodes partition values for the log. Pure functions.
 
 Called by ``data_files``. Source: Delta's protocol, "Partition Value Serialization".
 """
@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from streamgroups.errors import RecordRejected
 
-#: The values of one partition in the order of its columns, as the log has them; ``None`` is null.
+#: The values of one partition in the order of its columns, as the log encodes them. ``None`` is null.
 Values: TypeAlias = tuple[str | None, ...]
 
 
 def split(records: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """The rows of each partition, without its columns, in the order they had.
+    """Yields the rows of each partition in order, without the partition columns.
 
     Args:
-        records: as :func:`streamgroups_delta.schemas.as_delta` has their schema.
-        columns: what the table is partitioned by; none gives the records as they are.
+        records: records with a schema of :func:`streamgroups_delta.schemas.as_delta`.
+        columns: the partition columns. Without any, the records are returned unchanged.
 
     >>> batch = pa.record_batch({"day": ["mon", "tue", "mon"], "n": [1, 2, 3]})
     >>> [(values, rows.column("n").to_pylist()) for values, rows in split(batch, ["day"])]
@@ -49,7 +49,7 @@ def split(records: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Val
 
 
 def text(value: Any) -> str | None:
-    """An Arrow scalar as the log has it. An empty string is null there, as with all writers of Delta tables.
+    """Encodes an Arrow scalar for the log. An empty string becomes null, as in all writers of Delta tables.
 
     >>> text(pa.scalar(True)), text(pa.scalar("a b")), text(pa.scalar("")), text(pa.scalar(7))
     ('true', 'a b', None, '7')

@@ -1,6 +1,7 @@
-"""Overwriting partitions: which files of a table a batch replaces. Pure functions, but for reading the table.
+"""Overwrites partitions: finds the files of a table that a batch replaces.
 
-Called by ``ledger``. Source: Delta's protocol, "Add File and Remove File": a file is removed by the path under which it was added.
+Called by ``ledger``. Pure functions, except for reading the table. Source: Delta's protocol, "Add File and Remove
+File": a file is removed by the path under which it was added.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from deltalake.transaction import RemoveAction
 from streamgroups.errors import SinkRejected
 from streamgroups_delta.partition_values import Values, text
 
-#: What deltalake writes encoded in a path: control characters, what is above ASCII, and these.
+#: The characters that deltalake encodes in a path: control characters, non-ASCII characters, and these.
 _ENCODED = re.compile('[^\\x21-\\x7e]|[\\\\{^}%`\\]"><\\[#|*?]')
 
 
 def removals(table: DeltaTable, partitions: Collection[Values], *, uri: str) -> list[RemoveAction]:
-    """What takes the files of some partitions out of the table.
+    """Returns the actions that remove the files of some partitions from the table.
 
     Args:
-        table: as it is now.
-        partitions: their values, in the order of the table's partition columns.
-        uri: the table's.
+        table: the current table.
+        partitions: their values, in the order of the partition columns.
+        uri: the address of the table.
 
     Raises:
-        SinkRejected: if a file's path cannot be named as it was.
+        SinkRejected: if the path of a file cannot be encoded as it was.
     """
     columns = table.metadata().partition_columns
     now_ms = time.time_ns() // 1_000_000
@@ -45,7 +46,7 @@ def removals(table: DeltaTable, partitions: Collection[Values], *, uri: str) -> 
 
 
 def _decoded(path: str, uri: str) -> str:
-    """A path as deltalake wants it, which encodes it again: what comes out must be what is in the log.
+    """Decodes a path for deltalake, which encodes it again. The result must equal the path in the log.
 
     >>> _decoded("day=a%2520b/part-0.parquet", "/flights")
     'day=a%20b/part-0.parquet'

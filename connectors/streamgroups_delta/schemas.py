@@ -1,7 +1,8 @@
-"""Schemas of records and of tables: what Delta Lake can hold, and whether the two fit. Pure functions.
+"""Converts the schemas of records to Delta Lake types, and compares them with a table. Pure functions.
 
-Called by ``tables`` when a batch begins and again when it is committed. Source: the types of Delta's protocol ("Schema Serialization
-Format", "Partition Value Serialization"); the characters that Delta's own writers refuse in names without column mapping.
+Called by ``tables`` when a batch begins and again when it is committed. Source: the types of Delta's protocol ("Schema
+Serialization Format", "Partition Value Serialization"); the characters that Delta's own writers reject in names without
+column mapping.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ _REJECTED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
 
 def as_delta(schema: pa.Schema) -> pa.Schema:
-    """The schema in which records are staged: Delta's types, written as Arrow's.
+    """Returns the schema of staged records: the Delta types as Arrow types.
 
-    Strings, binary and lists lose their variants, time zones become UTC, and timestamps microseconds.
+    Variants of strings, binary and lists become their standard type, time zones become UTC, and timestamps
+    microseconds.
 
     Args:
-        schema: of the records.
+        schema: the schema of the records.
 
     Raises:
-        SinkRejected: if a type or a name is none that Delta Lake has, or two names differ in case only.
+        SinkRejected: if Delta Lake does not support a type or a name, or two names differ only in case.
 
     >>> as_delta(pa.schema([("at", pa.timestamp("ms", "Europe/Berlin")), ("note", pa.large_string())]))
     at: timestamp[us, tz=UTC]
@@ -68,7 +70,7 @@ def _field_type(field: pa.Field) -> pa.DataType:
 
 
 def _delta_type(of: pa.DataType) -> pa.DataType | None:
-    """The type as Delta has it; ``None`` if it has none."""
+    """Returns the Delta type. ``None`` if Delta Lake has no equivalent."""
     types = pa.types
     if of in _SAME:
         return of
@@ -106,7 +108,7 @@ def _delta_nested(of: pa.DataType) -> pa.DataType | None:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema that a table is made with: every column, and what is in it, may be null, so that later records may be.
+    """Returns the schema of a new table: all columns and nested fields are nullable, for later records with null.
 
     >>> nullable(pa.schema([pa.field("n", pa.int64(), nullable=False)]))
     n: int64
@@ -125,9 +127,9 @@ def _nullable_type(of: pa.DataType) -> pa.DataType:
 
 
 def holds(table: pa.DataType, records: pa.DataType) -> bool:
-    """Whether a table's column can hold a record's column as it is, both as :func:`as_delta` gives them.
+    """Returns whether a column of the table accepts a column of the records, both with types of :func:`as_delta`.
 
-    Names that Arrow gives to the parts of lists and maps do not count.
+    The names of the elements of lists and maps in Arrow are ignored.
 
     >>> holds(pa.list_(pa.field("element", pa.int64())), pa.list_(pa.field("item", pa.int64(), nullable=False)))
     True
@@ -149,11 +151,11 @@ def _holds_field(table: pa.Field, records: pa.Field) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the records of a sink fit a table.
+    """The result of the comparison of records and table.
 
     Args:
-        new: columns of the records that the table does not have.
-        required: columns of the table that may not be null.
+        new: the columns of the records that the table does not have.
+        required: the columns of the table that reject null.
     """
 
     new: tuple[pa.Field, ...]
@@ -164,12 +166,12 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
     """Compares a table with records.
 
     Args:
-        table: its schema, as :func:`as_delta` gives it.
-        records: what is to be stored, likewise.
-        uri: the table's, for errors.
+        table: its schema, from :func:`as_delta`.
+        records: the schema of the records, from :func:`as_delta`.
+        uri: the address of the table, for errors.
 
     Raises:
-        SinkRejected: if a column has another type or differs in case, or one is missing that may not be null.
+        SinkRejected: if a column has another type or case, or a required column is missing.
 
     >>> fit(pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.string())]), uri="/flights").new
     (pyarrow.Field<b: string>,)
@@ -200,10 +202,10 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
 
 
 def check_columns(schema: pa.Schema, names: Collection[str], argument: str) -> None:
-    """Refuses columns of an argument that the records do not have.
+    """Rejects an argument with columns that the records do not have.
 
     Raises:
-        SinkRejected: if one is not there.
+        SinkRejected: if a column is missing.
     """
     if missing := [name for name in names if name not in schema.names]:
         raise SinkRejected(
@@ -213,7 +215,7 @@ def check_columns(schema: pa.Schema, names: Collection[str], argument: str) -> N
 
 
 def check_simple(schema: pa.Schema, names: Collection[str], argument: str) -> None:
-    """Refuses columns that cannot be compared by their text: a key, or what a table is partitioned by.
+    """Rejects columns that cannot be compared by their text, as columns of the key and partition columns must be.
 
     Raises:
         SinkRejected: if one is of a floating, binary or nested type.

@@ -1,8 +1,8 @@
-"""The Delta Lake sink: how a micro-batch is appended to a table, replaces its partitions, or is merged into it, exactly once.
+"""The Delta Lake sink: appends a micro-batch, replaces partitions, or merges by key, exactly once.
 
-Made by users; its methods are called by ``streamgroups_spark``. Implements :class:`streamgroups.ledgers.staging.StagingSink`: tasks write data files
-into the table's directory that no version of the table names, the driver names them in one commit together with the source's positions.
-Source: SEMANTICS X2-X4; Delta's protocol.
+Created by users, and called by ``streamgroups_spark``. Implements :class:`streamgroups.ledgers.staging.StagingSink`.
+Tasks write data files into the directory of the table that no version of the table contains. The driver adds them in
+one commit, together with the positions of the source. Source: SEMANTICS X2-X4; Delta's protocol.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ class DeltaSink:
     """A Delta table that a query writes to exactly once.
 
     Args:
-        uri: the table's directory: a local path, or a URL of an object store (``s3://bucket/flights``).
-        storage_options: how to reach the store, as deltalake has it. Its values are never shown.
-        mode: ``append``; ``overwrite_partitions``: a batch replaces those partitions that it has rows of; ``upsert``: rows replace those
-            with the same key.
-        key: columns that name a row, for ``upsert``. Of rows with the same key in a batch the last one counts.
-        delete_marker: for ``upsert``: a boolean column; where it is true the row is deleted. The table does not have it.
-        partition_by: columns that the table is partitioned by. Empty: as the table is, or not at all if it is made.
-        create_table: whether the table is made if it is missing.
-        schema_evolution: whether columns that the table does not have are added to it.
+        uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``).
+        storage_options: the options of deltalake for the store. Their values are never shown.
+        mode: ``append``; ``overwrite_partitions``: a batch replaces the partitions of its rows; ``upsert``: rows
+            replace those with the same key.
+        key: the columns that identify a row, for ``upsert``. The last row of each key in a batch counts.
+        delete_marker: for ``upsert``: a boolean column. A row with true deletes the row with its key. The table does
+            not contain this column.
+        partition_by: the partition columns of the table. Empty: those of the existing table. A new table is then not
+            partitioned.
+        create_table: whether to create a missing table.
+        schema_evolution: whether missing columns are added to the table.
 
     Raises:
         InvalidOption: if the settings contradict each other.
@@ -113,16 +115,17 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
-            SinkRejected: if the table is missing, does not fit the records, or may not be written.
-            SinkUnreachable: if the store does not answer.
-            LedgerConflict: if others change the table all the time; call it again.
+            SinkRejected: if the table is missing, does not match the records, or may not be written.
+            SinkUnreachable: if the store does not respond.
+            LedgerConflict: if other writers change the table continuously. Call it again.
         """
         staged = as_delta(schema)
         self._check_columns(staged)
         stored = pa.schema([column for column in staged if column.name != self.delete_marker])
         table, fit = self._target.prepare(stored)
         merges = self.mode == Mode.UPSERT.value
-        # What is merged is read again, and deltalake checks what comes of it: a row that deletes need not be whole.
+        # A merge reads the files again, and deltalake checks the result. A row with the delete marker needs only its
+        # key.
         partition_by = () if merges else tuple(table.metadata().partition_columns)
         required = frozenset(self.key) if merges else fit.required
         return Stage(token, table_id(table), table.version(), staged, partition_by, required)
@@ -147,9 +150,9 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.write`.
 
         Raises:
-            RecordRejected: if a value is null that may not be, or does not fit its column.
+            RecordRejected: if a value is null in a required column, or does not fit its column.
             SinkRejected: if this user may not write there.
-            SinkUnreachable: if the store does not answer, or is full.
+            SinkUnreachable: if the store does not respond, or is full.
         """
         target = self._target
         with target.telling("writing to"):
@@ -157,17 +160,18 @@ class DeltaSink:
         return write_files(store, stage, records, attempt, target.telling)
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
-        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`. A table that is missing is made; its columns come with the first batch.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`. Creates a missing table. The first batch adds its
+        columns.
 
         Raises:
             SinkRejected: if the table is missing and ``create_table`` is off, or it may not be used.
-            SinkUnreachable: if the store does not answer.
+            SinkUnreachable: if the store does not respond.
         """
         self._target.open_or_create(None)
         return nullcontext(DeltaLedger(self._target, group_id))
 
     def discard(self, stage: Stage) -> None:
-        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. What it leaves, VACUUM removes."""
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. VACUUM removes the remaining files."""
         try:
             remove_leftovers(self._target, stage)
         except Exception as e:
@@ -186,7 +190,7 @@ def _names(argument: str, value: object) -> tuple[str, ...]:
 
 
 def _absolute(uri: object) -> str:
-    """Tasks run in other directories than the driver, so a path must not depend on one."""
+    """Makes a path absolute, because tasks run in other directories than the driver."""
     if not isinstance(uri, str | os.PathLike) or not os.fspath(uri):
         raise InvalidOption(
             "uri is neither a path nor a URL.", remedy="Use a local path, or a URL such as s3://bucket/table."
@@ -195,7 +199,7 @@ def _absolute(uri: object) -> str:
     if "://" not in text:
         return os.path.abspath(text)
     parts = urlsplit(text)
-    # In Azure's URLs a container stands before the @, elsewhere a user and a password.
+    # In Azure's URLs the part before the @ is a container, elsewhere it is user and password.
     if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
         raise InvalidOption(
             "uri contains credentials, but errors show the uri.", remedy="Put them into storage_options."

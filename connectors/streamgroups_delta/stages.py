@@ -1,7 +1,8 @@
-"""Where the tasks of a batch put its files, and what they have put there: what crosses processes.
+"""The stage of a batch and the files of its tasks. These objects are pickled between processes.
 
-A stage is a directory of its own in the table's, made by ``sink`` on the driver; ``data_files`` fills it, ``ledger`` names its files in the log or
-merges them, ``leftovers`` removes what was not. Readers of the table see only what the log names.
+Created by ``sink`` on the driver. A stage is a separate directory in that of the table. ``data_files`` writes to it.
+``ledger`` adds its files to the log or merges them, and ``leftovers`` removes the other files. Readers of the table
+read only files in the log. Source: Delta's protocol, "Data Files".
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from streamgroups_delta.partition_values import Values
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the output of one batch is put.
+    """The stage for the output of one batch.
 
     Args:
-        token: names the stage; no other has it.
-        table_id: the table's id when the batch began.
-        version: the table's version then.
-        schema: of the staged records, in Delta's types.
-        partition_by: what the files are split by.
-        required: columns of the records that may not be null.
+        token: the unique name of the stage.
+        table_id: the id of the table at the start of the batch.
+        version: the version of the table at the start of the batch.
+        schema: the schema of the staged records, in Delta's types.
+        partition_by: the columns by which files are split.
+        required: the columns of the records that reject null.
     """
 
     token: str
@@ -35,7 +36,7 @@ class Stage:
 
     @property
     def directory(self) -> str:
-        """The stage's directory, below the table's."""
+        """The directory of the stage, relative to that of the table."""
         return f"batch-{self.token}"
 
 
@@ -44,12 +45,12 @@ class StagedFile:
     """One data file.
 
     Args:
-        path: below the table's directory.
-        size_bytes: its size.
-        n_rows: its number of rows.
-        values: of the stage's partition columns, as the log has them.
-        statistics: as the log has them.
-        modified_ms: when it was written, in milliseconds since the epoch.
+        path: the path, relative to the directory of the table.
+        size_bytes: the size in bytes.
+        n_rows: the number of rows.
+        values: the values of the partition columns, in the encoding of the log.
+        statistics: the statistics, in the encoding of the log.
+        modified_ms: the time of the write, in milliseconds since the epoch.
     """
 
     path: str
@@ -62,12 +63,12 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt of a task has staged.
+    """The result of one attempt of a task.
 
     Args:
-        stage: where.
-        attempt: the attempt's number.
-        files: in the order of the records; none if there were no records.
+        stage: the stage.
+        attempt: the number of the attempt.
+        files: the files in the order of the records. Empty without records.
     """
 
     stage: Stage

@@ -1,9 +1,9 @@
-"""What the log says of a data file, so that readers can leave it out: the number of rows, and of columns minima, maxima, nulls.
+"""The statistics of a data file in the log, by which readers skip files: row count, minima, maxima and null counts.
 
-Called by ``data_files``. Pure functions. Source: Delta's protocol, "Per-file Statistics". Readers trust bounds, so there is none where readers could
-see it otherwise: of floats with a NaN (Spark has it above all, Arrow leaves it out) or an infinity (JSON has none), of times before the
-year 1 or after 9999. Then the file has no bounds at all: deltalake takes a bound that is missing beside others for null, and its
-pyarrow reader would leave rows out.
+Called by ``data_files``. Pure functions. Readers trust bounds, so values that readers interpret differently have no
+bounds: floats with NaN (the maximum in Spark, ignored by Arrow), infinity (unsupported by JSON), and times before the
+year 1 or after 9999. The file then has no bounds for any column. deltalake interprets a missing bound beside others as
+null, and its pyarrow reader would omit rows. Source: Delta's protocol, "Per-file Statistics".
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: As many columns as Delta's writers look at unless a table says otherwise.
+#: The default number of columns with statistics in Delta's writers.
 _MAX_COLUMNS = 32
-#: Longer bounds would make the log large: they are cut, the upper one with the highest character behind it.
+#: Longer bounds would enlarge the log. They are truncated, and the upper one gets the highest character at its end.
 _MAX_STRING = 64
 _HIGHEST = "\U0010ffff"
 
 
 def statistics(rows: pa.Table) -> str:
-    """The statistics of one data file, as JSON.
+    """Returns the statistics of one data file, as JSON.
 
     Args:
-        rows: what is in the file, in Delta's types.
+        rows: the rows of the file, in Delta's types.
 
     >>> statistics(pa.table({"n": [3, None, 1], "name": ["a", "b", "c"]}))
     '{"numRecords":3,"minValues":{"n":1,"name":"a"},"maxValues":{"n":3,"name":"c"},"nullCount":{"n":1,"name":0}}'
@@ -43,7 +43,7 @@ def statistics(rows: pa.Table) -> str:
 
 
 def _object(values: dict[str, Any]) -> str:
-    """A JSON object of values that are JSON already: numbers keep all their digits."""
+    """Returns a JSON object from encoded values, so that numbers keep all their digits."""
     return "{" + ",".join(f"{_text(name)}:{value}" for name, value in values.items()) + "}"
 
 
@@ -57,7 +57,7 @@ def _has_bounds(column: pa.ChunkedArray) -> bool:
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[str | None, str | None]:
-    """A column's bounds as JSON; ``None`` for one that not every reader sees alike."""
+    """Returns the bounds of a column as JSON. ``None`` if readers interpret a bound differently."""
     if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
         return None, None
     both = pc.min_max(column)
@@ -88,7 +88,7 @@ def _cut(value: str, *, upper: bool) -> str:
 
 
 def _instant(us: int, zone: str) -> str | None:
-    """A time in microseconds since 1970; ``None`` if it is in no year of four digits."""
+    """Formats microseconds since 1970. Returns ``None`` for a year without four digits."""
     try:
         at = datetime(1970, 1, 1) + timedelta(microseconds=us)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""The files below a table's directory, through the file system that deltalake itself uses for the table's address.
+"""Accesses the files below the directory of a table, through the file system of deltalake.
 
-Used by ``data_files``, ``merging``, ``ledger`` and ``leftovers``.
+Used by ``data_files``, ``merging``, ``ledger`` and ``leftovers``. Source: deltalake's ``DeltaStorageHandler``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyarrow import fs
 
 
 def local_path(uri: str) -> Path | None:
-    """Where an address is on this machine's disk; ``None`` if it is not.
+    """Returns the local path of an address. ``None`` for a remote store.
 
     >>> local_path("/data/flights"), local_path("file:///data/a%20b"), local_path("s3://bucket/flights")
     (PosixPath('/data/flights'), PosixPath('/data/a b'), None)
@@ -28,11 +28,11 @@ def local_path(uri: str) -> Path | None:
 
 
 class Store:
-    """A table's files. Paths are below the table's directory. Used in one process.
+    """The files of a table. Paths are relative to its directory. For one process.
 
     Args:
-        uri: the table's.
-        storage_options: how to reach the store.
+        uri: the address of the table.
+        storage_options: the options of deltalake for the store.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
@@ -41,11 +41,11 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Whether what is written here is written when the call returns, and never later."""
+        """Whether a write is complete when its call returns, and never later."""
         return self._local is not None
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """The files in a directory with their sizes in bytes; none if it is not there."""
+        """Returns the files in a directory with their sizes in bytes. Empty if the directory does not exist."""
         selector = fs.FileSelector(directory, allow_not_found=True, recursive=True)
         return {
             found.path: found.size for found in self._files.get_file_info(selector) if found.type == fs.FileType.File
@@ -58,15 +58,15 @@ class Store:
             return int(out.tell())
 
     def read_parquet(self, path: str) -> pa.Table:
-        """The rows of a file."""
+        """Returns the rows of a file."""
         with self._files.open_input_file(path) as file:
             return pq.read_table(file)
 
     def read_text(self, path: str) -> str:
-        """A file's text.
+        """Returns the text of a file.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if the file does not exist.
         """
         with self._files.open_input_file(path) as file:
             return str(file.read().decode())
@@ -76,7 +76,7 @@ class Store:
         self._files.delete_file(path)
 
     def forget_directory(self, directory: str) -> None:
-        """Removes an empty directory, where there is such a thing."""
+        """Removes an empty directory. Does nothing in a store without directories."""
         if (
             self._local is not None
             and (self._local / directory).is_dir()

@@ -1,11 +1,12 @@
-"""The table itself: opening it, making it, and making sure that the records may be written to it.
+"""Opens and creates the table, and checks that the records can be written to it.
 
-Called by ``sink`` when a batch begins and by ``ledger`` when it is committed. Whatever changes the table does so against exactly the version that
-was read (``max_commit_retries=0``), so that two members who make or change it at once do not undo each other's work. Source: Delta's
-protocol, "Delta Log Entries" (a version is written once) and "Change Metadata".
+Called by ``sink`` when a batch begins and by ``ledger`` when it is committed. Each change of the table commits against
+exactly the version that was read (``max_commit_retries=0``). Two members that create or change it concurrently
+therefore do not overwrite each other's changes. Source: Delta's protocol, "Delta Log Entries" (a version is written
+once) and "Change Metadata".
 
-The ledger may be opened before the first batch has told what the columns are. The table then begins with one column that says so, and the
-first batch puts its own in place.
+The ledger can be opened before the columns of the first batch are known. The table then has one placeholder column,
+which the first batch replaces.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from streamgroups_delta.failures import telling, translated
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullable
 
-#: The column of a table that has a ledger and no output yet.
+#: The placeholder column of a table with a ledger and without output.
 NO_OUTPUT_YET = "streamgroups_no_output_yet"
-#: Commit against the version that was read, or not at all.
+#: The number of retries that commits only against the version that was read.
 EXACTLY = 0
 _RETRY_TIMEOUT_S = 30.0
 _NTZ = "timestampNtz"
 
 
 class Mode(Enum):
-    """What a batch does to the table; the value is what users write."""
+    """The effect of a batch on the table. The values are those of the option ``mode``."""
 
     APPEND = "append"
     OVERWRITE_PARTITIONS = "overwrite_partitions"
@@ -42,22 +43,22 @@ class Mode(Enum):
 
 
 class Overtaken(Exception):
-    """The table has another version than the one that was read: look again."""
+    """The table has a newer version than the one that was read. The caller reads it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a table is and how it is written.
+    """The address and write options of a table.
 
     Args:
         uri: an absolute path or a URL.
-        storage_options: how to reach the store.
-        partition_by: what the table is partitioned by; empty for "as it is".
-        create_table: whether it is made if it is missing.
-        schema_evolution: whether columns that it lacks are added.
-        mode: what a batch does to it.
+        storage_options: the options of deltalake for the store.
+        partition_by: the partition columns. Empty: those of the existing table.
+        create_table: whether to create a missing table.
+        schema_evolution: whether to add missing columns.
+        mode: the effect of a batch.
         key: the columns by which rows are merged.
-        delete_marker: the column that is true in rows that are to be deleted; it is not stored.
+        delete_marker: the column that is true in rows to delete. It is not stored.
     """
 
     uri: str
@@ -70,7 +71,7 @@ class Target:
     delete_marker: str | None = None
 
     def secrets(self) -> tuple[str, ...]:
-        """What no text may show."""
+        """Returns the texts that no error may contain."""
         return tuple(self.storage_options.values())
 
     def telling(self, doing: str) -> AbstractContextManager[None]:
@@ -78,11 +79,11 @@ class Target:
         return telling(doing, self.uri, self.secrets)
 
     def open(self) -> DeltaTable:
-        """The table as it is now.
+        """Opens the current version of the table.
 
         Raises:
-            SinkRejected: if it is missing, may not be read, or forgets ledgers.
-            SinkUnreachable: if the store does not answer.
+            SinkRejected: if it is missing, may not be read, or expires transaction identifiers.
+            SinkUnreachable: if the store does not respond.
         """
         with self.telling("reading"):
             table = DeltaTable(self.uri, storage_options=dict(self.storage_options))
@@ -90,12 +91,12 @@ class Target:
             return table
 
     def exists(self) -> bool:
-        """Whether there is a table."""
+        """Returns whether the table exists."""
         with self.telling("reading"):
             return bool(DeltaTable.is_deltatable(self.uri, dict(self.storage_options)))
 
     def open_or_create(self, records: pa.Schema | None) -> DeltaTable:
-        """The table; if it is missing and may be made, made for these records, or without columns of its own yet.
+        """Opens the table. Creates a missing one for these records, or with the placeholder column.
 
         Raises:
             StreamGroupsError: as :meth:`open` does.
@@ -114,7 +115,7 @@ class Target:
                     commit_properties=CommitProperties(max_commit_retries=EXACTLY),
                 )
         except SinkRejected:
-            # Somebody else has made it meanwhile, or it cannot be made.
+            # Another writer has created it in the meantime, or it cannot be created.
             if self.exists():
                 return self.open()
             raise
@@ -125,17 +126,17 @@ class Target:
         )
 
     def fits(self, table: DeltaTable, records: pa.Schema) -> Fit:
-        """How these records fit the table.
+        """Compares these records with the table.
 
         Args:
-            table: as it is now.
-            records: what is to be stored, in Delta's types.
+            table: the current table.
+            records: the records to store, in Delta's types.
 
         Raises:
-            SinkRejected: if they do not, with the remedy.
+            SinkRejected: if they do not match. The error contains the remedy.
         """
         self._check_partitioning(table, records)
-        # A merge is done by deltalake, which looks after constraints itself.
+        # deltalake executes merges and checks constraints itself.
         if self.mode is not Mode.UPSERT:
             replaces = self.mode is Mode.OVERWRITE_PARTITIONS
             check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
@@ -156,10 +157,10 @@ class Target:
         check_simple(records, actual, "the table's partitioning")
 
     def prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
-        """The table, ready for these records: made, or changed where that is wanted.
+        """Returns the table after its creation or the necessary changes for these records.
 
         Raises:
-            StreamGroupsError: with the remedy; nothing is changed.
+            StreamGroupsError: with the remedy. Nothing is changed.
         """
         return self._until_nobody_interferes(lambda: self._prepare(records))
 
@@ -202,7 +203,7 @@ class Target:
             )
 
     def _with_features(self, table: DeltaTable, columns: pa.Schema) -> None:
-        """deltalake would write such columns without the feature, and then not read the table any more."""
+        """Adds the feature. Without it deltalake would write such columns and could not read the table again."""
         wanted = any('"timestamp_ntz"' in f.to_json() for f in Schema.from_arrow(columns).fields)
         if wanted and _NTZ not in (table.protocol().writer_features or ()):
             with self._changing(table):
@@ -215,7 +216,7 @@ class Target:
 
     @contextmanager
     def _changing(self, table: DeltaTable) -> Iterator[None]:
-        """A block that commits against one version: if it fails and there is a newer one, others were faster."""
+        """Commits against one version. Raises ``Overtaken`` if the block fails and a newer version exists."""
         version = table.version()
         try:
             yield
@@ -239,12 +240,12 @@ class Target:
 
 
 def table_id(table: DeltaTable) -> str:
-    """The table's id, which a table made anew at the same place does not share."""
+    """Returns the id of the table. A table that is recreated at the same address has another id."""
     return str(table.metadata().id)
 
 
 def table_schema(table: DeltaTable) -> pa.Schema:
-    """The table's columns, in the types that records are staged in."""
+    """Returns the columns of the table, in the types of staged records."""
     return as_delta(pa.schema(table.schema().to_arrow()))
 
 

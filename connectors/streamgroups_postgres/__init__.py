@@ -1,1 +1,1 @@
-"""PostgreSQL: the only package here that imports psycopg. A sink whose output and ledger change in one transaction."""
+"""PostgreSQL: a sink that changes output and ledger in one transaction. Only this package imports psycopg."""

@@ -1,9 +1,9 @@
-"""Which column type of PostgreSQL a column of Arrow goes into.
+"""Maps the types of Arrow columns to PostgreSQL types.
 
-Used by ``target`` (making and checking tables) and ``copy_text`` (writing). Tasks write values as text, which PostgreSQL reads as the type
-of the table's own column; so a string may go into ``jsonb``, ``uuid`` or an enum, and a value that does not fit is refused where it is
-written. What could be misunderstood silently (a time with a zone in a column without one) is refused by its type. Source:
-PostgreSQL's documentation, "Data Types"; ``pg_type.typcategory``.
+Used by ``target`` (creates and checks tables), ``copy_text`` and ``copy_binary`` (encode values). PostgreSQL parses
+text as the type of the table's column. A string therefore fits ``jsonb``, ``uuid`` or an enum, and PostgreSQL rejects
+an invalid value in its task. Types that would be misinterpreted without an error are rejected, such as a time with a
+zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; ``pg_type.typcategory``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamgroups_postgres.names import check_length
 
 
 class Kind(Enum):
-    """What the values of a column are."""
+    """The kind of the values of a column."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 
 _NUMBERS = frozenset({"numeric", "float4", "float8"})
-#: The names in pg_type that each kind may go into; strings go by category.
+#: The permitted names in ``pg_type`` for each kind. Strings are checked by category.
 _FITS: dict[Kind, frozenset[str]] = {
     Kind.BOOLEAN: frozenset({"bool"}),
     Kind.INTEGER: frozenset({"int2", "int4", "int8"}) | _NUMBERS,
@@ -49,7 +49,7 @@ _FITS: dict[Kind, frozenset[str]] = {
     Kind.INTERVAL: frozenset({"interval"}),
     Kind.NESTED: frozenset({"jsonb", "json"}),
 }
-#: String, enum, network, geometric and bit string types, and user-defined ones, such as uuid and jsonb.
+#: Categories of string, enum, network, geometric, bit string and user-defined types, such as uuid and jsonb.
 _STRING_CATEGORIES = frozenset("SEIGVU")
 
 
@@ -58,9 +58,9 @@ class RecordColumn:
     """A column of the records.
 
     Args:
-        name: of the column.
-        kind: of its values.
-        type: what a new table gets, in SQL.
+        name: the name of the column.
+        kind: the kind of its values.
+        type: the SQL type of the column in a new table.
     """
 
     name: str
@@ -69,12 +69,12 @@ class RecordColumn:
 
 
 def fits(kind: Kind, type_name: str, category: str) -> bool:
-    """Whether values of a kind may go into a type.
+    """Returns whether values of a kind fit a type.
 
     Args:
-        kind: of the values.
-        type_name: the type's name in ``pg_type``; a domain's is that of its base type.
-        category: the type's ``typcategory``.
+        kind: the kind of the values.
+        type_name: the name of the type in ``pg_type``. For a domain, that of its base type.
+        category: the ``typcategory`` of the type.
 
     >>> [fits(Kind.STRING, "jsonb", "U"), fits(Kind.STRING, "int4", "N"), fits(Kind.INTEGER, "int2", "N")]
     [True, False, True]
@@ -85,10 +85,10 @@ def fits(kind: Kind, type_name: str, category: str) -> bool:
 
 
 def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
-    """The columns of records.
+    """Returns the columns of records.
 
     Raises:
-        SinkRejected: if there are none, two have one name, or PostgreSQL has nothing for a type.
+        SinkRejected: if there are no columns, two have the same name, or PostgreSQL has no equivalent type.
         InvalidOption: if a name is too long.
 
     >>> record_columns(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))[1].type
@@ -104,7 +104,7 @@ def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
 
 
 def value_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of the values, without dictionaries and extensions around it."""
+    """Returns the type of the values, without dictionaries and extension types."""
     while True:
         if isinstance(arrow_type, pa.BaseExtensionType):
             arrow_type = arrow_type.storage_type
@@ -144,7 +144,7 @@ def _column_type(name: str, arrow_type: pa.DataType) -> tuple[Kind, str]:
 def _integer_type(t: pa.DataType) -> str:
     if pa.types.is_uint64(t):
         return "numeric(20,0)"
-    # PostgreSQL's integers have a sign.
+    # PostgreSQL's integers are signed.
     n_bits = t.bit_width * 2 if pa.types.is_unsigned_integer(t) else t.bit_width
     return {8: "smallint", 16: "smallint", 32: "integer", 64: "bigint"}[n_bits]
 

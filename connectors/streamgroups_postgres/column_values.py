@@ -1,6 +1,6 @@
-"""Arrow's values, made ready to be written to PostgreSQL; and what is refused before it sees it.
+"""Converts Arrow values for COPY, and rejects values that PostgreSQL does not support.
 
-Used by ``copy_text`` and ``copy_binary``.
+Used by ``copy_text`` and ``copy_binary``. Source: PostgreSQL's documentation, "Data Types".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamgroups_postgres.column_types import RecordColumn
 
 
 def unwrapped(values: pa.Array) -> pa.Array:
-    """The values, without dictionaries and extensions around them."""
+    """Returns the values without dictionaries and extension types."""
     while True:
         if isinstance(values, pa.ExtensionArray):
             values = values.storage
@@ -26,14 +26,14 @@ def unwrapped(values: pa.Array) -> pa.Array:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Values that PostgreSQL understands, by their number or their text in Arrow. Finer than microseconds it does not count."""
+    """Converts values to types whose number or text PostgreSQL accepts. Truncates times to microseconds."""
     t = values.type
     if pa.types.is_date64(t):
         return pc.cast(values, pa.date32())
     if pa.types.is_time(t):
         return _cut(values, pa.time64("us"))
     if pa.types.is_timestamp(t):
-        # What has a zone is counted in UTC; the session is in UTC, so that no one needs to know the zone.
+        # A timestamp with a zone is a count in UTC. The session uses UTC, so the zone is not needed.
         naive = pc.cast(pc.cast(values, pa.int64()), pa.timestamp(t.unit))
         return _cut(naive, pa.timestamp("us"))
     if pa.types.is_duration(t):
@@ -46,7 +46,7 @@ def _cut(values: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
-    """Refuses what is no text to PostgreSQL: it would refuse the line without naming the column."""
+    """Rejects invalid text. PostgreSQL would reject the line without the name of the column."""
     if b"\0" in memoryview(joined(texts)).tobytes():
         row = first_row + pc.index(pc.match_substring(texts, "\0"), True).as_py()
         raise rejected(column, row, "it contains a NUL character")
@@ -60,7 +60,7 @@ def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.A
 
 
 def joined(texts: pa.Array) -> pa.Buffer:
-    """The bytes of all values, one after the other."""
+    """Returns the concatenated bytes of all values."""
     _, offsets, data = texts.buffers()
     if data is None:
         return pa.py_buffer(b"")
@@ -70,7 +70,7 @@ def joined(texts: pa.Array) -> pa.Buffer:
 
 
 def first_rejected(values: pa.Array, convert: Any) -> int:
-    """The first row that cannot be converted."""
+    """Returns the first row that cannot be converted."""
     for row in range(len(values)):
         try:
             convert(values.slice(row, 1))

@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL, and what its errors mean: one table of data.
+"""Connects to PostgreSQL, and translates its errors by one table.
 
-Used by all of ``streamgroups_postgres``. A connection notices within half a minute that the server is gone, and one that others wait for
-gives way. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error Codes" (SQLSTATE); for a connection that was
-refused libpq tells only a text.
+Used by all modules of ``streamgroups_postgres``. A connection detects a lost server within half a minute, and the
+server ends a transaction that blocks others. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error Codes"
+(SQLSTATE). For a rejected connection libpq reports only a text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamgroups.errors import (
     StreamGroupsError,
 )
 
-#: What holds unless the user, or libpq's environment, says otherwise. Times are in seconds but for the last.
+#: Defaults, unless the user or libpq's environment sets other values. Times are in seconds, except the last one.
 _DEFAULTS = {
     "application_name": ("streamgroups", "PGAPPNAME"),
     "connect_timeout": ("10", "PGCONNECT_TIMEOUT"),
@@ -36,17 +36,18 @@ _DEFAULTS = {
     "tcp_user_timeout": ("30000", ""),
 }
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-#: What an error may show of a connection string.
+#: The parameters of a connection string that an error may contain.
 _SHOWN = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "passfile", "client_encoding", *_DEFAULTS})
 _SHOWN_PATHS = ("sslcert", "sslkey", "sslrootcert", "sslcrl")
-#: How long a lock is waited for, and how long a transaction may do nothing before the server ends it: a driver that hangs must not
-#: keep others from its partitions.
+#: How long a transaction waits for a lock, and how long it may be idle before the server ends it. A stalled driver must
+#: not block the partitions of others.
 LOCK_TIMEOUT_MS = 60_000
 IDLE_TIMEOUT_MS = 60_000
 
 
 def check_conninfo(conninfo: str) -> None:
-    """Refuses what libpq cannot read, without repeating it: there may be a password in it.
+    """Rejects a connection string that libpq cannot parse. The error does not repeat it, because it can contain a
+    password.
 
     Raises:
         InvalidOption: if it is empty or malformed.
@@ -63,7 +64,7 @@ def check_conninfo(conninfo: str) -> None:
                 "percent-encode special characters."
             ),
         )
-    # libpq takes the rest of a password with such a character for the host or the port, and prints that.
+    # libpq parses the rest of a password with such a character as host or port, and its error prints that.
     hosts = str(settings.get("host") or "").split(",")
     ports = str(settings.get("port") or "").split(",")
     if any("@" in host[1:] for host in hosts) or not all(port.isdecimal() for port in ports if port):
@@ -81,7 +82,7 @@ def check_conninfo(conninfo: str) -> None:
 
 @contextmanager
 def connected(conninfo: str, doing: str) -> Iterator[psycopg.Connection]:
-    """A connection for the length of a block, as :func:`connect`; what is not committed in the end is undone."""
+    """Connects for the duration of a block, as :func:`connect`. Uncommitted changes are rolled back at its end."""
     connection = connect(conninfo, doing)
     try:
         yield connection
@@ -90,31 +91,31 @@ def connected(conninfo: str, doing: str) -> Iterator[psycopg.Connection]:
 
 
 def connect(conninfo: str, doing: str) -> psycopg.Connection:
-    """Connects.
+    """Connects to the server.
 
     Args:
         conninfo: libpq's connection string.
-        doing: what for; begins the text of an error.
+        doing: the purpose of the connection. The error begins with it.
 
     Raises:
-        SinkUnreachable: if no server answers, or it is starting, stopping, full, or a standby.
-        NotAuthorized: if the login is refused.
-        SinkRejected: if there is no such database.
+        SinkUnreachable: if the server does not respond, is starting, stopping, full, or a standby.
+        NotAuthorized: if the login is rejected.
+        SinkRejected: if the database does not exist.
     """
     defaults = {name: value for name, (value, variable) in _DEFAULTS.items() if variable not in os.environ}
     settings = defaults | conninfo_to_dict(conninfo) | {"client_encoding": "UTF8"}
     try:
-        # Prepared statements do not go with poolers, and nothing here runs five times.
+        # Prepared statements do not work with all poolers, and no statement here runs five times.
         connection = psycopg.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
     except psycopg.Error as e:
-        # Not from psycopg's own: what libpq says can hold a value of the connection string.
+        # The original error is not chained: the text of libpq can contain values of the connection string.
         raise connection_error(_without_values(str(e), settings), doing) from None
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection
 
 
 def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, idle_ms: int = IDLE_TIMEOUT_MS) -> None:
-    """What holds for a transaction, said in it: behind a pooler, sessions are shared with others."""
+    """Sets the parameters of a transaction inside it. Behind a pooler, other clients share the session."""
     connection.execute(
         sql.SQL(
             "SET LOCAL TimeZone = 'UTC'; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}"
@@ -123,7 +124,8 @@ def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, id
 
 
 def connection_error(text: str, doing: str) -> StreamGroupsError:
-    """What it means that a connection was refused. A server that speaks another language than English counts as unreachable.
+    """Translates the error of a rejected connection. A server with messages in another language than English counts as
+    unreachable.
 
     >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
     'sink_refused'
@@ -145,20 +147,20 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
 
 @contextmanager
 def telling(doing: str) -> Iterator[None]:
-    """Turns what psycopg raises in the block into errors of ours.
+    """Translates the errors of psycopg in the block.
 
     Args:
-        doing: what is done; begins the text of an error.
+        doing: the operation. The error begins with it.
     """
     try:
         yield
     except psycopg.Error as e:
-        # Not from psycopg's own, which shows the row that failed.
+        # The original error is not chained: it contains the rejected row.
         raise translated(e, doing) from None
 
 
 _FROM_THE_SERVER = "Check the server's log; then try again."
-#: By SQLSTATE, or its class.
+#: Errors and remedies by SQLSTATE, or by its class.
 _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     "40": (LedgerConflict, "Try again."),
     "55P03": (LedgerConflict, "Another transaction holds a lock that this one needs; try again."),
@@ -192,7 +194,7 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
 
 
 def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
-    """What an error of PostgreSQL means."""
+    """Translates an error of PostgreSQL."""
     state, what = error.sqlstate or "", f"{doing}: {describe(error)}."
     for length in (5, 3, 2):
         if meaning := _MEANINGS.get(state[:length]):
@@ -203,16 +205,16 @@ def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
 
 
 def describe(error: psycopg.Error) -> str:
-    """What PostgreSQL says. Details only where they do not show whole records."""
+    """Returns the message of PostgreSQL. Includes details only if they do not contain whole records."""
     text = error.diag.message_primary or _one_line(str(error))
-    # Unique, foreign key and exclusion constraints tell the key.
+    # The details of unique, foreign key and exclusion constraints contain the key only.
     if error.sqlstate in {"23505", "23503", "23P01"} and error.diag.message_detail:
         text += f" ({error.diag.message_detail.rstrip('.')})"
     return text
 
 
 def _without_values(text: str, settings: Mapping[str, object]) -> str:
-    """The text without what may be secret in a connection string."""
+    """Returns the text without possible secrets of a connection string."""
     for name, value in settings.items():
         if value and not (name in _SHOWN or name.startswith(_SHOWN_PATHS)):
             text = text.replace(str(value), "***")

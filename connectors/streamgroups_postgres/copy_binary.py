@@ -1,8 +1,8 @@
-"""Arrow's columns in the binary format that PostgreSQL's COPY reads: the server takes it in half the time of text.
+"""Encodes Arrow columns in the binary format of PostgreSQL's COPY, which the server reads in half the time of text.
 
-Used by ``stages`` in tasks, where every column has a type that is written in this way without a doubt; else ``copy_text`` writes them all, for a
-COPY has one format. Everything is done column by column in Arrow's and NumPy's own code. Source: PostgreSQL's documentation, "COPY" (binary
-format); the ``..._recv`` functions of its types.
+Used by ``stages`` in tasks if all columns have types with a binary encoding here. Otherwise ``copy_text`` encodes all
+columns, because a COPY has one format. All columns are processed by Arrow and NumPy as a whole. Source: PostgreSQL's
+documentation, "COPY" (binary format); the ``..._recv`` functions of its types.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import pyarrow.compute as pc
 from streamgroups_postgres.column_types import Kind, RecordColumn
 from streamgroups_postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
 
-#: What comes before the first row: no options, no extension.
+#: The header before the first row: no options, no extension.
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
-#: What comes after the last.
+#: The trailer after the last row.
 TRAILER = struct.pack(">h", -1)
 
 _BYTES = pa.large_binary()
 _NULL = pa.scalar(struct.pack(">i", -1), _BYTES)
 _NOTHING = pa.scalar(b"", _BYTES)
-#: PostgreSQL counts from 2000-01-01.
+#: PostgreSQL's dates begin at 2000-01-01.
 _DAYS_TO_2000 = 10_957
 _US_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
 
-#: Values of one size, by the names of their types in ``pg_type``.
+#: Types with values of fixed size, by their names in ``pg_type``.
 _FIXED: dict[str, npt.DTypeLike] = {
     "bool": ">i1",
     "int2": ">i2",
@@ -42,10 +42,10 @@ _FIXED: dict[str, npt.DTypeLike] = {
     "time": ">i8",
     "timestamp": ">i8",
     "timestamptz": ">i8",
-    # Microseconds, days, months; the last two stay zero.
+    # Microseconds, days, months. The last two remain 0.
     "interval": np.dtype([("us", ">i8"), ("days", ">i4"), ("months", ">i4")]),
 }
-#: What a type may be made of: the kind, and for numbers the type that a new table would get. Others are converted by the server, from text.
+#: The kinds that are encoded for each type, with the type of a new table. The server converts other kinds from text.
 _MADE_OF: dict[str, set[tuple[Kind, str]]] = {
     "bool": {(Kind.BOOLEAN, "boolean")},
     "int2": {(Kind.INTEGER, "smallint")},
@@ -65,11 +65,11 @@ _MADE_OF: dict[str, set[tuple[Kind, str]]] = {
 
 
 def is_binary(column: RecordColumn, type_name: str) -> bool:
-    """Whether the values of a column can be written in binary.
+    """Returns whether the values of a column can be encoded in binary.
 
     Args:
-        column: of the records.
-        type_name: the type that they go into, as ``pg_type`` calls it.
+        column: the column of the records.
+        type_name: the name of the target type in ``pg_type``.
 
     >>> id_ = RecordColumn("id", Kind.INTEGER, "integer")
     >>> [is_binary(id_, type_name) for type_name in ("int8", "int2", "numeric")]
@@ -85,16 +85,16 @@ def copy_binary(
     before: Sequence[int | pa.Array],
     first_row: int,
 ) -> pa.Buffer:
-    """Rows for COPY.
+    """Encodes rows for COPY.
 
     Args:
-        records: a batch of a task's records.
-        columns: what to write, in order, and the types in ``pg_type`` that it goes into.
-        before: what comes before them in each row: numbers, or arrays of them; ``bigint`` all of them.
-        first_row: how many records of the task came before, for the text of an error.
+        records: a batch of the records of a task.
+        columns: the columns to write, in order, and their target types in ``pg_type``.
+        before: the ``bigint`` fields before them in each row: numbers, or arrays of numbers.
+        first_row: the number of earlier records of the task, for errors.
 
     Raises:
-        RecordRejected: if PostgreSQL has no such value, naming column and row.
+        RecordRejected: if PostgreSQL does not support a value. The error contains column and row.
 
     >>> batch = pa.record_batch({"name": ["ab", None]})
     >>> columns = [(RecordColumn("name", Kind.STRING, "text"), "text")]
@@ -115,7 +115,7 @@ def copy_binary(
 
 
 def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: int) -> list[pa.Array]:
-    """The sizes and the values, together or one after the other."""
+    """Returns sizes and values, in one array or in two."""
     if column.kind is Kind.STRING:
         return _of_any_size(checked_texts(pc.cast(values, pa.large_string()), column, first_row))
     if column.kind is Kind.BINARY:
@@ -128,10 +128,10 @@ def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: i
 
 
 def _numbers(values: pa.Array, kind: Kind) -> pa.Array:
-    """Numbers as PostgreSQL counts.
+    """Converts values to PostgreSQL's numbers.
 
     Raises:
-        pa.ArrowInvalid: if there is none for a value.
+        pa.ArrowInvalid: if a value has no such number.
     """
     if kind is Kind.BOOLEAN:
         return pc.cast(values, pa.int8())

@@ -1,8 +1,9 @@
-"""Arrow's columns as the text that PostgreSQL's COPY reads.
+"""Encodes Arrow columns in the text format of PostgreSQL's COPY.
 
-Used by ``stages`` in tasks, for what ``copy_binary`` does not write. Everything is done column by column in Arrow's own code but for nested values. Of COPY's formats it is the
-text format, because one line is one record, so that an error's line number names the record; in CSV a string may hold line breaks.
-Source: PostgreSQL's documentation, "COPY": fields end with a tab, lines with a newline, ``\\N`` is NULL, backslash escapes.
+Used by ``stages`` in tasks, for columns without a binary encoding in ``copy_binary``. Arrow processes all columns as a
+whole, except nested values. In the text format one line is one record, so the line number of an error identifies the
+record. In CSV a string can contain line breaks. Source: PostgreSQL's documentation, "COPY": fields end with a tab,
+lines with a newline, ``\\N`` is NULL, backslash escapes.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from streamgroups_postgres.json_text import json_writer
 
 _TEXT = pa.large_string()
 _TAB, _NEWLINE, _NOTHING = (pa.scalar(text, _TEXT) for text in ("\t", "\n", ""))
-#: What is special in the format, and what is written instead; the backslash first.
+#: The special characters of the format and their escape sequences, the backslash first.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 def copy_text(
     records: pa.RecordBatch, columns: Sequence[RecordColumn], *, before: Sequence[Any], first_row: int
 ) -> pa.Buffer:
-    """Lines for COPY.
+    """Encodes lines for COPY.
 
     Args:
-        records: a batch of a task's records.
-        columns: what to write, in order.
-        before: what comes before them in each line: numbers, or arrays of them.
-        first_row: how many records of the task came before, for the text of an error.
+        records: a batch of the records of a task.
+        columns: the columns to write, in order.
+        before: the fields before them in each line: numbers, or arrays of numbers.
+        first_row: the number of earlier records of the task, for errors.
 
     Raises:
-        RecordRejected: if a value has no text that PostgreSQL would read, naming column and row.
+        RecordRejected: if a value has no text that PostgreSQL accepts. The error contains column and row.
 
     >>> batch = pa.record_batch({"id": [1, 2], "name": ["a\\tb", None]})
     >>> columns = [RecordColumn("id", Kind.INTEGER, "bigint"), RecordColumn("name", Kind.STRING, "text")]
@@ -81,7 +82,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _hex(values: pa.Array) -> pa.Array:
-    """``\\x`` and two digits for each byte, all at once: the digits lie where the bytes lay, twice as far."""
+    """Encodes bytes as ``\\x`` and two digits each. All values are encoded together, and their offsets double."""
     values = pc.cast(values, pa.large_binary())
     if values.offset:
         values = pa.concat_arrays([values])

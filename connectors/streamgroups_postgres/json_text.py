@@ -1,8 +1,8 @@
-"""Nested values of Arrow as JSON, for ``jsonb`` columns.
+"""Encodes nested Arrow values as JSON, for ``jsonb`` columns.
 
-Used by ``copy_text``. Written here because neither Arrow nor the standard library writes decimals, binary data or times: JSON has numbers
-of any length, so a decimal stays exact. Binary data is base64, times are ISO 8601, a map is an object, and what JSON has no number
-for is a string (``"NaN"``), as Spark's ``to_json`` has it.
+Used by ``copy_text``. Neither Arrow nor the standard library encodes decimals, binary data or times. JSON numbers can
+have any length, so a decimal stays exact. Binary data is base64, times are ISO 8601, and a map is an object. A number
+without a JSON representation is a string (``"NaN"``). Source: Spark's ``to_json``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Write = Callable[[Any], str]
 
 
 def json_writer(arrow_type: pa.DataType) -> _Write:
-    """A function that makes JSON of a value, as ``to_pylist`` gives it.
+    """Returns a function that encodes a value of ``to_pylist`` as JSON.
 
     >>> json_writer(pa.struct({"carrier": pa.string(), "delays": pa.list_(pa.float64())}))({"carrier": "UA", "delays": [1.5, None]})
     '{"carrier": "UA", "delays": [1.5, null]}'

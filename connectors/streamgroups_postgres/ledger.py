@@ -1,9 +1,10 @@
-"""The ledger in PostgreSQL: the positions of every group, in a table beside the output.
+"""The ledger in PostgreSQL: the positions of all groups, in a table beside the output.
 
-Made by ``sink``; implements :class:`streamgroups.ports.Ledger`. A transaction locks what it asks for: an advisory lock for each partition, which
-holds also for those that the table does not know yet, then the rows themselves, against whoever edits the table by hand. All are taken in
-one order. Members with other partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's documentation, "Explicit Locking",
-"Read Committed Isolation Level" (each statement sees what was committed before it, so what is read under the lock is the last word).
+Created by ``sink``, and called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`. A
+transaction locks the positions that it reads. An advisory lock for each partition also covers partitions without a row.
+Row locks protect against manual changes of the table. All locks are acquired in one order, and members with other
+partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's documentation, "Explicit Locking", "Read Committed
+Isolation Level" (each statement reads all earlier commits, so a read under the lock is current).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from streamgroups_postgres.names import TableName, lock_key
 from streamgroups_postgres.stages import PostgresStaged
 from streamgroups_postgres.target import TRUSTED_OWNER, check_owner, where_to_make
 
-#: The ledger's columns, by the names of their types in ``pg_type``.
+#: The columns of the ledger, by the names of their types in ``pg_type``.
 _COLUMNS = {
     "group_id": "text",
     "topic": "text",
@@ -46,14 +47,14 @@ _COLUMNS = {
 
 
 class PostgresLedger:
-    """The ledger of one group. Used by one thread; pickled to nobody.
+    """The ledger of one group. For one thread, and never pickled.
 
     Args:
-        conninfo: how to connect.
-        table: the ledger's table.
+        conninfo: the connection string.
+        table: the table of the ledger.
         group_id: the group.
-        lock_ms: how long a lock is waited for, in milliseconds.
-        idle_ms: how long a transaction may do nothing before the server ends it, in milliseconds.
+        lock_ms: how long a transaction waits for a lock, in milliseconds.
+        idle_ms: how long a transaction may be idle before the server ends it, in milliseconds.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class PostgresLedger:
         self._kept: psycopg.Connection | None = None
 
     def open(self) -> None:
-        """Connects, and makes or checks the table.
+        """Connects, and creates or checks the table.
 
         Raises:
-            SinkUnreachable: if the server does not answer.
-            SinkRejected: if there is a table of that name that is no ledger.
-            NotAuthorized: if this user may not use it, or make it.
+            SinkUnreachable: if the server does not respond.
+            SinkRejected: if a table with this name exists that is not a ledger.
+            NotAuthorized: if this user may not use or create it.
         """
         with self._connection() as connection, telling(self._doing), connection.transaction():
             set_up(connection)
@@ -84,7 +85,7 @@ class PostgresLedger:
                 _make(connection, self._table)
 
     def close(self) -> None:
-        """Closes the connection; a transaction that is open is undone."""
+        """Closes the connection, which rolls an open transaction back."""
         if self._kept is not None:
             self._kept.close()
 
@@ -110,7 +111,7 @@ class PostgresLedger:
                 raise
 
     def _commit(self, connection: psycopg.Connection) -> None:
-        # COMMIT undoes a transaction in which something has failed, and does not say so.
+        # COMMIT rolls a failed transaction back without an error.
         if connection.info.transaction_status is TransactionStatus.INERROR:
             raise SinkRejected(
                 f"{self._doing}: nothing was written, because the transaction had already failed.",
@@ -129,7 +130,7 @@ class PostgresLedger:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection]:
-        """The one that is kept, or another for the length of the block while a transaction needs that."""
+        """Returns the kept connection, or another one for the duration of the block while a transaction uses it."""
         if self._kept is None or self._kept.closed:
             self._kept = connect(self._conninfo, self._doing)
         if self._kept.info.transaction_status is TransactionStatus.IDLE:
@@ -221,10 +222,10 @@ def _read(
 
 
 def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
-    """Whether there is a ledger.
+    """Returns whether the ledger exists.
 
     Raises:
-        SinkRejected: if there is something else, or a ledger of a role that this user has no reason to trust.
+        SinkRejected: if another relation has its name, or an untrusted role owns it.
         NotAuthorized: if this user may not use it.
     """
     row = connection.execute(_FIND, {"name": table.quoted}).fetchone()
@@ -253,7 +254,7 @@ def _is_there(connection: psycopg.Connection, table: TableName) -> bool:
 def _make(connection: psycopg.Connection, table: TableName) -> None:
     made = TableName(where_to_make(connection, table.schema, f"the ledger {table}"), table.name)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", str(made))])
-    # Looked up as the user named it: what another role has just put there is not ours.
+    # Looked up by the user's name for it, because another role may just have created this table.
     if not _is_there(connection, table):
         connection.execute(sql.SQL(_CREATE).format(made.identifier))
 

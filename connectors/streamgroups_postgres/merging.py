@@ -1,8 +1,8 @@
-"""From the stage into the table, inside the ledger's transaction.
+"""Writes staged rows to the table, in the transaction of the ledger.
 
-Called by ``ledger``. Appending keeps the rows as they are. An upsert takes the last record of each key, in the order of the tasks given and of
-their records; one that marks a deletion deletes. Rows are written in the order of their keys, so that two members that write the
-same keys seldom get in each other's way. Source: PostgreSQL's documentation, "INSERT" (ON CONFLICT), "WITH Queries".
+Called by ``ledger``. An append writes all rows. An upsert writes the last record of each key, in the order of the tasks
+and their records. A record with the delete marker deletes the row. Rows are written in the order of their keys, so that
+members with equal keys rarely conflict. Source: PostgreSQL's documentation, "INSERT" (ON CONFLICT), "WITH Queries".
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from streamgroups_postgres.stages import PostgresStage, PostgresStaged, lost
 
 
 def merge(connection: psycopg.Connection, staged: Sequence[PostgresStaged]) -> None:
-    """Writes what these attempts have staged, and nothing else.
+    """Writes the staged rows of these attempts.
 
     Raises:
-        StageLost: if not all of it is there.
-        RecordRejected: if a constraint of the table refuses a row.
-        LedgerConflict: if another transaction is in the way.
-        StreamGroupsError: what else the server refuses.
+        StageLost: if staged rows are missing.
+        RecordRejected: if a constraint of the table rejects a row.
+        LedgerConflict: if another transaction conflicts.
+        StreamGroupsError: if the server rejects a statement for another reason.
     """
     by_stage: dict[PostgresStage, list[PostgresStaged]] = {}
     for one in staged:
@@ -47,7 +47,7 @@ def _merge(connection: psycopg.Connection, stage: PostgresStage, parts: Sequence
         n_rows = row[0] if row else 0
     else:
         n_rows = connection.execute(append(stage), [attempts]).rowcount
-    # An unlogged table is emptied when the server crashes.
+    # A crash of the server empties an unlogged table.
     if n_rows != expected:
         raise lost(stage, f"it contains {n_rows} of {expected} rows")
     if stage.key:
@@ -55,14 +55,14 @@ def _merge(connection: psycopg.Connection, stage: PostgresStage, parts: Sequence
 
 
 def append(stage: PostgresStage) -> sql.Composed:
-    """The text that appends; its parameter is the attempts."""
+    """Returns the statement of an append. Its parameter contains the attempts."""
     return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE attempt = ANY (%s)").format(
         stage.table.identifier, _names(_written(stage)), _staged(stage, _written(stage)), stage.name.identifier
     )
 
 
 def upsert(stage: PostgresStage) -> sql.Composed:
-    """The text that updates or inserts, and deletes; its parameter is the attempts in their order."""
+    """Returns the statement that updates, inserts and deletes. Its parameter contains the attempts in order."""
     written = _written(stage)
     key = _staged(stage, stage.key)
     marker = _staged(stage, [stage.delete_marker]) if stage.delete_marker else sql.SQL("false")
@@ -114,6 +114,6 @@ def _names(names: Sequence[str]) -> sql.Composable:
 
 
 def _staged(stage: PostgresStage, names: Sequence[str]) -> sql.Composable:
-    """These columns as the stage calls them."""
+    """Returns the columns by their names in the stage."""
     places = {column.record.name: i for i, column in enumerate(stage.columns)}
     return sql.SQL(", ").join(sql.Identifier(f"c{places[name]}") for name in names)

@@ -1,7 +1,7 @@
-"""Names of tables, as users write them and as SQL does.
+"""Names of tables, and their quoting in SQL.
 
-Used by all of ``streamgroups_postgres``. A name is taken letter by letter and quoted in SQL: ``Flights`` and ``flights`` are two
-tables. Source: PostgreSQL's documentation, "Identifiers and Key Words".
+Used by all modules of ``streamgroups_postgres``. A name is quoted and case-sensitive: ``Flights`` and ``flights`` are
+two tables. Source: PostgreSQL's documentation, "Identifiers and Key Words".
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from psycopg import sql
 
 from streamgroups.errors import InvalidOption
 
-#: PostgreSQL cuts longer names off (``NAMEDATALEN``), and would then look for another one than was meant.
+#: PostgreSQL truncates longer names (``NAMEDATALEN``), and would then use another table.
 MAX_NAME_BYTES = 63
 
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table.
+    """The name of a table.
 
     Args:
-        schema: its schema; ``None`` for the first on the search path that has it.
-        name: within the schema.
+        schema: its schema. ``None``: the first schema on the search path that contains it.
+        name: its name in the schema.
 
     >>> TableName.parse("airport.flights", "table")
     TableName(schema='airport', name='flights')
@@ -37,10 +37,10 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str, option: str) -> TableName:
-        """Reads ``table`` or ``schema.table``.
+        """Parses ``table`` or ``schema.table``.
 
         Raises:
-            InvalidOption: if it is neither.
+            InvalidOption: if the text has another format.
         """
         *schema, name = text.split(".")
         if len(schema) > 1 or not all([*schema, name]) or '"' in text or "\0" in text:
@@ -54,12 +54,12 @@ class TableName:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """In SQL."""
+        """The name as an SQL identifier."""
         return sql.Identifier(*filter(None, [self.schema, self.name]))
 
     @property
     def quoted(self) -> str:
-        """As text for ``to_regclass``."""
+        """The quoted name, as text for ``to_regclass``."""
         return self.identifier.as_string()
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class TableName:
 
 
 def check_length(name: str, what: str) -> None:
-    """Refuses what PostgreSQL would cut off.
+    """Rejects a name that PostgreSQL would truncate.
 
     Raises:
         InvalidOption: if the name is too long.
@@ -80,7 +80,7 @@ def check_length(name: str, what: str) -> None:
 
 
 def lock_key(*what: str | int) -> int:
-    """The key of an advisory lock, the same in every process and version.
+    """Returns the key of an advisory lock, which is the same in every process and version.
 
     >>> lock_key("ledger", "billing", "flights", 0) == lock_key("ledger", "billing", "flights", 0)
     True

@@ -1,6 +1,7 @@
-"""What a user says of a PostgreSQL sink, and its life: begin, write, commit, discard.
+"""The PostgreSQL sink: its options, and the phases begin, write, commit, discard.
 
-Offered as ``sg.PostgresSink``; implements :class:`streamgroups.ledgers.staging.StagingSink`. Source: SEMANTICS X1-X4.
+Created by users as ``sg.PostgresSink``, and called by ``streamgroups_spark``. Implements
+:class:`streamgroups.ledgers.staging.StagingSink`. Source: SEMANTICS X1-X4.
 """
 
 from __future__ import annotations
@@ -37,19 +38,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSink:
-    """A table in PostgreSQL, and how it is written to.
+    """A table in PostgreSQL, and the mode of its writes.
 
     Args:
         conninfo: libpq's connection string or URL. It is used on the driver and in the tasks, and never shown.
-        table: ``table`` or ``schema.table``; upper and lower case count.
+        table: ``table`` or ``schema.table``. Names are case-sensitive.
         mode: ``append``, or ``upsert``: update the row with the record's key, or insert it.
         key: the columns of the key, for ``upsert``. The table needs a unique index on them.
-        delete_marker: a boolean column of the records; where it is true, the row with the record's key is deleted. The table does
-            not have it. For ``upsert``.
-        create_table: whether to make the table if it is not there.
-        ledger_table: where the positions are; made if it is not there. In the same database, and shared by any number of groups and tables.
-        stage_schema: the schema in which the output of a batch waits to be committed; that of the table if it is not given.
-        stage_retention: the age of a stage, a duration, at which a later batch drops it as a killed run's. Longer than a batch may take.
+        delete_marker: a boolean column of the records, for ``upsert``. A record with true deletes the row with its key.
+            The table does not contain this column.
+        create_table: whether to create a missing table.
+        ledger_table: the table of the positions, created if it is missing. It is in the same database, and any number
+            of groups and tables can share it.
+        stage_schema: the schema of the stages with uncommitted output. Default: the schema of the table.
+        stage_retention: a duration. A later batch drops a stage of this age as uncommitted output of a killed run. It
+            must be longer than a batch.
 
     Raises:
         InvalidOption: if settings are missing, malformed, or contradict each other.
@@ -119,10 +122,11 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 
         Raises:
-            SinkRejected: if the table does not fit the records, or is not there and must not be made. Nothing was changed.
-            NotAuthorized: if a right is missing. Nothing was changed.
-            InvalidOption: if the key or the delete marker is not among the columns.
-            SinkUnreachable: if the server does not answer.
+            SinkRejected: if the table does not match the records, or is missing and must not be created. Nothing is
+                changed.
+            NotAuthorized: if a privilege is missing. Nothing is changed.
+            InvalidOption: if the records have no column of the key or no delete marker.
+            SinkUnreachable: if the server does not respond.
         """
         columns = record_columns(schema)
         self._check_columns(columns)
@@ -146,12 +150,12 @@ class PostgresSink:
         return stage
 
     def write(self, stage: PostgresStage, records: Iterator[pa.RecordBatch], attempt: int) -> PostgresStaged:
-        """See :meth:`streamgroups.ledgers.staging.StagingSink.write`. A task without records does not connect.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.write`. A task without records opens no connection.
 
         Raises:
-            RecordRejected: if a value is refused, naming column and row.
-            StageLost: if the stage is gone.
-            SinkUnreachable: if the server does not answer.
+            RecordRejected: if a value is rejected. The error contains column and row.
+            StageLost: if the stage no longer exists.
+            SinkUnreachable: if the server does not respond.
         """
         batches = (batch for batch in records if len(batch))
         first = next(batches, None)
@@ -165,9 +169,9 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.open`.
 
         Raises:
-            SinkUnreachable: if the server does not answer.
-            SinkRejected: if there is a table of the ledger's name that is no ledger.
-            NotAuthorized: if this user may not use the ledger, or make it.
+            SinkUnreachable: if the server does not respond.
+            SinkRejected: if another relation has the name of the ledger.
+            NotAuthorized: if this user may not use or create the ledger.
         """
         ledger = PostgresLedger(self.conninfo, TableName.parse(self.ledger_table, "ledger_table"), group_id)
         try:
@@ -177,7 +181,7 @@ class PostgresSink:
             ledger.close()
 
     def discard(self, stage: PostgresStage) -> None:
-        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. What cannot be dropped now is dropped by a later batch."""
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. A later batch drops the stage after a failure."""
         doing = f"Dropping {stage.name}"
         try:
             with connected(self.conninfo, doing) as connection, telling(doing):

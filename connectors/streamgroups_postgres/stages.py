@@ -1,8 +1,9 @@
-"""Where the tasks of a batch put its output before it counts: an unlogged table for each batch.
+"""The stage of a batch: an unlogged table with its uncommitted output.
 
-The driver makes it (``make_stage``), tasks copy into it (``copy_into``), the ledger's transaction takes from it what the successful attempts
-wrote (``merging``), and then it is dropped. Nothing of it is in the write-ahead log; a server that crashes or fails over empties it, which
-``merging`` notices. What a killed run has left is dropped by a later one. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "COPY".
+Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copy_into``). The transaction of
+the ledger reads the rows of the successful attempts (``merging``), and then the stage is dropped. It is not in the
+write-ahead log. A crash or failover of the server empties it, which ``merging`` detects. A later batch drops the stages
+of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "COPY".
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from streamgroups_postgres.names import TableName
 from streamgroups_postgres.target import FoundColumn, type_sql
 
 PREFIX = "streamgroups_stage_"
-#: A batch of records is encoded in pieces of this size.
+#: A record batch is encoded in pieces of this size.
 _ROWS_AT_ONCE = 20_000
-#: Whoever drops a stage does not wait for long: somebody may still write to it, and it is dropped later.
+#: The timeout is short: a task may still write to the stage, and a later batch drops it.
 _DROP_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class StageColumn:
-    """A column of the stage, called ``c0``, ``c1`` and so on there.
+    """A column of the stage, with the name ``c0``, ``c1`` and so on.
 
     Args:
-        record: the column of the records that goes into it.
-        type: in SQL; the type of the table's own column.
-        not_null: whether NULL is refused.
-        type_name: in ``pg_type``; a domain's is that of its base type.
+        record: the column of the records.
+        type: its SQL type, which is that of the table's column.
+        not_null: whether NULL is rejected.
+        type_name: its type in ``pg_type``. For a domain, the base type.
     """
 
     record: RecordColumn
@@ -54,11 +55,11 @@ class PostgresStage:
     """The stage of one batch. Pickled to the tasks.
 
     Args:
-        name: of the stage.
-        table: where its rows go in the end.
-        columns: what the records hold, in their order.
-        key: the key of an upsert; none when appending.
-        delete_marker: the column that marks rows to be deleted.
+        name: the name of the stage.
+        table: the table for its rows.
+        columns: the columns of the records, in order.
+        key: the key of an upsert. Empty for an append.
+        delete_marker: the column that marks rows to delete.
     """
 
     name: TableName
@@ -70,12 +71,12 @@ class PostgresStage:
 
 @dataclass(frozen=True, slots=True)
 class PostgresStaged:
-    """What one attempt of a task has put into a stage. Pickled to the driver.
+    """The result of one attempt of a task. Pickled to the driver.
 
     Args:
-        stage: which one.
+        stage: the stage.
         attempt: the number of the attempt.
-        n_rows: how many rows.
+        n_rows: the number of rows.
     """
 
     stage: PostgresStage
@@ -86,7 +87,7 @@ class PostgresStaged:
 def stage_columns(
     columns: Sequence[RecordColumn], there: Sequence[FoundColumn], key: Sequence[str], delete_marker: str | None
 ) -> tuple[StageColumn, ...]:
-    """What the stage is made of: the table's own types, so that a value that does not fit is refused in its task."""
+    """Returns the columns of the stage, with the types of the table: an invalid value is rejected in its task."""
     targets = {target.name: target for target in there}
     return tuple(
         StageColumn(column, "boolean", False, "bool")
@@ -102,7 +103,7 @@ def stage_columns(
 
 
 def create_stage(stage: PostgresStage) -> sql.Composed:
-    """The text that makes the stage. A row that deletes needs nothing but its key."""
+    """Returns the statement that creates the stage. A row with the delete marker needs only its key."""
     marker = next((i for i, c in enumerate(stage.columns) if c.record.name == stage.delete_marker), None)
     parts: list[sql.Composable] = [sql.SQL("attempt bigint"), sql.SQL("row_number bigint")]
     for i, column in enumerate(stage.columns):
@@ -115,14 +116,14 @@ def create_stage(stage: PostgresStage) -> sql.Composed:
                 name, name, sql.Identifier(f"c{marker}")
             )
         parts.append(sql.SQL("{} {}{}").format(name, type_sql(column.type), not_null))
-    # Nothing is ever deleted from it, and a vacuum would only be in the way of its end.
+    # No rows are deleted from a stage, and a vacuum would only delay its drop.
     return sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
         stage.name.identifier, sql.SQL(", ").join(parts)
     )
 
 
 def make_stage(connection: psycopg.Connection, stage: PostgresStage) -> None:
-    """Makes the stage, with its age by the server's clock."""
+    """Creates the stage. Its comment contains the time of the server's clock."""
     connection.execute(create_stage(stage))
     row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::bigint").fetchone()
     assert row
@@ -131,10 +132,10 @@ def make_stage(connection: psycopg.Connection, stage: PostgresStage) -> None:
 
 
 def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
-    """Drops a stage, unless it is gone.
+    """Drops a stage, if it exists.
 
     Raises:
-        psycopg.Error: if somebody uses it.
+        psycopg.Error: if another session uses it.
     """
     with connection.transaction():
         set_up(connection, lock_ms=_DROP_TIMEOUT_MS)
@@ -142,14 +143,14 @@ def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
 
 
 def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_s: float) -> None:
-    """Drops the stages of a schema that runs have left behind: those that are older and that nobody uses now.
+    """Drops unused stages of killed runs in a schema that exceed an age.
 
-    What cannot be dropped, because it is in use or gone already, is left to the next batch.
+    A stage that is in use or no longer exists is skipped until the next batch.
     """
     for (name,) in connection.execute(_FIND_DEAD, [schema, older_than_s]).fetchall():
         table = TableName(schema, name).identifier
         with suppress(psycopg.Error), connection.transaction():
-            # Every task holds a lock on its stage for as long as it writes.
+            # Each task holds a lock on its stage while it writes.
             connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
             connection.execute(sql.SQL("DROP TABLE {}").format(table))
 
@@ -167,15 +168,15 @@ _FIND_DEAD = r"""
 def copy_into(
     connection: psycopg.Connection, stage: PostgresStage, batches: Iterator[pa.RecordBatch], attempt: int
 ) -> PostgresStaged:
-    """Writes a task's records to the stage, all of them or none.
+    """Writes all records of a task to the stage in one transaction.
 
     Raises:
-        RecordRejected: if a value is refused, naming column and row.
-        SinkRejected: if the records are not those for which the stage was made.
-        StageLost: if the stage is gone.
+        RecordRejected: if a value is rejected. The error contains column and row.
+        SinkRejected: if the records have other columns than the stage.
+        StageLost: if the stage no longer exists.
     """
     n_rows = 0
-    # Only where the last record of a key wins does it matter which came first.
+    # The order of records matters only for an upsert, where the last record of a key counts.
     typed = [(column.record, column.type_name) for column in stage.columns]
     in_binary = all(is_binary(*column) for column in typed)
     encode: Callable[..., pa.Buffer] = (
@@ -193,7 +194,7 @@ def copy_into(
     )
     try:
         with connection.transaction(), connection.cursor() as cursor:
-            # Records may be slow to come: others do not wait for this transaction.
+            # Records can arrive slowly. No other session waits for this transaction.
             set_up(connection, idle_ms=0)
             with cursor.copy(copy) as copying:
                 if in_binary:
@@ -208,7 +209,7 @@ def copy_into(
                 if in_binary:
                     copying.write(TRAILER)
     except psycopg.Error as e:
-        # Not from psycopg's own, which shows the row that failed.
+        # The original error is not chained: it contains the rejected row.
         raise _copy_error(e, stage) from None
     return PostgresStaged(stage, attempt, n_rows)
 
@@ -239,7 +240,7 @@ def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError
 
 
 def _where(error: psycopg.Error, stage: PostgresStage) -> tuple[int | None, str | None]:
-    """The row, and the column, of which COPY says something; the words around them depend on the server's language."""
+    """Returns row and column of an error of COPY. The words around them depend on the language of the server."""
     context = (error.diag.context or "").partition(stage.name.name)[2]
     row = re.search(r"\d+", context)
     inside = re.search(r"\bc(\d+)", context.partition('"')[0])
@@ -257,7 +258,7 @@ def _in_our_names(text: str, stage: PostgresStage) -> str:
 
 
 def lost(stage: PostgresStage, why: str) -> StageLost:
-    """What tasks had staged is not what is there."""
+    """Creates the error for missing staged rows."""
     return StageLost(
         f"The staged output of a batch for {stage.table} is lost: {why}. The batch was not written.",
         remedy="Restart the query: it runs the batch again. A server that crashed or failed over empties its unlogged tables.",

@@ -1,8 +1,8 @@
-"""The table that is written to: looked up, judged, made.
+"""Finds, checks and creates the output table.
 
-Called by ``staging`` when a batch begins. ``judge`` is a function of what the catalogue says, so that nothing changes before all is
-checked, and every difference is told at once. Source: PostgreSQL's documentation, "System Catalogs"; "INSERT" (which unique indexes
-ON CONFLICT infers).
+Called by ``sink`` when a batch begins. ``judge`` is a function of the catalog rows, so all checks precede any change,
+and one error contains all differences. Source: PostgreSQL's documentation, "System Catalogs"; "INSERT" (which unique
+indexes ON CONFLICT infers).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from streamgroups_postgres.names import TableName, lock_key
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be written.
+    """The output of a sink.
 
     Args:
-        table: where to.
-        columns: of the records, without the delete marker.
-        key: the columns of the key; none when appending.
-        deletes: whether records may delete rows.
+        table: the output table.
+        columns: the columns of the records, without the delete marker.
+        key: the columns of the key. Empty for an append.
+        deletes: whether records can delete rows.
     """
 
     table: TableName
@@ -40,13 +40,13 @@ class FoundColumn:
     """A column of the table.
 
     Args:
-        name: of the column.
-        type: in SQL, with its collation where it is not the type's own.
-        type_name: in ``pg_type``; a domain's is that of its base type.
-        category: the type's.
-        not_null: whether NULL is refused.
-        has_default: whether it may be left out although NULL is refused.
-        generated: whether the server alone may write it.
+        name: the name of the column.
+        type: its SQL type, with its collation unless it is that of the type.
+        type_name: its type in ``pg_type``. For a domain, the base type.
+        category: the category of the type.
+        not_null: whether NULL is rejected.
+        has_default: whether a record may omit a column that rejects NULL.
+        generated: whether only the server can write it.
     """
 
     name: str
@@ -60,16 +60,16 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The table, as the catalogue has it.
+    """The table in the catalog.
 
     Args:
         table: its name, with its schema.
-        is_table: whether it is one, and no view.
-        columns: all of them.
+        is_table: whether it is a table. Otherwise it is a view or another relation.
+        columns: all its columns.
         unique: the columns of each unique index that ON CONFLICT can use.
-        lacks: the rights on it that this user needs and does not have.
+        lacks: the missing privileges of this user.
         owner: the role that owns it.
-        is_trusted: whether this user has a reason to trust that role; see :func:`check_owner`.
+        is_trusted: whether this user trusts that role; see :func:`check_owner`.
     """
 
     table: TableName
@@ -82,11 +82,11 @@ class Found:
 
 
 def judge(found: Found, wanted: Wanted) -> None:
-    """Refuses a table that does not fit.
+    """Rejects a table that does not match the records.
 
     Raises:
-        SinkRejected: with every difference, and what to do about each; or if it may be another's trap.
-        NotAuthorized: with the rights that are missing.
+        SinkRejected: with all differences and their remedies, or if an untrusted role owns the table.
+        NotAuthorized: with the missing privileges.
     """
     check_owner(wanted.table, f"Table {found.table}", found.owner, "table", is_trusted=found.is_trusted)
     if found.lacks:
@@ -133,7 +133,7 @@ def _differences(found: Found, wanted: Wanted) -> Iterator[tuple[str, str]]:
 
 
 def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
-    """Looks the table up; ``None`` if there is none."""
+    """Finds the table. Returns ``None`` if it does not exist."""
     row = connection.execute(_FIND_TABLE, {"name": wanted.table.quoted}).fetchone()
     if row is None:
         return None
@@ -156,19 +156,21 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
 
 
 def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_trusted: bool) -> None:
-    """Rejects a table that another role has put in the way: its triggers and defaults would run with this user's rights.
+    """Rejects a table that another role may have created as a trap. Its triggers and defaults would run with the
+    privileges of this user.
 
-    A table is trusted whose schema the user has named, or whose owner is this user, a role it is a member of, or a superuser.
+    A table is trusted if the user has named its schema. It is also trusted if its owner is this user, a role with this
+    user as a member, or a superuser.
 
     Args:
-        wanted: as the user has named it.
-        what: begins the text of the error.
-        owner: the role that owns it.
-        option: in which it was named.
-        is_trusted: what the database says of the owner.
+        wanted: the name from the user.
+        what: the beginning of the error.
+        owner: the role that owns the table.
+        option: the option with the name.
+        is_trusted: the result of the database for the owner.
 
     Raises:
-        SinkRejected: if there is no reason to trust it.
+        SinkRejected: if the table is not trusted.
     """
     if wanted.schema is not None or is_trusted:
         return
@@ -180,15 +182,15 @@ def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_tru
 
 
 def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
-    """Makes the table, unless another has made it since.
+    """Creates the table, unless another session has created it since.
 
     Raises:
-        SinkRejected: if there is nowhere to make it.
-        NotAuthorized: if this user may not.
+        SinkRejected: if no schema for it exists.
+        NotAuthorized: if this user may not create it.
     """
     schema = where_to_make(connection, wanted.table.schema, f"table {wanted.table}")
     table = TableName(schema, wanted.table.name)
-    # Two that make a table at once get in each other's way in the catalogue, even with IF NOT EXISTS.
+    # Concurrent CREATE TABLE statements conflict in the catalog, even with IF NOT EXISTS.
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", str(table))])
     if (found := find(connection, wanted)) is None:
         connection.execute(create_table(table, wanted.columns, wanted.key))
@@ -201,11 +203,11 @@ def make(connection: psycopg.Connection, wanted: Wanted) -> Found:
 
 
 def where_to_make(connection: psycopg.Connection, schema: str | None, what: str) -> str:
-    """The schema in which something is made: the one that is named, or the first on the search path.
+    """Returns the schema for a new table: the named one, or the first on the search path.
 
     Raises:
-        SinkRejected: if there is no such schema.
-        NotAuthorized: if this user may not make tables in it.
+        SinkRejected: if the schema does not exist.
+        NotAuthorized: if this user may not create tables in it.
     """
     row = connection.execute(_FIND_SCHEMA, {"schema": schema}).fetchone()
     if row is None:
@@ -221,7 +223,7 @@ def where_to_make(connection: psycopg.Connection, schema: str | None, what: str)
 
 
 def create_table(table: TableName, columns: Sequence[RecordColumn], key: Sequence[str]) -> sql.Composed:
-    """The text that makes the table.
+    """Returns the statement that creates the table.
 
     >>> from streamgroups_postgres.column_types import Kind
     >>> id_ = RecordColumn("id", Kind.INTEGER, "bigint")
@@ -237,7 +239,7 @@ def create_table(table: TableName, columns: Sequence[RecordColumn], key: Sequenc
 
 
 def type_sql(type_: str) -> sql.SQL:
-    """A type as SQL. It comes from our own table of types, or from the catalogue."""
+    """Returns a type as SQL. It comes from ``column_types`` or from the catalog."""
     return sql.SQL(type_)
 
 
@@ -245,7 +247,8 @@ _FIND_SCHEMA = """
     SELECT nspname::text, has_schema_privilege(oid, 'CREATE')
     FROM pg_namespace WHERE nspname = coalesce(%(schema)s, current_schema())
 """
-#: Whether the owner of the relation ``c`` is this user, a role whose rights it has, or a superuser. A superuser has the rights of all roles.
+#: Whether the owner of the relation ``c`` is this user, a role whose privileges this user has, or a superuser. A
+#: superuser has the privileges of all roles.
 TRUSTED_OWNER = """(c.relowner = (SELECT oid FROM pg_roles WHERE rolname = current_user)
                OR (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner)
                OR NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AND pg_has_role(c.relowner, 'USAGE'))"""

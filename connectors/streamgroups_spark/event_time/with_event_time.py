@@ -123,8 +123,8 @@ def _punctuated(df: DataFrame, column: str, options: Mapping[str, str], delay_ms
     row = [_filled(name, column, df.schema) for name in df.columns]
     punctuations = times.select(*row, F.lit(True).alias(_MARK))
     # The condition contains the event time and cannot be split, or Spark would filter before it reads the watermark. It
-    # also contains a nondeterministic part, which is always true, because Spark moves no other filter past it.
-    # Otherwise a filter of the user, or the null check of a join, would run before the watermark and remove the
+    # also contains a nondeterministic part, which is always true, because Spark moves no other filter past it. Otherwise
+    # a filter of the user, or the null check of a join, would run before the watermark. It would remove the
     # punctuations, whose other columns are null.
     records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
     both = df.withColumn(_MARK, F.lit(False)).union(punctuations)

@@ -123,9 +123,9 @@ def window_results(windowed: DataFrame) -> DataFrame:
 def dead_letters(windowed: DataFrame) -> DataFrame:
     """Returns the records that no window of :func:`windows` counts, with the reason (SEMANTICS W7).
 
-    ``record`` contains their own columns. The other columns are ``why`` (``late`` or ``no event time``),
-    ``event_time``, ``watermark``, ``late_by_ms`` (how far the record was behind the watermark), ``window_start`` and
-    ``window_end`` of the missed window. Of several hopping windows it is the latest one.
+    ``record`` contains their own columns, and ``why`` is ``late`` or ``no event time``. ``late_by_ms`` is the distance
+    of ``event_time`` to ``watermark``. ``window_start`` and ``window_end`` belong to the missed window. Of several hopping
+    windows it is the latest one.
 
     Args:
         windowed: the output of :func:`windows` with ``dead_letters=True``: the stream, or a batch of it.
