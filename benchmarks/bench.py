@@ -42,7 +42,7 @@ class Scale:
 
     Args:
         bulk, catch_up, query: the number of records in the topics of these families.
-        others: the number of records for slow peers, whose figure is a speed.
+        others: the number of records for slow peers, which are measured by speed.
         triggers: the sizes of micro-batches, in records.
         batches, warm_up_batches: the number of measured micro-batches of a run, and of earlier ones that are ignored.
         partitions: the numbers of partitions, with ``partition_records`` as the total number of records.

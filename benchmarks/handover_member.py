@@ -1,4 +1,4 @@
-"""A member of a group as a program: a streaming query of ours, or a plain confluent-kafka consumer. Started by
+"""A member of a group as a program: a streaming query of this library, or a plain confluent-kafka consumer. Started by
 ``handover``.
 
 It writes a line of JSON with the time for each event: it joins, it reads records of partitions, it leaves. A record

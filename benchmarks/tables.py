@@ -66,7 +66,9 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """The reasons of missing figures, each once, in the order of the table. A failure has the name of its measurement."""
+    """The reasons of missing figures, each once, in the order of the table. A failure includes the name of its
+    measurement.
+    """
     missing = [(r.what, c) for r in rows for c in (r.ours, r.theirs) if isinstance(c, Missing) and c.why]
     return list(dict.fromkeys(f"{what}: {c.why}" if c.is_failure else c.why for what, c in missing))
 

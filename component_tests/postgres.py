@@ -132,7 +132,7 @@ class PostgresServer:
         return True
 
     def conninfo(self, database: str, **more: str) -> str:
-        """The connection string of a database, for the superuser unless another user is given."""
+        """The connection string of a database, for the superuser by default."""
         settings = {"host": "127.0.0.1", "port": str(self.port), "user": "postgres", "dbname": database, **more}
         return make_conninfo("", **settings)
 

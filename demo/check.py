@@ -1,7 +1,9 @@
-"""The verification at the end of the demo: missing flights, duplicates and their reason, and partitions with two owners.
+"""The verification at the end of the demo: missing flights, duplicates and their reason, and partitions with two
+owners.
 
-Called by ``demo.__main__`` with the output of the queries, the histories of the members and the offsets of the broker. Source: SEMANTICS
-G11, G12, S1: joins and leaves lose and repeat nothing; a kill repeats at most the batch in flight of the killed member.
+Called by ``demo.__main__`` with the output of the queries, the histories of the members and the offsets of the broker.
+Source: SEMANTICS G11, G12, S1. Joins and leaves lose and repeat no record; a kill repeats at most the batch in flight
+of the killed member.
 """
 
 from __future__ import annotations

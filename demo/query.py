@@ -1,8 +1,8 @@
 """The query of the demo: ``python -m demo.query '{...}'``. Started by ``demo.processes``, two or three times.
 
-It reads flights as one member of the group, parses them, and writes their delays: one file per batch, complete or not at all. It
-is at least once, so each row has a key that is the same when a flight is read again: topic, partition and offset. Readers of the
-files count each flight once by this key.
+It reads flights as one member of the group, parses them, and writes their delays: one file per batch, complete or not
+at all. It is at least once, so each row has a key that is the same when a flight is read again: topic, partition and
+offset. Readers of the files count each flight once by this key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A Kafka broker in a container, with the interface of the embedded broker as far as the integration tests use it.
 
 Used by the fixtures behind ``make test BROKER=container`` and by ``test_containers.py``. One node in KRaft mode, from
-``apache/kafka`` or any image that reads the same variables (``docker/broker`` builds one where no registry is reachable).
-The properties and tools are the embedded broker's, so that a test sees the same broker either way. Source: Kafka's
-container image (KIP-975), testcontainers' ``DockerContainer``.
+``apache/kafka`` or any image that reads the same variables (``docker/broker`` builds one where no registry is
+reachable). The properties and tools are the embedded broker's, so that tests use the same broker in both cases. Source:
+Kafka's container image (KIP-975), testcontainers' ``DockerContainer``.
 """
 
 from __future__ import annotations

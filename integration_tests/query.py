@@ -1,4 +1,4 @@
-"""A streaming query as a program: ``python -m integration_tests.query '{...}'``. Started by ``harness.QueryProcess``."""
+"""A streaming query as a program: ``python -m integration_tests.query '{...}'``. ``harness.QueryProcess`` starts it."""
 
 from __future__ import annotations
 

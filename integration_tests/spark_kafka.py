@@ -16,7 +16,7 @@ from streamgroups_broker._cache import cached_jars
 from streamgroups_broker._ivy import fetch_exactly
 from streamgroups_broker._java import find_java
 
-#: The connector of the newest Spark, and its dependencies beside Spark's own jars. The token provider has no such
+#: The connector of the newest Spark, and its dependencies that Spark does not include. The token provider has no such
 #: release; an older one is sufficient, because no test uses delegation tokens.
 VERSION = "4.2.0"
 COORDINATES = (

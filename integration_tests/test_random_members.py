@@ -36,7 +36,7 @@ from streamgroups.partitions import TopicPartition
 PARTITIONS = 8
 DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "30"))
 
-#: The time beside the random part: the start, reading to the end, and two minutes for each wait.
+#: The time outside of the random part: the start, reading to the end, and two minutes for each wait.
 pytestmark = pytest.mark.timeout(DURATION_S + 600)
 
 

@@ -45,7 +45,7 @@ KILL = Mark(3_500, MarkKind.KILL, "kill -9 bob", "bob")
 
 
 def titles(html: str, *, of_class: str = "") -> list[str]:
-    """The tooltips of shapes, of one class if given."""
+    """The tooltips of shapes, optionally of one class only."""
     found = re.findall(r'class="([^"]*)"[^>]*><title>([^<]*)</title>', html)
     return [title for style, title in found if of_class in style]
 

@@ -1,9 +1,10 @@
-"""Keeps words out of the texts that are not those of Kafka, Spark, Flink and Beam. ``make lint`` runs it.
+"""Checks that texts use the words of Kafka, Spark, Flink and Beam. ``make lint`` runs it.
 
-It reads the prose of ``.rst`` files, and the comments and strings of ``.py`` files. Code is not prose: literal blocks, text between double
-backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
+It reads the prose of ``.rst`` files, and the comments and strings of ``.py`` files. Code is not prose: literal blocks,
+text between double backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
 
-To put a file or directory under the check, add its path to ``CHECKED``. ``python -m unit_tests.words PATH ...`` checks other paths.
+To add a file or directory to the check, add its path to ``CHECKED``. ``python -m unit_tests.words PATH ...`` checks
+other paths.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-#: Files and directories whose texts are checked.
+#: The files and directories to check.
 CHECKED = (
     "README.rst",
     "benchmarks",
