@@ -1,8 +1,8 @@
 """An embedded Apache Kafka (KRaft, no ZooKeeper, no Docker) started from Python, for demos and tests.
 
-Used by the command ``streamgroups broker``, the pytest plugin and users (``from streamgroups_broker import
-EmbeddedKafka``). Kafka's jars are downloaded once by the Ivy in PySpark's wheel. The broker runs on the Java that
-PySpark also requires. Source: KIP-500, KIP-631 (KRaft).
+Used by the command ``streamgroups broker``, by the pytest plugin, and by users with
+``from streamgroups_broker import EmbeddedKafka``. The Ivy in PySpark's wheel downloads Kafka's jars once. The broker
+runs on the Java that PySpark also requires. Source: KIP-500, KIP-631 (KRaft).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The cache of Kafka's jars: finds, verifies and fills it.
 
-Used by ``embedded``. ``_ivy`` downloads the jars. The directory is ``(XDG_CACHE_HOME or
-~/.cache)/streamgroups/kafka-<version>``. A rename creates it with its complete content, and a file lock prevents two
-processes from filling it concurrently. ``manifest.json`` contains the size and SHA-256 of every downloaded file. The
-jars of the default release are compared with the SHA-256 in this package (``kafka-<version>.json``). Those of other
-releases are trusted as the repository returned them. Source: KIP-631 (bootstrap checkpoint), JEP 350 (class archive).
+Used by ``embedded``. ``_ivy`` downloads the jars. The directory is
+``(XDG_CACHE_HOME or ~/.cache)/streamgroups/kafka-<version>``. A rename creates it with its complete content, and a file
+lock prevents two processes from filling it concurrently. ``manifest.json`` contains the size and SHA-256 of every file
+after the download. The jars of the default release are compared with the SHA-256 in this package
+(``kafka-<version>.json``). Those of other releases are trusted at the first download. Source: KIP-631 (bootstrap
+checkpoint), JEP 350 (class archive).
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def cached_jars(name: str, version: str, fill: Callable[[Path, str], None]) -> K
 
 
 def damage(directory: Path, version: str) -> str | None:
-    """Returns the damage of the jars in a directory of the cache. ``None`` if they are undamaged."""
+    """Describes the damage of the jars in a directory of the cache. ``None`` if they are undamaged."""
     try:
         verified(directory, version)
     except _Unusable as why:

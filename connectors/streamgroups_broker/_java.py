@@ -1,4 +1,4 @@
-"""Finds a Java that supports Kafka.
+"""Finds a Java that can run Kafka.
 
 Used by ``_ivy`` (Ivy runs on Java) and for each node and tool. Source: Kafka 4 brokers need Java 17 (KIP-1013).
 """

@@ -69,8 +69,9 @@ class NodeCommands:
     options: tuple[str, ...] = ()
 
     def run(self, node: Path) -> list[str]:
-        """Returns the command that runs the node of a directory. Its parent directory contains the logging
-        configuration.
+        """Returns the command that runs the node of a directory.
+
+        Its parent directory contains the logging configuration.
         """
         return [
             self.java.executable,

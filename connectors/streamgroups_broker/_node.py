@@ -179,8 +179,9 @@ class Node:
         return received.decode(errors="replace").strip()
 
     def _close(self) -> None:
-        """Waits for the watchdog and then closes its pipes. A pipe that is closed earlier indicates the end of this
-        process.
+        """Waits for the watchdog and then closes its pipes.
+
+        A pipe that is closed earlier indicates the end of this process.
         """
         watchdog = self._watchdog
         assert watchdog is not None

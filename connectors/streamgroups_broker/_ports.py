@@ -1,7 +1,8 @@
 """Finds free TCP ports for listeners of another process.
 
-Used by ``_prepare``. The ports are below the kernel's range for outgoing connections (32768 on Linux, 49152 on macOS).
-Any client could use a port in that range while a node restarts. Source: ``ip(7)`` on ``ip_local_port_range``.
+Used by ``_prepare`` and ``_node``. The ports are below the kernel's range for outgoing connections (32768 on Linux,
+49152 on macOS). Any client could use a port in that range while a node restarts. Source: ``ip(7)`` on
+``ip_local_port_range``.
 """
 
 from __future__ import annotations

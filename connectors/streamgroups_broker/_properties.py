@@ -34,7 +34,7 @@ _DEFAULTS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "1000",
-    # The failure of a node is detected in seconds instead of nine seconds.
+    # The failure of a node is detected after 6 s instead of 9 s.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "6000",
     # A concurrent stop of all nodes leaves no quorum for a controlled shutdown, which would never complete.

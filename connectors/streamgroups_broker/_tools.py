@@ -83,8 +83,9 @@ class RunsTools(ABC):
     def run_tool(
         self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs one of Kafka's command line tools against this cluster. A cluster in a container runs it in its
-        container.
+        """Runs one of Kafka's command line tools against this cluster.
+
+        A cluster in a container runs it in its container.
 
         Args:
             tool: the name of the script (``topics``, ``kafka-consumer-groups.sh``), which gets ``--bootstrap-server``

@@ -164,8 +164,9 @@ class _Transaction:
         self._identities |= {(group_id, tp): it for tp, it in new.items()}
 
     def commit(self) -> None:
-        """Commits on top of the version that was read. After a concurrent commit it is called again with a newer
-        version.
+        """Commits on top of the version that was read.
+
+        After a concurrent commit it is called again with a newer version.
 
         Raises:
             Overtaken: if a newer version exists. The positions indicate whether this commit created it.
@@ -205,7 +206,7 @@ class _Transaction:
         return table
 
     def _check(self, table: DeltaTable) -> None:
-        """Checks again the conditions of the stages, because another writer may have changed the table since."""
+        """Repeats the checks of the stages, because another writer may have changed the table since."""
         stages = {staged.stage.token: staged.stage for staged in self._staged}
         for stage in stages.values():
             if table_id(table) != stage.table_id:
@@ -256,8 +257,9 @@ class _Transaction:
         ]
 
     def _check_files(self, store: Store) -> None:
-        """Checks that all staged files exist before the log refers to them. Only :meth:`DeltaSink.discard` and VACUUM
-        remove them.
+        """Checks that all staged files exist before the log refers to them.
+
+        Only :meth:`DeltaSink.discard` and VACUUM remove them.
         """
         there: dict[str, int] = {}
         for directory in {staged.stage.directory for staged in self._staged if staged.files}:
@@ -284,8 +286,9 @@ class _Transaction:
         return positions + [Transaction(identity_application_id(g, tp), n, now_ms) for (g, tp), n in changed.items()]
 
     def _judge(self, error: Exception, version: int) -> None:
-        """Translates a failed commit. A newer version is a concurrent commit or this one, which the positions
-        distinguish.
+        """Translates a failed commit.
+
+        A newer version is a concurrent commit or this one, which the positions distinguish.
         """
         try:
             newest = self._target.open().version()

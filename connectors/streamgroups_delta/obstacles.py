@@ -36,9 +36,10 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 class Demands:
     """The writer requirements in the log of a table.
 
-    features: the names of writer features.
-    settings: the properties of the table.
-    columns: the metadata of each column, by its name.
+    Args:
+        features: the names of writer features.
+        settings: the properties of the table.
+        columns: the metadata of each column, by its name.
         invariants: names of columns with an invariant.
     """
 

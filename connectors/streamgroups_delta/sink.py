@@ -160,8 +160,9 @@ class DeltaSink:
         return write_files(store, stage, records, attempt, target.telling)
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
-        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`. Creates a missing table. The first batch adds its
-        columns.
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`.
+
+        Creates a missing table. The first batch adds its columns.
 
         Raises:
             SinkRejected: if the table is missing and ``create_table`` is off, or it may not be used.

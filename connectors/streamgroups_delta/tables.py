@@ -28,7 +28,7 @@ from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullabl
 
 #: The placeholder column of a table with a ledger and without output.
 NO_OUTPUT_YET = "streamgroups_no_output_yet"
-#: The number of retries that commits only against the version that was read.
+#: No retries: a commit succeeds only against the version that was read.
 EXACTLY = 0
 _RETRY_TIMEOUT_S = 30.0
 _NTZ = "timestampNtz"

@@ -1,8 +1,8 @@
 """Connects to PostgreSQL, and translates its errors by one table.
 
 Used by all modules of ``streamgroups_postgres``. A connection detects a lost server within half a minute, and the
-server ends a transaction that blocks others. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error Codes"
-(SQLSTATE). For a rejected connection libpq reports only a text.
+server ends an idle transaction that blocks others. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error
+Codes" (SQLSTATE). For a rejected connection libpq reports only a text.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ IDLE_TIMEOUT_MS = 60_000
 
 
 def check_conninfo(conninfo: str) -> None:
-    """Rejects a connection string that libpq cannot parse. The error does not repeat it, because it can contain a
-    password.
+    """Rejects a connection string that libpq cannot parse.
+
+    The error does not repeat it, because it can contain a password.
 
     Raises:
         InvalidOption: if it is empty or malformed.
@@ -124,8 +125,9 @@ def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, id
 
 
 def connection_error(text: str, doing: str) -> StreamGroupsError:
-    """Translates the error of a rejected connection. A server with messages in another language than English counts as
-    unreachable.
+    """Translates the error of a rejected connection.
+
+    A server with messages in another language than English counts as unreachable.
 
     >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
     'sink_refused'

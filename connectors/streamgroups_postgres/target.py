@@ -156,8 +156,9 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
 
 
 def check_owner(wanted: TableName, what: str, owner: str, option: str, *, is_trusted: bool) -> None:
-    """Rejects a table that another role may have created as a trap. Its triggers and defaults would run with the
-    privileges of this user.
+    """Rejects a table that another role may have created as a trap.
+
+    Its triggers and defaults would run with the privileges of this user.
 
     A table is trusted if the user has named its schema. It is also trusted if its owner is this user, a role with this
     user as a member, or a superuser.

@@ -48,8 +48,9 @@ def with_times(batches: Iterator[pa.RecordBatch], schema: pa.Schema, header: str
 
 
 def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
-    """Returns the times in a header: decimal milliseconds since 1970. Null if the header is missing or has another
-    format.
+    """Returns the times in a header: decimal milliseconds since 1970.
+
+    Null if the header is missing or has another format.
 
     Args:
         headers: the name and value of each header of each record, or null.

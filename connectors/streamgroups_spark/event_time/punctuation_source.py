@@ -36,8 +36,9 @@ _KIND = "streamgroups-time"
 def options_of(
     group_ids: Sequence[str], given: Mapping[str, str], *, reported_as: str, read_column: str | None
 ) -> dict[str, str]:
-    """Returns the options of the punctuation source. They are part of the query's plan, which therefore contains all
-    settings.
+    """Returns the options of the punctuation source.
+
+    They are part of the query's plan, which therefore contains all settings.
 
     Args:
         group_ids: the group whose watermark it emits, the group that it follows, and so on.
@@ -87,8 +88,9 @@ class TimeDataSource(DataSource):
         return _KIND
 
     def schema(self) -> StructType:
-        """Returns the column of the time. It is nullable, or Spark would remove the filter that hides punctuations from
-        users.
+        """Returns the column of the time.
+
+        It is nullable, or Spark would remove the filter that hides punctuations from users.
         """
         return StructType([StructField("time", TimestampType(), nullable=True)])
 

@@ -78,8 +78,9 @@ class QueryTime:
     # ---- the thread of the query -------------------------------------------------------------------------------------
 
     def finished(self, membership: Membership, number: int) -> None:
-        """Records that batch ``number`` is done and will be committed. See
-        :class:`streamgroups.query.query_ports.Times`.
+        """Records that batch ``number`` is done and will be committed.
+
+        See :class:`streamgroups.query.query_ports.Times`.
         """
         self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
         batch = membership.in_flight

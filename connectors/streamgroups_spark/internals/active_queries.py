@@ -98,8 +98,9 @@ class ActiveQueries:
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
 
     def _process_ids(self, source: Any) -> Iterator[int]:
-        """The processes of a Python source. Empty for other sources, and if this version of Spark stores them
-        elsewhere.
+        """The processes of a Python source.
+
+        Empty for other sources, and if this version of Spark stores them elsewhere.
         """
         try:
             factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")

@@ -48,8 +48,9 @@ class CommitLog:
         self._location = location
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """Returns whether the last finished batch has this end offset. If that is unknown, logs a warning and returns
-        ``False``.
+        """Returns whether the last finished batch has this end offset.
+
+        If that is unknown, logs a warning and returns ``False``.
         """
         try:
             newest = self._newest("commits")

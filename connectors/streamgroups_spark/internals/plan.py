@@ -73,8 +73,9 @@ def source_name(leaf: Any) -> str:
 
 
 def read_streams(plan: Any) -> list[ReadStream]:
-    """Returns the streams that a plan reads, with their stateful operators. A stream that is read twice is contained
-    twice.
+    """Returns the streams that a plan reads, with their stateful operators.
+
+    A stream that is read twice is contained twice.
 
     Operators without a stream as input are not stateful: a limit, an aggregate or a join of tables. The streams of a
     common table expression belong to each reference.

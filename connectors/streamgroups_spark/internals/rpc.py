@@ -4,7 +4,7 @@ Spark runs the source of a query in one Python process, and each commit of its s
 connection, but both receive the session id from ``sg.register``. A server listens on a Unix socket in a directory with
 this name, and a caller sends its request to all servers there. All processes belong to one user, and only this user can
 enter the directory. Requests may therefore be unpickled. Used by ``source.running_query``, ``sinks`` and ``ops``.
-``source.batch_messages`` defines the messages.
+``source.batch_messages`` defines the messages. Source: ``unix(7)``.
 """
 
 from __future__ import annotations
@@ -129,9 +129,7 @@ class Answering:
         connection.sendall(reply)
 
     def _answer_to(self, question: Any) -> bytes:
-        """Returns each exception as a reply: this thread must continue, and the requesting process must receive the
-        error.
-        """
+        """Returns each exception as a reply: this thread must continue, and the caller must receive the error."""
         try:
             return _pickled(self._answer(question))
         except StreamGroupsError as e:
@@ -214,8 +212,9 @@ def ask(session: str, question: Any, *, needs_all: bool = False) -> list[Any]:
 
 
 def _answer_of(path: Path, question: Any) -> Any:
-    """Returns the reply of one process. ``None`` if the request is for another process, or the process no longer
-    listens.
+    """Returns the reply of one process.
+
+    ``None`` if the request is for another process, or the process no longer listens.
     """
     why = ""
     for _ in range(_ATTEMPTS):

@@ -50,8 +50,9 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsListener(StreamingQueryListener):
-    """Exports metrics of the streaming queries of a Spark application to Prometheus. ``docs/metrics.rst`` lists the
-    metrics.
+    """Exports metrics of the streaming queries of a Spark application to Prometheus.
+
+    ``docs/metrics.rst`` lists the metrics.
 
     Args:
         registry: the registry of the metrics. Default: the default registry of Prometheus, or a separate one if a port
@@ -193,8 +194,9 @@ class MetricsListener(StreamingQueryListener):
 
 
 class _Noted:
-    """The state from Spark's events. The thread of the listener bus writes it, and the threads of Prometheus requests
-    read it.
+    """The state from Spark's events.
+
+    The thread of the listener bus writes it, and the threads of Prometheus requests read it.
     """
 
     def __init__(self, window_ms: int) -> None:

@@ -69,8 +69,6 @@ def probe_workers() -> WorkerPython:
 
 
 def _is_this_python(path: Path) -> bool:
-    """Returns whether both are one link, or links in one directory: ``python`` and ``python3`` of a virtual
-    environment.
-    """
+    """Returns whether both are one link, or links in one directory, as ``python`` and ``python3`` in a virtualenv."""
     this = Path(sys.executable)
     return path.parent.absolute() == this.parent.absolute() and path.resolve() == this.resolve()

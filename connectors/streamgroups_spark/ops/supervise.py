@@ -192,8 +192,9 @@ def _failure(error: Exception) -> Failure:
 
 
 def _jvm_is_gone() -> bool:
-    """Returns whether a JVM existed and does not respond. Py4J reports this by many errors, which user code can raise
-    too.
+    """Returns whether a JVM existed and does not respond.
+
+    Py4J reports this by many errors, which user code can raise too.
     """
     gateway = SparkContext._gateway
     if gateway is None:

@@ -26,7 +26,7 @@ from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import ask
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
 
-#: How long a source that made no progress may take to confirm its membership.
+#: How long a source may take to confirm its membership after a pause.
 _RETRY_TIMEOUT_S = 10.0
 _AGAIN_S = 0.05
 _AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
@@ -151,8 +151,9 @@ def _reading(checkpoint: str) -> Iterator[None]:
 
 
 def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
-    """Returns the end offsets of the previous batch. They are empty if it was deleted, so that all sources count as
-    advanced.
+    """Returns the end offsets of the previous batch.
+
+    They are empty if it was deleted, so that all sources count as advanced.
     """
     try:
         return log.ends(batch_id - 1) if batch_id else {}

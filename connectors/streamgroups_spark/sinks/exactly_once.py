@@ -108,8 +108,9 @@ class KafkaSink:
 
 
 def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
-    """Writes a streaming DataFrame so that output and offsets of the group change together, also after failures
-    (SEMANTICS X2).
+    """Writes a streaming DataFrame so that output and offsets of the group change in one transaction.
+
+    This also holds after failures (SEMANTICS X2).
 
     Args:
         df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.

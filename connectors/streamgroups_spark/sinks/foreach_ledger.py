@@ -50,8 +50,9 @@ class LedgerTable(Protocol):
         ...
 
     def write(self, positions: LedgerPositions) -> None:
-        """Writes positions, also of new partitions, in its own transaction. The source calls it for new partitions and
-        after a reset.
+        """Writes positions, also of new partitions, in its own transaction.
+
+        The source calls it for new partitions and after a reset.
         """
         ...
 
@@ -73,8 +74,9 @@ class LedgerBatch:
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
     def is_written(self, positions: LedgerPositions) -> bool:
-        """Returns whether the batch is written. Call it in the transaction that writes the batch, with the rows of the
-        positions locked.
+        """Returns whether the batch is written.
+
+        Call it in the transaction that writes the batch, with the rows of the positions locked.
 
         Args:
             positions: the positions of the ledger, as that transaction reads them.

@@ -113,8 +113,9 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
                 self._is_written, self._begun = True, None
 
     def _note(self, batch: BatchInfo) -> NoDataEntry | None:
-        """Returns the metadata entry that records a no-data batch. ``None`` for other batches, and without a group to
-        store it.
+        """Returns the metadata entry that records a no-data batch.
+
+        ``None`` for other batches, and without a group to store it.
         """
         if batch.quiet is None or self._options.group_id is None or not batch.partitions:
             return None
@@ -183,8 +184,9 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     def _commit_offsets(
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
     ) -> None:
-        """Adds the offsets of a source to the transaction. Retries with a newer generation in which the member still
-        owns all ranges.
+        """Adds the offsets of a source to the transaction.
+
+        Retries with a newer generation in which the member still owns all ranges.
         """
         offsets, group_metadata = _offsets(source), source.group_metadata
         while True:
@@ -248,8 +250,9 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
 
 def _seems_to_be_there(note: NoDataEntry) -> bool:
-    """Checks whether the batch is written before the transaction begins, so that a run without output fences no other
-    run.
+    """Checks whether the batch is written before the transaction begins.
+
+    A run without output then fences no other run.
 
     The transaction of a killed run blocks this check until it is aborted. The begin of a new transaction aborts it.
     """

@@ -33,8 +33,9 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """Reports that the batch with this end offset is written, and that its offsets are committed with it. It has no
-    reply.
+    """Reports that the batch with this end offset is written, and that its offsets are committed with it.
+
+    It has no reply.
 
     Args:
         end: the offset as Spark has logged it for the source.
@@ -45,8 +46,9 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRequest:
-    """Requests the sink that stores the ledger of a query. The source sends it to the user's process
-    (``sinks.ledger_registry``).
+    """Requests the sink that stores the ledger of a query.
+
+    The source sends it to the user's process (``sinks.ledger_registry``).
 
     Args:
         group_id: the group of the source.
@@ -59,8 +61,9 @@ class LedgerRequest:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRequest:
-    """Requests how long a batch has been in flight. ``ops.metrics_listener`` sends it, and each source returns a
-    :class:`~streamgroups.monitoring.metrics.BatchFlight`.
+    """Requests how long a batch has been in flight.
+
+    ``ops.metrics_listener`` sends it, and each source returns a :class:`~streamgroups.monitoring.metrics.BatchFlight`.
     """
 
 

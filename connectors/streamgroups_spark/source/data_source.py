@@ -113,8 +113,9 @@ class StreamGroupsDataSource(DataSource):
         return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Returns the reader of a streaming query. Spark creates it in several processes, so its constructor connects
-        to nothing.
+        """Returns the reader of a streaming query.
+
+        Spark creates it in several processes, so its constructor connects to nothing.
         """
         try:
             options = parse(self.options, streaming=True)
@@ -197,8 +198,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._running().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Returns the limits of the user. Spark then passes ``ReadAllAvailable`` only for the trigger ``once``, to
-        disable them.
+        """Returns the limits of the user.
+
+        Spark then passes ``ReadAllAvailable`` only for the trigger ``once``, to disable them.
         """
         limits = self._options.limits
         if limits.max_offsets is not None:
@@ -208,8 +210,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(_NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """See :meth:`MicroBatches.run_until_now`. Spark still plans the query at this point, so the query is started
-        later.
+        """See :meth:`MicroBatches.run_until_now`.
+
+        Spark still plans the query at this point, so the query is started later.
         """
         self._until_now = True
 
@@ -218,8 +221,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """See :meth:`MicroBatches.report_latest_offset`. The report also names group and member, which Spark's progress
-        does not.
+        """See :meth:`MicroBatches.report_latest_offset`.
+
+        The report also names group and member, which Spark's progress does not.
         """
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:

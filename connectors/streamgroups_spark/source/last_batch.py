@@ -33,8 +33,9 @@ class LastBatch:
         self._session, self._process_ids, self._checkpoint = session, process_ids, checkpoint
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
-        """Returns whether the batch with this end offset is finished. If that is unknown, logs a warning and returns
-        ``False``.
+        """Returns whether the batch with this end offset is finished.
+
+        If that is unknown, logs a warning and returns ``False``.
         """
         try:
             for answer in ask(self._session, FinishedRequest(self._process_ids, offset)):

@@ -259,8 +259,9 @@ def _event_time_header(known: Mapping[str, str]) -> str | None:
 
 
 def _pattern(value: str) -> re.Pattern[str]:
-    """Compiles a pattern by Spark's rules: surrounding spaces do not count. An empty pattern, which matches any topic,
-    is rejected.
+    """Compiles a pattern by Spark's rules: surrounding spaces do not count.
+
+    An empty pattern, which matches any topic, is rejected.
     """
     if not value.strip():
         raise InvalidOption(

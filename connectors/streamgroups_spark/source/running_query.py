@@ -139,15 +139,17 @@ class RunningQuery:
 
     @property
     def tells(self) -> tuple[str, str] | None:
-        """The name under which tasks report observed event times, and the column to read. ``None`` if nothing is
-        reported.
+        """The name under which tasks report observed event times, and the column to read.
+
+        ``None`` if nothing is reported.
         """
         stream = self._stream
         return None if stream is None or stream.read_column is None else (stream.reported_as, stream.read_column)
 
     def _query_facts(self) -> QueryFacts | None:
-        """Returns the facts about the query after a check of its state. ``None`` if they are unavailable and not
-        required.
+        """Returns the facts about the query after a check of its state.
+
+        ``None`` if they are unavailable and not required.
         """
         request = QueryRequest(self._process_ids, self._group_id)
         facts: QueryFacts | None = None

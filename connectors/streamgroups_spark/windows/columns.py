@@ -159,8 +159,9 @@ def _packed(buckets: Iterable[int], records: Sequence[bytes | None], starts: Seq
 
 
 def in_windows(shape: Shape, times_ms: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Vectorized ``windows_of``: returns the index of the time and the start of each of its windows, the latest windows
-    first.
+    """Vectorized ``windows_of``: returns the index of the time and the start of each of its windows.
+
+    The latest windows come first.
 
     Args:
         shape: the shape of the windows.

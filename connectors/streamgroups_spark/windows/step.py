@@ -118,8 +118,9 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
 def _without_violations(
     plan: WindowPlan, kept: KeptTime, records: pa.Table, times: np.ndarray[Any, Any]
 ) -> tuple[pa.Table, np.ndarray[Any, Any], pa.Table]:
-    """Returns the remaining records with their times, and the dropped ones. See
-    :func:`streamgroups.event_time.violations.judge`.
+    """Returns the remaining records with their times, and the dropped ones.
+
+    See :func:`streamgroups.event_time.violations.judge`.
     """
     watermark = kept.windows.watermark
     time_ms = watermark.time_ms if isinstance(watermark, At) and plan.on_violation is not OnViolation.KEEP else None
