@@ -1,6 +1,6 @@
-"""A finding: one thing that was looked at, what is in use, and whether it will do.
+"""The result of a check: its subject, the version in use, its state and a remedy.
 
-Made by the other modules of this package, shown by ``streamgroups doctor``.
+The other modules of this package create the results; ``streamgroups doctor`` prints them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """How a finding stands, from good to bad."""
+    """The state of a check result, from good to bad."""
 
     OK = "ok"
-    #: It works; something is slower, at risk or unknown.
+    #: It works, but is slower, at risk or unknown.
     WARNING = "warning"
     #: Something will fail.
     PROBLEM = "problem"
@@ -25,11 +25,11 @@ class Finding:
     """One line of the report.
 
     Args:
-        about: what was looked at, as one of few fixed words: ``python``, ``reader``, ``java`` ...
-        state: whether it will do.
+        about: the subject, one of a few fixed words: ``python``, ``reader``, ``java`` ...
+        state: the state.
         what: a sentence.
-        remedy: what to do next; empty only if there is nothing to do.
-        in_use: the version, or the choice, that is in use; None if there is none.
+        remedy: what to do next; empty only if nothing needs to be done.
+        in_use: the version, or the choice, that is in use; None without one.
     """
 
     about: str
@@ -40,22 +40,22 @@ class Finding:
 
 
 def ok(about: str, what: str, in_use: str | None = None) -> Finding:
-    """A finding that needs nothing."""
+    """Returns a result without a remedy."""
     return Finding(about, State.OK, what, in_use=in_use)
 
 
 def warning(about: str, what: str, remedy: str, in_use: str | None = None) -> Finding:
-    """A finding that does not stop anything."""
+    """Returns a result for a minor defect: everything works, but slower or at risk."""
     return Finding(about, State.WARNING, what, remedy, in_use)
 
 
 def problem(about: str, what: str, remedy: str, in_use: str | None = None) -> Finding:
-    """A finding that will make something fail."""
+    """Returns a result for a defect that causes a failure."""
     return Finding(about, State.PROBLEM, what, remedy, in_use)
 
 
 def worst(findings: Iterable[Finding]) -> State:
-    """The state of the whole.
+    """Returns the state of the whole report.
 
     >>> worst([ok("java", "17 or newer."), warning("reader", "Plain.", "Build it.")]).value
     'warning'

@@ -1,7 +1,7 @@
-"""Judges a Kafka cluster: who answers, how old it is, which group protocols it has, how long it keeps offsets.
+"""Checks a Kafka cluster: reachable brokers, release, group protocols and retention of offsets.
 
-Called by ``streamgroups_cli.doctor``. Sources: KIP-35 and KIP-584 (what a broker supports, and what the cluster has agreed
-on), KIP-848 (``group.version``), Kafka's ``MetadataVersion`` (which release a level means), KIP-211 (offset retention).
+``streamgroups_cli.doctor`` calls this module. Sources: KIP-35 and KIP-584 (supported and finalized features), KIP-848
+(``group.version``), Kafka's ``MetadataVersion`` (the release of a level), KIP-211 (offset retention).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
-#: Feature levels of ``metadata.version``, by the release that brought them; a level between two belongs to the lower one.
+#: Feature levels of ``metadata.version``, by the release that added them. A level between two belongs to the lower one.
 _RELEASES = (
     ("3.3", 7),
     ("3.4", 8),
@@ -27,14 +27,15 @@ _RELEASES = (
 )
 _LAST_KNOWN_LEVEL = 30
 _FIRST_LEVEL_OF_4_0 = 22
-#: OffsetFetch with ``require_stable`` (KIP-447), in Kafka 2.5: without it a member may start at offsets that are still open.
+#: OffsetFetch with ``require_stable`` (KIP-447), in Kafka 2.5. Without it, a member can start at offsets that are not
+#: stable.
 _OFFSET_FETCH = 9
 _STABLE_OFFSET_FETCH = 7
 
 RETENTION = "offsets.retention.minutes"
 METADATA_BYTES = "offset.metadata.max.bytes"
 PROTOCOLS = "group.coordinator.rebalance.protocols"
-#: The broker properties that are judged here.
+#: The broker properties that are checked here.
 SETTINGS = (RETENTION, METADATA_BYTES, PROTOCOLS)
 
 _MINUTES_A_DAY = 24 * 60
@@ -44,12 +45,12 @@ _DEFAULT_METADATA_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What one broker says it can do, and what the cluster has agreed on.
+    """The features that one broker supports, and those that the cluster has finalized.
 
     Args:
-        apis: the newest version of each request, by its key.
-        features: the newest level of each feature that the broker could take.
-        finalized: the level of each feature that is in force.
+        apis: the maximum version of each request, by its key.
+        features: the maximum level of each feature that the broker supports.
+        finalized: the level of each feature that is in use.
     """
 
     apis: Mapping[int, int]
@@ -59,13 +60,13 @@ class Supported:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker of the cluster, at the address it tells clients to use.
+    """A broker of the cluster, at its advertised address.
 
     Args:
         node_id: its id.
         address: ``host:port``.
-        unreachable: why no connection could be made; empty if one could.
-        supported: what it said; None if it would not say.
+        unreachable: why the connection failed; empty if it succeeded.
+        supported: its features; None if it did not return them.
     """
 
     node_id: int
@@ -76,12 +77,12 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopic:
-    """``__consumer_offsets``, where groups live.
+    """``__consumer_offsets``, which stores groups.
 
     Args:
-        partitions: how many.
-        leaderless: how many have no leader.
-        replicas: of the partition that has fewest.
+        partitions: the number of partitions.
+        leaderless: the number of partitions without a leader.
+        replicas: the minimum number of replicas of a partition.
     """
 
     partitions: int
@@ -91,14 +92,14 @@ class OffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster that answered.
+    """A cluster that is reachable.
 
     Args:
-        cluster_id: Kafka's id for it; empty if it did not say.
-        brokers: all of them.
-        offsets_topic: None while no group has committed yet, or if this user may not see it.
-        settings: broker properties by name; None if this user may not read them.
-        silent_servers: addresses that were given and did not answer, with the reason.
+        cluster_id: Kafka's id of the cluster; empty if it has none.
+        brokers: all of its brokers.
+        offsets_topic: None before the first commit of any group, or without permission to describe it.
+        settings: broker properties by name; None without permission to read them.
+        silent_servers: given addresses that did not respond, with the reason.
     """
 
     cluster_id: str
@@ -110,11 +111,11 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class ClusterUnreachable:
-    """No broker answered, or it refused the login.
+    """A cluster without a reachable broker, or that rejected the login.
 
     Args:
-        what, remedy: as the client's error said.
-        final: whether no waiting cures it.
+        what, remedy: the message and the remedy of the client's error.
+        final: whether the error is permanent.
     """
 
     what: str
@@ -123,7 +124,7 @@ class ClusterUnreachable:
 
 
 def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
-    """Everything about one cluster.
+    """Returns all check results of one cluster.
 
     >>> judge_cluster(ClusterUnreachable("localhost:1: connection refused.", "Start it."))[0].state.value
     'problem'
@@ -132,7 +133,7 @@ def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
         return [problem("cluster", cluster.what, cluster.remedy)]
     reachability = [*_servers(cluster), *_brokers(cluster)]
     if all(broker.unreachable for broker in cluster.brokers):
-        return reachability  # there was nobody to ask for the rest
+        return reachability  # no broker is available for the other checks
     return [
         *reachability,
         _release(cluster),
@@ -143,7 +144,7 @@ def judge_cluster(cluster: Cluster | ClusterUnreachable) -> list[Finding]:
 
 
 def release_of(level: int) -> str:
-    """The Kafka release that brought a level of ``metadata.version``.
+    """Returns the Kafka release that added a level of ``metadata.version``.
 
     >>> [release_of(level) for level in (1, 7, 25, 27, 30, 31)]
     ['before 3.3', '3.3', '4.0', '4.1', '4.3', 'after 4.3']
@@ -165,7 +166,7 @@ def _servers(cluster: Cluster) -> list[Finding]:
 
 
 def _brokers(cluster: Cluster) -> list[Finding]:
-    """The address that a broker advertises is the one that clients use, whichever address was given to find it."""
+    """Checks the advertised addresses, which clients use whichever address they connect to first."""
     count = len(cluster.brokers)
     in_use = f"{count} broker{'' if count == 1 else 's'}"
     away = [broker for broker in cluster.brokers if broker.unreachable]
@@ -211,13 +212,13 @@ def _release(cluster: Cluster) -> Finding:
 
 
 def _protocols(cluster: Cluster) -> Finding:
-    """KIP-848 needs the feature group.version, and a coordinator that is not told to do without."""
+    """Checks KIP-848, which requires the feature group.version and a coordinator in which it is not disabled."""
     told = [broker.supported for broker in cluster.brokers if broker.supported is not None]
     configured = (cluster.settings or {}).get(PROTOCOLS, "")
     if not told:
         return ok("groups", "The state of the consumer protocol (KIP-848) could not be read.", "classic")
     if any(supported.finalized.get("group.version", 0) < 1 for supported in told):
-        # Not by the range of group.version: brokers hide features that may be off from clients before KIP-1022.
+        # Not by the range of group.version: brokers hide features that can be disabled from clients before KIP-1022.
         possible = all(supported.features.get("metadata.version", 0) >= _FIRST_LEVEL_OF_4_0 for supported in told)
         upgrade = (
             "kafka-features.sh upgrade --feature group.version=1 enables it" if possible else "Kafka 4.0 supports it"

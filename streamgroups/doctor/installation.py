@@ -1,7 +1,7 @@
-"""Judges what is installed in this Python: its own version, packages, the client library, the reader.
+"""Checks the installation in this Python: its version, packages, the client library and the reader.
 
-Called by ``streamgroups_cli.doctor``. What is required comes as facts too: it stands in the metadata of the installed
-distribution (``setup.cfg``), and nowhere else. Source of the known faults: librdkafka's changelog.
+``streamgroups_cli.doctor`` calls this module. Requirements are facts too, from the metadata of the installed
+distribution (``setup.cfg``). Source of the known defects: librdkafka's changelog.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Package:
     """A package that streamgroups requires.
 
     Args:
-        name: as pip knows it.
-        required: the versions that will do, as in ``>=4.2,<5``; empty if any.
-        installed: the version that is there, or None.
+        name: its name in pip.
+        required: the accepted versions, as in ``>=4.2,<5``; empty if any version is accepted.
+        installed: the installed version, or None.
         extras: extras that are required too.
         extra: the extra of streamgroups that installs it; empty if it is always installed.
     """
@@ -35,7 +35,7 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """As pip takes it.
+        """The requirement in pip's format.
 
         >>> Package("pyspark", "<5,>=4.2", None, ("sql",)).requirement
         'pyspark[sql]>=4.2,<5'
@@ -46,7 +46,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What the metadata of the installed streamgroups says.
+    """The metadata of the installed streamgroups.
 
     Args:
         version: its version.
@@ -61,11 +61,11 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class ClientLibrary:
-    """The Kafka client, as it was loaded.
+    """The loaded Kafka client.
 
     Args:
-        binding_version: of confluent-kafka.
-        library_version: of the librdkafka it has loaded.
+        binding_version: the version of confluent-kafka.
+        library_version: the version of the loaded librdkafka.
     """
 
     binding_version: str
@@ -74,10 +74,10 @@ class ClientLibrary:
 
 @dataclass(frozen=True, slots=True)
 class NotLoadable:
-    """The Kafka client could not be imported.
+    """A Kafka client that could not be imported.
 
     Args:
-        why: what the import said.
+        why: the message of the import error.
     """
 
     why: str
@@ -85,14 +85,14 @@ class NotLoadable:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The native reader, and whether Spark's tasks will use it.
+    """The native reader, and whether Spark's tasks can use it.
 
     Args:
-        works: whether it does here.
-        reason: why not.
-        remedy: what to do about that.
+        works: whether it works here.
+        reason: why it does not work.
+        remedy: how to repair it.
         library: path of the librdkafka it uses, if known.
-        wanted: ``native`` or ``plain``, if the environment asks for one.
+        wanted: ``native`` or ``plain``, if an environment variable requests one.
     """
 
     works: bool
@@ -104,7 +104,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """A fault of librdkafka that bears on streamgroups, and the first version without it."""
+    """A defect of librdkafka that affects streamgroups, and the first version without it."""
 
     fixed_in: str
     what: str
@@ -114,12 +114,12 @@ _FAULTS = (
     _Fault("2.14.2", "a query that stops while its group's coordinator is unavailable can crash"),
     _Fault("2.15.0", "a member whose session has timed out cannot rejoin under 'kafka.group.protocol=consumer'"),
 )
-#: The first confluent-kafka whose wheel carries a librdkafka with none of them.
+#: The first confluent-kafka whose wheel contains a librdkafka without these defects.
 _WITHOUT_FAULTS = "2.15"
 
 
 def with_version(packages: Iterable[Package], name: str, otherwise: Callable[[], str | None]) -> list[Package]:
-    """The packages, with another way to find the version of one that pip does not know of.
+    """Returns the packages, with another source for the version of one that pip does not list.
 
     >>> with_version([Package("pyspark", ">=4.2", None)], "pyspark", lambda: "4.2.0")[0].installed
     '4.2.0'
@@ -131,7 +131,7 @@ def with_version(packages: Iterable[Package], name: str, otherwise: Callable[[],
 
 
 def judge_python(version: str, distribution: Distribution) -> Finding:
-    """Whether this Python is supported.
+    """Checks whether this Python is supported.
 
     >>> judge_python("3.9.1", Distribution("1.0", ">=3.10", ("3.10", "3.13"))).what
     'streamgroups requires Python >=3.10.'
@@ -156,9 +156,9 @@ def judge_python(version: str, distribution: Distribution) -> Finding:
 
 
 def judge_packages(packages: Iterable[Package]) -> list[Finding]:
-    """Whether what streamgroups requires is there: a finding for each that is not, one for all that is.
+    """Checks the required packages: one result for each that is missing or has a wrong version, and one for all others.
 
-    PySpark gets a line of its own; confluent-kafka is left to :func:`judge_client` if its version will do.
+    PySpark has a result of its own. :func:`judge_client` checks confluent-kafka if its version is accepted.
 
     >>> [finding.what for finding in judge_packages([Package("pandas", ">=2.2,<3", "3.0.1")])]
     ['pandas 3.0.1 is installed; streamgroups requires >=2.2,<3.']
@@ -186,12 +186,12 @@ def judge_packages(packages: Iterable[Package]) -> list[Finding]:
 
 
 def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) -> Finding:
-    """Whether the Kafka client loads, and whether its librdkafka has a fault that is known.
+    """Checks whether the Kafka client loads, and whether its librdkafka has a known defect.
 
     Args:
-        client: as it was loaded.
-        required: what streamgroups requires of confluent-kafka, if known; librdkafka's own version has to fit too, since a
-            binding that was built from source loads the librdkafka of the system.
+        client: the loaded client.
+        required: the required version of confluent-kafka, if known. It also applies to librdkafka, because a binding
+            that was built from source loads the librdkafka of the system.
 
     >>> judge_client(ClientLibrary("2.16.1", "2.16.0"), None).what
     'Loaded by confluent-kafka 2.16.1.'
@@ -223,7 +223,7 @@ def judge_client(client: ClientLibrary | NotLoadable, required: Package | None) 
 
 
 def judge_reader(reader: Reader) -> Finding:
-    """Which reader is in use, and why not the native one.
+    """Checks which reader is in use, and why it is not the native one.
 
     >>> judge_reader(Reader(False, "The extension is not there.", "Build it.")).in_use
     'plain'
@@ -243,7 +243,7 @@ def judge_reader(reader: Reader) -> Finding:
 
 
 def as_range(specifier: str) -> str:
-    """A range of versions as people write it; package metadata sorts its parts by sign.
+    """Returns a version range in the usual order; package metadata sorts its parts by sign.
 
     >>> as_range("<5,>=4.2,!=4.2.1")
     '>=4.2,!=4.2.1,<5'

@@ -1,6 +1,6 @@
-"""Judges what Spark and the embedded broker need of this machine: Java, the workers' Python, names, memory.
+"""Checks the requirements of Spark and the embedded broker: Java, the workers' Python, module names and memory.
 
-Called by ``streamgroups_cli.doctor``. Sources: Spark's overview (the Javas it runs on) and configuration
+``streamgroups_cli.doctor`` calls this module. Sources: Spark's overview (supported Java versions) and configuration
 (``PYSPARK_PYTHON``, ``SPARK_HOME``), Spark's ``JavaModuleOptions`` (it starts no JVM without ``jdk.incubator.vector``).
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from streamgroups.doctor.check_results import Finding, ok, problem, warning
 
-#: The newest Java that Spark 4.2 says it runs on.
+#: The latest Java that Spark 4.2 supports.
 NEWEST_JAVA = 25
 _VECTOR_MODULE = "jdk.incubator.vector"
 
 _GIB = 1 << 30
-#: One GiB is the heap of Spark's driver; its Python workers and a broker want as much again.
+#: One GiB is the heap of Spark's driver; its Python workers and a broker need another GiB.
 _LITTLE_MEMORY_BYTES = 2 * _GIB
-#: What Spark shuffles and spills goes there.
+#: Spark writes shuffle and spill files there.
 _LITTLE_SPACE_BYTES = 1 * _GIB
 
 
@@ -30,7 +30,7 @@ class JavaFound:
         executable: its launcher.
         version: the full version, as in ``17.0.15``.
         release: its feature release, as in 17.
-        modules: what it has, without versions; None if it would not say.
+        modules: its modules, without versions; None if they are unknown.
     """
 
     executable: str
@@ -41,10 +41,10 @@ class JavaFound:
 
 @dataclass(frozen=True, slots=True)
 class JavaUnusable:
-    """No Java, or one that will not do.
+    """A Java that is missing or not supported.
 
     Args:
-        what, remedy: as the finder said.
+        what, remedy: the message and the remedy of the search for Java.
     """
 
     what: str
@@ -53,14 +53,14 @@ class JavaUnusable:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPython:
-    """The Python that Spark's workers on this machine will run.
+    """The Python that Spark's workers on this machine run.
 
     Args:
-        command: what Spark will call.
-        origin: who says so: ``PYSPARK_PYTHON``, or ``PATH`` if that is not set.
-        version: its version, None if it does not run.
-        same: whether it is this very Python.
-        missing: modules that workers need and it does not find.
+        command: the command that Spark runs.
+        origin: the source of the command: ``PYSPARK_PYTHON``, or ``PATH`` if that is not set.
+        version: its version; None if it does not run.
+        same: whether it is the Python of this process.
+        missing: modules that workers require and it cannot import.
     """
 
     command: str
@@ -72,11 +72,11 @@ class WorkerPython:
 
 @dataclass(frozen=True, slots=True)
 class SparkHome:
-    """``SPARK_HOME``, where it is set.
+    """``SPARK_HOME``, if it is set.
 
     Args:
         path: its value.
-        version: the Spark that is there, or None.
+        version: the version of Spark in it, or None.
     """
 
     path: str
@@ -88,10 +88,10 @@ class EmbeddedKafka:
     """The jars of the embedded broker.
 
     Args:
-        version: the release it would start.
-        directory: where the jars are, or will be.
-        damage: what is wrong with them; None if they are complete.
-        cached: whether the directory is there.
+        version: the release that it starts.
+        directory: the directory of the jars, whether or not they are downloaded.
+        damage: why the jars are invalid; None if they are complete.
+        cached: whether the directory exists.
     """
 
     version: str
@@ -105,10 +105,10 @@ class Machine:
     """The machine, or the container.
 
     Args:
-        cores: that this process may use.
-        available_bytes: memory that is free or can be made free; None if unknown.
-        temporary_directory: where Spark spills to.
-        temporary_free_bytes: what is free there.
+        cores: the cores that this process can use.
+        available_bytes: available memory, including caches that can be freed; None if unknown.
+        temporary_directory: where Spark writes spill files.
+        temporary_free_bytes: the free space in it.
     """
 
     cores: int
@@ -118,7 +118,7 @@ class Machine:
 
 
 def judge_java(java: JavaFound | JavaUnusable) -> Finding:
-    """Whether Spark can start its JVM.
+    """Checks whether Spark can start its JVM.
 
     >>> judge_java(JavaFound("/usr/bin/java", "21.0.2", 21, None)).state.value
     'ok'
@@ -143,11 +143,11 @@ def judge_java(java: JavaFound | JavaUnusable) -> Finding:
 
 
 def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
-    """Whether Spark's workers run the Python that the driver runs.
+    """Checks whether Spark's workers run the Python that the driver runs.
 
     Args:
-        worker: what Spark will call.
-        driver_version: of this Python.
+        worker: the Python of the workers.
+        driver_version: the version of this Python.
 
     >>> judge_workers(WorkerPython("python3", "PATH", "3.9.2"), "3.11.2").what
     'Workers will run python3 (from PATH), Python 3.9, but the driver runs Python 3.11: Spark rejects that.'
@@ -169,7 +169,7 @@ def judge_workers(worker: WorkerPython, driver_version: str) -> Finding:
 
 
 def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | None:
-    """Whether ``SPARK_HOME`` holds the Spark that PySpark was made for; None if there is nothing to say.
+    """Checks whether ``SPARK_HOME`` contains the Spark version of PySpark; None if it does or is not set.
 
     >>> judge_spark_home(SparkHome("/opt/spark", "3.5.1"), "4.2.0").what
     'SPARK_HOME is /opt/spark, Spark 3.5.1; PySpark is 4.2.0.'
@@ -186,13 +186,13 @@ def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | 
 def shadowing(
     directories: Mapping[str, Collection[str]], standard_library: Collection[str], dependencies: Collection[str]
 ) -> list[str]:
-    """Files that take the place of a module that Spark's workers, or libraries in them, import.
+    """Returns files that replace a module that Spark's workers, or libraries in them, import.
 
     Args:
-        directories: for each directory that comes early on Python's path, the modules in it: ``grp.py``, or ``grp/`` for a
-            package.
+        directories: the modules in each directory at the start of Python's path: ``grp.py``, or ``grp/`` for a package.
         standard_library: names of its modules.
-        dependencies: names of modules that streamgroups imports; only files count, for a directory may be the real one.
+        dependencies: names of modules that streamgroups imports. Only files count, because a directory can be the real
+            module.
 
     Returns:
         Paths, sorted.
@@ -210,7 +210,7 @@ def shadowing(
 
 
 def judge_names(shadowing_files: Iterable[str]) -> Finding:
-    """Whether a file hides a module of Python's.
+    """Checks whether a file hides a module of Python.
 
     >>> judge_names(["/job/grp.py"]).state.value
     'warning'
@@ -227,7 +227,7 @@ def judge_names(shadowing_files: Iterable[str]) -> Finding:
 
 
 def judge_embedded_kafka(kafka: EmbeddedKafka) -> Finding:
-    """Whether the embedded broker would start without a network.
+    """Checks whether the embedded broker can start without a network.
 
     >>> judge_embedded_kafka(EmbeddedKafka("4.1.2", "/cache/kafka", cached=False)).what
     'Its jars (44 MB) will be downloaded to /cache/kafka at the first start.'
@@ -246,7 +246,7 @@ def judge_embedded_kafka(kafka: EmbeddedKafka) -> Finding:
 
 
 def judge_machine(machine: Machine) -> list[Finding]:
-    """Whether there is room for Spark.
+    """Checks whether Spark has enough memory and disk space.
 
     >>> [f.in_use for f in judge_machine(Machine(2, 24 << 30, "/tmp", 9 << 30))]
     ['2 cores, 24.0 GiB']

@@ -1,7 +1,9 @@
-"""Every port in memory, for tests: a cluster, a group whose members rebalance, a clock and a history.
+"""In-memory implementations of every port, for tests: a cluster, a group whose members rebalance, a clock and a
+history.
 
-For users' unit tests and for our own. No thread, no network, no time that passes by itself: what happens is what the test
-does, in the order it does it. Where a real group works in the background, a test calls :meth:`FakeGroup.settle`.
+The unit tests of users and of this library use them. They have no thread, no network and no running clock: every event
+is an action of the test, in the order of the test. Where a real group works in the background, a test calls
+:meth:`FakeGroup.settle`.
 
 >>> from functools import partial
 >>> from streamgroups.groups.membership import Origin, Owned

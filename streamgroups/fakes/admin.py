@@ -1,7 +1,7 @@
 """The administration of a cluster, in memory.
 
-Implements :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin` over a
-:class:`~streamgroups.fakes.cluster.FakeCluster`, refusing what a broker refuses: changing the positions of a group that has members.
+Implements :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin` on a
+:class:`~streamgroups.fakes.cluster.FakeCluster`. Like a broker, it rejects offset changes of a group that has members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BROKER = 1
 
 
 class FakeAdmin:
-    """Sees and changes the groups and topics of a cluster in memory.
+    """Describes and changes the groups and topics of a cluster in memory.
 
     Args:
         cluster: the cluster.
@@ -36,9 +36,9 @@ class FakeAdmin:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        #: What single partitions answer to a change, by group: for tests of what is half done.
+        #: The errors that single partitions return for a change, by group: for tests of partial changes.
         self.failures: dict[tuple[str, TopicPartition], StreamGroupsError] = {}
-        #: Called before each change: for tests of what happens between looking and changing.
+        #: Called before each change: for tests of events between the check and the change.
         self.before_change: Callable[[], None] = lambda: None
 
     def list_groups(self) -> list[GroupListing]:
@@ -171,7 +171,9 @@ class FakeAdmin:
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> Iterator[StoredRecord]:
-        """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends where there is no more: nobody writes meanwhile."""
+        """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record, because no new records arrive
+        meanwhile.
+        """
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
             for record in self.cluster.read(OffsetRange(tp, start, end)):

@@ -1,7 +1,8 @@
 """Balanced, sticky assignment of partitions to members.
 
-Used by the in-memory group of :mod:`streamgroups.fakes` and by checks of real groups; on a real broker Kafka assigns
-(cooperative-sticky on the client, the uniform assignor on the broker). Source: SEMANTICS G10, G11; KIP-54, KIP-848.
+The in-memory group of :mod:`streamgroups.fakes` uses it, and so do checks of real groups. On a real cluster Kafka
+assigns partitions (cooperative-sticky on the client, the uniform assignor on the broker). Source: SEMANTICS G10, G11;
+KIP-54, KIP-848.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ def assign(
     members: Sequence[str],
     previous: Mapping[str, frozenset[TopicPartition]],
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Gives every partition to one member, so that sizes differ by at most one and as few as possible move.
+    """Assigns every partition to one member, so that sizes differ by at most one and the minimum number of partitions
+    moves.
 
     Args:
         partitions: all partitions of the subscription.
-        members: the members' names; order decides nothing but ties.
-        previous: what each member had before; members that left may still be in it.
+        members: the members' names; their order only breaks ties.
+        previous: the previous partitions of each member; it can contain former members.
 
     Returns:
         The partitions of each member; empty if there are more members than partitions (SEMANTICS G10).
@@ -38,7 +40,8 @@ def assign(
         return {}
     floor, larger = divmod(len(remaining), len(members))
     kept: dict[str, list[TopicPartition]] = {}
-    # Who has enough for the larger share keeps it: whoever else had it would have to receive a partition first.
+    # A member that already owns enough for the larger share keeps it. Any other member would have to receive a
+    # partition.
     for member in members:
         had = sorted(previous.get(member, frozenset()) & remaining)
         share = floor + 1 if larger > 0 and len(had) > floor else floor

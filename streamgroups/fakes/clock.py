@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it. Implements :class:`streamgroups.ports.Clock`."""
+"""A clock that only a test advances. Implements :class:`streamgroups.ports.Clock`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class FakeClock:
     """Milliseconds since the epoch.
 
     Args:
-        now_ms: the time it shows at first.
+        now_ms: the initial time.
 
     >>> clock = FakeClock(1_000)
     >>> clock.advance(250)
@@ -22,5 +22,5 @@ class FakeClock:
         return self.now_ms
 
     def advance(self, duration_ms: int) -> None:
-        """Lets time pass."""
+        """Advances the time."""
         self.now_ms += duration_ms

@@ -1,7 +1,7 @@
 """The topics and committed offsets of a cluster, in memory.
 
-Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`. Offsets behave as Kafka's: they start at 0
-and only grow, and between records there may be offsets without one (SEMANTICS G13).
+Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`. Offsets behave as in Kafka: they
+start at 0 and only increase, and between records there can be offsets without one (SEMANTICS G13).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class _Partition:
     records: list[Record] = field(default_factory=list)
     #: The first offset of each open transaction.
     open: dict[FakeTransaction, int] = field(default_factory=dict)
-    #: What aborted transactions have written.
+    #: The offsets of records of aborted transactions.
     aborted: set[int] = field(default_factory=set)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records end."""
+        """The end of the partition for readers of committed records."""
         return min(self.open.values(), default=self.end_offset)
 
 
 class FakeTransaction:
-    """A producer's open transaction; :meth:`FakeCluster.begin_transaction` makes one.
+    """A producer's open transaction, which :meth:`FakeCluster.begin_transaction` creates.
 
-    Where it ends each partition gets one more offset, without a record: the transaction marker.
+    Its end adds one offset without a record to each partition: the transaction marker.
     """
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -56,27 +56,29 @@ class FakeTransaction:
         self._offsets: dict[str, dict[TopicPartition, Committed]] = {}
 
     def add(self, partition: _Partition, offsets: range) -> None:
-        """Records were written in it."""
+        """Adds the offsets of records of the transaction."""
         partition.open.setdefault(self, offsets.start)
         self._written.append((partition, offsets))
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Offsets that count when the transaction commits. Until it ends, nobody who asks for stable offsets gets any for them."""
+        """Adds offsets that take effect when the transaction commits. Until it ends, requests for stable offsets do not
+        return them.
+        """
         self._offsets.setdefault(group_id, {}).update(offsets)
 
     def offsets_of(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions whose offsets it may yet change."""
+        """The partitions whose offsets the transaction can still change."""
         return frozenset(self._offsets.get(group_id, ()))
 
     def commit(self) -> None:
-        """Readers of committed records see what was written, from now on; offsets count."""
+        """Makes the records visible to readers of committed records, and commits the offsets."""
         for group_id, offsets in self._offsets.items():
             for tp, committed in offsets.items():
                 self._cluster.commit(group_id, {tp: committed.next_offset}, committed.metadata)
         self._end()
 
     def abort(self) -> None:
-        """Readers of committed records never see what was written; others have seen it."""
+        """Hides the records from readers of committed records permanently. Other readers have already read them."""
         for partition, offsets in self._written:
             partition.aborted.update(offsets)
         self._end()
@@ -89,12 +91,12 @@ class FakeTransaction:
         self._offsets.clear()
 
 
-#: What a broker takes as the metadata of a commit (``offset.metadata.max.bytes``): it counts the characters of Java's strings.
+#: The maximum metadata of a commit (``offset.metadata.max.bytes``). A broker counts the characters of Java's strings.
 MAX_METADATA_UNITS = 4_096
 
 
 def utf16_units(text: str) -> int:
-    """The length of a text as Java counts it.
+    """Returns the length of a text in Java.
 
     >>> utf16_units("a"), utf16_units("\u00e9"), utf16_units("\U0001f6eb")
     (1, 1, 2)
@@ -103,10 +105,10 @@ def utf16_units(text: str) -> int:
 
 
 class FakeCluster:
-    """A cluster of one reader's dreams: it answers at once and forgets nothing.
+    """A cluster that responds at once and loses nothing.
 
     Args:
-        clock: gives records their timestamps.
+        clock: the source of record timestamps.
         read_committed: whether its readers see committed records only, as with ``isolation.level=read_committed``.
 
     >>> cluster = FakeCluster(lambda: 1_000)
@@ -136,27 +138,28 @@ class FakeCluster:
         self._transactions: list[FakeTransaction] = []
         self._topic_ids: dict[str, str] = {}
         self._n_recreated = 0
-        #: Its id; ``None`` as from brokers that give none.
+        #: Its id; ``None`` as from brokers without one.
         self.cluster_id: str | None = "fake-cluster"
         #: Whether topics have ids, as from brokers since 2.8.
         self.has_topic_ids = True
-        #: While false, every question is answered with ``BrokerUnreachable``.
+        #: While false, every request fails with ``BrokerUnreachable``.
         self.reachable = True
 
-    # ---- what tests do to it -----------------------------------------------------------------------------------------
+    # ---- actions of tests
+    # ----------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Makes a topic; one that is there is recreated, empty, with another topic id."""
+        """Creates a topic. An existing one is recreated, empty, with another topic id."""
         self._topics[name] = [_Partition() for _ in range(partitions)]
         self._n_recreated += name in self._topic_ids
         self._topic_ids[name] = f"id-{self._n_recreated}-of-{name}" if name in self._topic_ids else f"id-of-{name}"
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Gives a topic more partitions, until it has so many."""
+        """Increases the partitions of a topic to this number."""
         self._topics[name] += [_Partition() for _ in range(partitions - len(self._topics[name]))]
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all its records. Committed offsets stay, as on a real cluster for a while."""
+        """Deletes a topic with all its records. Committed offsets remain, as on a real cluster for some time."""
         del self._topics[name]
 
     def produce(
@@ -169,7 +172,8 @@ class FakeCluster:
         timestamp_ms: int | None = None,
         transaction: FakeTransaction | None = None,
     ) -> OffsetRange:
-        """Appends ``count`` records, stamped now unless ``timestamp_ms`` is given, in a transaction if one is given.
+        """Appends ``count`` records, with the time of the clock unless ``timestamp_ms`` is set, in a transaction if one
+        is given.
 
         Returns:
             Their offsets.
@@ -186,36 +190,38 @@ class FakeCluster:
         return OffsetRange(topic_partition, first, partition.end_offset)
 
     def begin_transaction(self) -> FakeTransaction:
-        """A transaction to produce in. Readers of committed records get no further than its first record while it is open."""
+        """Begins a transaction. While it is open, readers of committed records stop before its first record."""
         transaction = FakeTransaction(self)
         self._transactions.append(transaction)
         return transaction
 
     def unstable_offsets(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions of which nobody knows where the group stands: a transaction that would move it is open (KIP-447)."""
+        """The partitions whose committed offset is unstable, because a transaction that would change it is open
+        (KIP-447).
+        """
         return frozenset().union(*(t.offsets_of(group_id) for t in self._transactions))
 
     def reading_committed(self) -> FakeCluster:
-        """The same topics and groups, for a reader of committed records."""
+        """Returns the same topics and groups for a reader of committed records."""
         view = copy.copy(self)
         view._read_committed = True
         return view
 
     def leave_gap(self, topic_partition: TopicPartition, count: int = 1) -> None:
-        """Appends offsets that have no record: transaction markers, or what compaction removed."""
+        """Appends offsets without a record, such as transaction markers and compacted records."""
         self._partition(topic_partition).end_offset += count
 
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
-        """Deletes what is before an offset, as retention does."""
+        """Deletes the records before an offset, as retention does."""
         partition = self._partition(topic_partition)
         partition.beginning_offset = max(partition.beginning_offset, before_offset)
         partition.records = [r for r in partition.records if r.offset >= before_offset]
 
     def read(self, offset_range: OffsetRange) -> tuple[Record, ...]:
-        """The records that a reader of a range gets.
+        """Returns the records of a range.
 
         Raises:
-            DataLoss: if the range is not, or no longer, all there.
+            DataLoss: if the range is not, or no longer, complete.
             ReadTimedOut: if a reader of committed records would wait for the end of a transaction.
         """
         partition = self._partition(offset_range.topic_partition)
@@ -238,10 +244,10 @@ class FakeCluster:
         )
 
     def commit(self, group_id: str, next_offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Sets committed offsets, whoever commits: what a tool does to a group without members.
+        """Sets committed offsets without a check of the caller, as a tool does for a group without members.
 
         Raises:
-            GroupRejected: if the metadata is larger than a broker allows; nothing is changed.
+            GroupRejected: if the metadata is larger than a broker allows. No offset is changed.
         """
         if utf16_units(metadata) > MAX_METADATA_UNITS:
             raise GroupRejected(
@@ -250,29 +256,29 @@ class FakeCluster:
                 remedy="Write less, or increase the broker's offset.metadata.max.bytes.",
             )
         stored = self._committed.setdefault(group_id, {})
-        # Of a text that ends with a NUL, as librdkafka's do, readers see what is before it.
+        # Readers of a text with a final NUL, as librdkafka writes it, receive the text before the NUL.
         stored |= {tp: Committed(n, metadata.rstrip("\0")) for tp, n in next_offsets.items()}
 
     def forget(self, group_id: str) -> None:
-        """Deletes everything a group has committed."""
+        """Deletes all committed offsets of a group."""
         self._committed.pop(group_id, None)
 
     def forget_partitions(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Deletes what a group has committed of these partitions."""
+        """Deletes the committed offsets of a group for these partitions."""
         for tp in partitions:
             self._committed.get(group_id, {}).pop(tp, None)
 
     def host(self, group_id: str, describe: Callable[[], LiveGroup]) -> None:
-        """Has ``describe`` answer for a group from now on (:class:`~streamgroups.fakes.group.FakeGroup` does)."""
+        """Registers ``describe`` as the description of a group (:class:`~streamgroups.fakes.group.FakeGroup` does)."""
         self._live[group_id] = describe
 
     def group_ids(self) -> list[str]:
-        """Every group that somebody joined or that has committed something."""
+        """Every group that has members or committed offsets."""
         self.check_reachable()
         return sorted({*self._committed, *(group_id for group_id, live in self._live.items() if live().members)})
 
     def all_committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """Everything a group has committed."""
+        """All committed offsets of a group."""
         return dict(self._committed.get(group_id, {}))
 
     # ---- the ports ---------------------------------------------------------------------------------------------------
@@ -314,7 +320,7 @@ class FakeCluster:
         return {name: TopicIdentity(self.cluster_id, ids.get(name)) for name in topics if name in self._topics}
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.stored_bytes`. A record takes what its key and value take."""
+        """See :meth:`streamgroups.ports.Log.stored_bytes`. The size of a record is that of its key and value."""
         if not self.reachable:
             return {}
         return {
@@ -337,7 +343,7 @@ class FakeCluster:
         return partition.last_stable_offset if self._read_committed else partition.end_offset
 
     def _offset_at(self, partition: _Partition, time_ms: int) -> int | None:
-        # As a broker answers: what was aborted counts, what is not stable yet does not.
+        # Like a broker: aborted records count, unstable ones do not.
         found = next((r.offset for r in partition.records if r.timestamp_ms >= time_ms), None)
         return found if found is not None and found < self._readable_end(partition) else None
 

@@ -1,8 +1,8 @@
 """A consumer group in memory: the broker's side of it.
 
-Members are :class:`~streamgroups.fakes.member.FakeMember`; this module decides who owns what, which is the part a broker (and
-the cooperative assignor) plays. Source: KIP-429 and KIP-848: a partition goes from one member to another in two steps, asked
-back first and handed out when it has been released. SEMANTICS G10, G11, S1, S3.
+Members are :class:`~streamgroups.fakes.member.FakeMember`. This module assigns partitions, which is the role of a
+broker (and of the cooperative assignor). Source: KIP-429 and KIP-848: a partition changes its owner in two steps. It is
+revoked first, and assigned after its release. SEMANTICS G10, G11, S1, S3.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from streamgroups.ports import Committed
 
 
 class CommitAnswer(Enum):
-    """What the group says to a commit."""
+    """The result of a commit."""
 
     ACCEPTED = auto()
-    #: A rebalance is going on; the same commit may be accepted later.
+    #: A rebalance is in progress. The same commit can be accepted later.
     TRY_AGAIN = auto()
-    #: The group went on without this member (SEMANTICS S3).
+    #: The group has removed this member (SEMANTICS S3).
     FENCED = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGroupMetadata:
-    """Who a member is to the group, when it commits.
+    """The identity of a member in a commit.
 
     Args:
-        member_id: the id that :meth:`FakeGroup.join` gave it.
-        generation: the group's generation that it knows.
+        member_id: the id from :meth:`FakeGroup.join`.
+        generation: the group's generation that the member has received.
     """
 
     member_id: int
@@ -44,7 +44,7 @@ class FakeGroupMetadata:
 
 
 class Participant(Protocol):
-    """What the group asks of a member."""
+    """The calls of a group to a member."""
 
     @property
     def name(self) -> str: ...
@@ -66,28 +66,29 @@ class FakeGroup:
     """One consumer group of a :class:`~streamgroups.fakes.cluster.FakeCluster`.
 
     Args:
-        cluster: where its topics are, and its committed offsets.
+        cluster: the cluster with its topics and committed offsets.
         group_id: its name.
     """
 
     def __init__(self, cluster: FakeCluster, group_id: str) -> None:
         self.cluster, self.group_id = cluster, group_id
-        #: Grows with every rebalance. A commit of an older one is refused.
+        #: Increases with every rebalance. A commit of an older generation is rejected.
         self.generation = 0
-        #: While true, commits are answered ``TRY_AGAIN``, as during a rebalance of the classic protocol.
+        #: While true, commits return ``TRY_AGAIN``, as during a rebalance of the classic protocol.
         self.rebalancing = False
         self._seats: dict[int, _Seat] = {}
         self._target: dict[int, frozenset[TopicPartition]] = {}
         self._partitions: frozenset[TopicPartition] = frozenset()
-        # Whoever believes to be a member: fenced ones too, until they hear of it.
+        # All live participants, including fenced ones that have not detected it yet.
         self._believers: list[Participant] = []
         self._next_id = 0
         cluster.host(group_id, self.describe)
 
-    # ---- what tests do to it -----------------------------------------------------------------------------------------
+    # ---- actions of tests
+    # ----------------------------------------------------------------------------------------------
 
     def kill(self, name: str) -> None:
-        """A member dies without a word and its session times out: its partitions move, nothing more is committed."""
+        """Kills a member: its session times out, its partitions are reassigned, and it commits nothing more."""
         participant = next((p for p in self._believers if p.name == name), None)
         if participant is None:
             raise LookupError(f"group '{self.group_id}' has no member '{name}'")
@@ -96,16 +97,17 @@ class FakeGroup:
         self._expel(participant)
 
     def fence(self, name: str) -> None:
-        """The group gives up on a member that lives: it is a zombie until it hears of it, by a commit or by :meth:`settle`."""
+        """Fences a live member. It is a zombie until it detects that, with a commit or with :meth:`settle`."""
         participant = next((s.participant for s in self._seats.values() if s.participant.name == name), None)
         if participant is None:
             raise LookupError(f"group '{self.group_id}' does not expect member '{name}'")
         self._expel(participant)
 
     def settle(self) -> None:
-        """Lets the members do what real ones do in the background, until there is nothing left to do.
+        """Runs the background work of the members until none is left.
 
-        They see new partitions, commit what is due, give back what was asked for, and join again after being fenced.
+        They detect new partitions, commit due offsets, release revoked partitions, and join again after they were
+        fenced.
         """
         busy = True
         while busy:
@@ -115,7 +117,7 @@ class FakeGroup:
                 busy = True
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Who owns what, in the eyes of the group: fenced members own nothing."""
+        """The owner of each partition in the group. Fenced members own none."""
         return {tp: seat.participant.name for seat in self._seats.values() for tp in sorted(seat.held)}
 
     def describe(self) -> LiveGroup:
@@ -132,13 +134,14 @@ class FakeGroup:
             settled=not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items()),
         )
 
-    # ---- what members ask of it --------------------------------------------------------------------------------------
+    # ---- requests of members
+    # -------------------------------------------------------------------------------------------
 
     def join(self, participant: Participant) -> int:
-        """Takes a member in.
+        """Adds a member.
 
         Returns:
-            Its member id, by which the group knows it until it leaves or is expelled.
+            Its member id, which is valid until it leaves or is expelled.
         """
         self._next_id += 1
         self._seats[self._next_id] = _Seat(participant)
@@ -148,7 +151,7 @@ class FakeGroup:
         return self._next_id
 
     def leave(self, participant: Participant, member_id: int | None) -> None:
-        """A member goes, having released what it held."""
+        """Removes a member that has released its partitions."""
         if participant in self._believers:
             self._believers.remove(participant)
         if member_id in self._seats:
@@ -156,21 +159,27 @@ class FakeGroup:
             self._rebalance()
 
     def knows(self, member_id: int) -> bool:
-        """Whether the group still counts on a member: what a heartbeat asks."""
+        """Returns whether a member is still in the group, as a heartbeat does."""
         return member_id in self._seats
 
     def release(self, member_id: int, partitions: Collection[TopicPartition]) -> None:
-        """A member gives partitions back. Nothing happens if the group does not count on it: they are another's."""
+        """Releases partitions of a member. Does nothing if it is no longer in the group, because they have other
+        owners.
+        """
         if member_id in self._seats:
             self._seats[member_id].held -= frozenset(partitions)
             self._hand_out()
 
     def would_accept(self, group_metadata: FakeGroupMetadata) -> bool:
-        """Whether the group still counts on this member in this generation: what a broker checks, in transactions too (KIP-447)."""
+        """Returns whether the member is in the group in this generation, as brokers check, in transactions too
+        (KIP-447).
+        """
         return group_metadata.member_id in self._seats and group_metadata.generation == self.generation
 
     def commit(self, group_metadata: FakeGroupMetadata, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
-        """Commits, if the group still counts on this member in this generation. A sink commits so too, in its transaction."""
+        """Commits if the member is in the group in this generation. A sink also commits this way, in its
+        transaction.
+        """
         if not self.would_accept(group_metadata):
             return CommitAnswer.FENCED
         if self.rebalancing:
@@ -180,14 +189,15 @@ class FakeGroup:
         return CommitAnswer.ACCEPTED
 
     def commit_without_joining(self, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
-        """Commits for a reader that is assigned its partitions by hand: only a group without members allows it."""
+        """Commits for a reader with manual assignment, which only a group without members accepts."""
         if self._seats:
             return CommitAnswer.FENCED
         for tp, committed in offsets.items():
             self.cluster.commit(self.group_id, {tp: committed.next_offset}, committed.metadata)
         return CommitAnswer.ACCEPTED
 
-    # ---- deciding ----------------------------------------------------------------------------------------------------
+    # ---- assignment
+    # ----------------------------------------------------------------------------------------------------
 
     def _expel(self, participant: Participant) -> None:
         self._seats = {i: seat for i, seat in self._seats.items() if seat.participant is not participant}
@@ -213,7 +223,7 @@ class FakeGroup:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Free partitions go to whom they are meant for; the others wait for their release."""
+        """Assigns free partitions to their next owners. The other partitions wait for their release."""
         for member_id, seat in list(self._seats.items()):
             held = frozenset(tp for s in self._seats.values() for tp in s.held)
             if free := self._target[member_id] - held:

@@ -1,4 +1,6 @@
-"""A history in memory. Implements :class:`streamgroups.ports.Recorder`; give its events to :mod:`streamgroups.groups.audit`."""
+"""A history in memory. Implements :class:`streamgroups.ports.Recorder`; :mod:`streamgroups.groups.audit` verifies its
+events.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from streamgroups.ports import Clock
 
 
 class FakeHistory(EventRecorder):
-    """What happened to one run of one member.
+    """The events of one run of one member.
 
     Args:
-        clock: stamps the events.
+        clock: the source of event times.
         group_id: the group.
         member: the member's name.
-        run: tells runs of members with one name apart.
+        run: distinguishes runs of members with one name.
 
     >>> from streamgroups.groups.history import Kind
     >>> history = FakeHistory(lambda: 17, "airline", "alice")

@@ -1,7 +1,8 @@
 """A sink with a ledger in memory, with atomic transactions. Implements :class:`streamgroups.ports.Ledger`.
 
-Transactions are optimistic: two may be open at once, and the one that ends second is refused if the first has changed what it
-asked for. A test can look in at every moment of one, to let others act there or to break it off.
+Transactions are optimistic. Two can be open at once, and the one that ends second is rejected if the first has changed
+a value that it has read. A test can run code at every moment of a transaction: to change the ledger there, or to abort
+the transaction.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ _Output = TypeVar("_Output")
 
 
 class Moment(Enum):
-    """Where in a transaction a test may look in."""
+    """A moment of a transaction at which a test can run code."""
 
-    #: Nothing was asked yet.
+    #: Nothing was read yet.
     BEGUN = "begun"
-    #: All is asked and written; nobody sees it.
+    #: All values are read and written, and not visible yet.
     COMMITTING = "committing"
-    #: Everybody sees it; whoever commits does not know it yet.
+    #: All values are visible, and the caller has not received the result yet.
     COMMITTED = "committed"
 
 
 def _nothing(moment: Moment) -> None:
-    """What happens at the moments of a transaction if a test does not care."""
+    """The default of :class:`FakeLedger`: no action at the moments of a transaction."""
 
 
 class FakeLedger(Generic[_Output]):
-    """Output in the order of its commits, and the positions it reaches.
+    """Output in the order of its commits, and the positions that it contains.
 
     Args:
-        group_id: whose positions :meth:`positions` gives, and a transaction that names no other group.
-        at: called at every :class:`Moment` of a transaction; what it raises breaks the transaction off there.
+        group_id: the group of :meth:`positions`, and of a transaction that names no other group.
+        at: called at every :class:`Moment` of a transaction. If it raises, the transaction is aborted there.
 
     >>> ledger: FakeLedger[str] = FakeLedger("billing")
     >>> with ledger.transaction() as transaction:
@@ -62,12 +63,12 @@ class FakeLedger(Generic[_Output]):
     def identities_of(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, TopicIdentity]:
-        """The topics that the positions of any group are of."""
+        """Returns the topic identities of the positions of any group."""
         found = {tp: self._identities.get((group_id, tp), UNKNOWN) for tp in partitions}
         return {tp: it for tp, it in found.items() if it != UNKNOWN}
 
     def positions_of(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The positions of any group."""
+        """Returns the positions of any group."""
         return {tp: self._positions[group_id, tp] for tp in partitions if (group_id, tp) in self._positions}
 
     @contextmanager
@@ -91,7 +92,7 @@ class FakeLedger(Generic[_Output]):
 
 
 class _Pending(Generic[_Output]):
-    """What one transaction has read and will write, for all groups."""
+    """The reads and writes of one transaction, for all groups."""
 
     def __init__(self) -> None:
         self.read: dict[tuple[str, TopicPartition], int | None] = {}

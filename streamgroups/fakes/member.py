@@ -1,7 +1,8 @@
 """A member of a group in memory: the client's side of it.
 
 Implements :class:`streamgroups.ports.Member` on a :class:`~streamgroups.fakes.group.FakeGroup`, as
-``streamgroups_kafka.membership.member`` does on a broker: both hold a :class:`~streamgroups.groups.membership.Membership` and translate.
+``streamgroups_kafka.membership.member`` does on a broker. Both translate the decisions of a
+:class:`~streamgroups.groups.membership.Membership`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _OURS = (Origin.COMMITTED, Origin.WRITTEN)
 
 @dataclass(frozen=True, slots=True)
 class FakeMemberSnapshot:
-    """What a sink has to know of the member whose batch it writes.
+    """The state of the member that a sink requires to write its batch.
 
     Args:
-        in_flight: the batch, without what has been let go meanwhile; ``None`` between two batches.
-        claim: by which the group knows the member; ``None`` if the sink must not commit now.
+        in_flight: the batch, without partitions that were released meanwhile; ``None`` between two batches.
+        group_metadata: the consumer group metadata of the member; ``None`` if the sink must not commit now.
     """
 
     in_flight: InFlight | None
@@ -39,14 +40,15 @@ class FakeMember:
     """See :class:`streamgroups.ports.Member`.
 
     Args:
-        group: which group.
-        name: its name; must be unlike the names of other live members.
-        topics: asks for the topics to subscribe to now.
-        first_positions: asks for the position of partitions the group has no committed offset for.
-        record: takes note of what happens.
+        group: the group.
+        name: its name, which must be unique among live members.
+        topics: returns the topics to subscribe to now.
+        first_positions: returns the position of partitions without a committed offset of the group.
+        record: records events.
         assign: read exactly these partitions without joining (the option ``assign``); ``None`` to join.
-        exclusive: fail when the group gives partitions to anybody else (``membership=exclusive``).
-        take_over: decides where partitions that came in are read on, given what the group says: a sink's ledger may know better.
+        exclusive: fail when the group assigns partitions to another member (``membership=exclusive``).
+        take_over: returns the positions of assigned partitions from those of the group, because a sink's ledger can be
+            ahead.
     """
 
     def __init__(
@@ -66,11 +68,11 @@ class FakeMember:
         self._record, self._assign, self._exclusive, self._take_over = record, assign, exclusive, take_over
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
-        #: Partitions that came in, and whose offsets an open transaction may yet change.
+        #: Assigned partitions whose offsets an open transaction can still change.
         self._unstable: set[TopicPartition] = set()
         self._member_id: int | None = None
         self._generation = 0
-        #: The batch that a sink has committed, and committed offsets that are a sink's and have its mark.
+        #: The batch that a sink has committed, and committed offsets that a sink has tagged.
         self._written: int | None = None
         self._sinks: dict[TopicPartition, int] = {}
         self._failure: StreamGroupsError | None = None
@@ -81,7 +83,9 @@ class FakeMember:
     # ---- the port ----------------------------------------------------------------------------------------------------
 
     def join(self, timeout_ms: int) -> None:
-        """See :meth:`streamgroups.ports.Member.join`. Never waits: the first assignment comes at once, perhaps empty."""
+        """See :meth:`streamgroups.ports.Member.join`. Never waits: the first assignment follows at once, and can be
+        empty.
+        """
         self._check_alive()
         self._record(Kind.JOINING)
         if self._assign is not None:
@@ -105,7 +109,7 @@ class FakeMember:
         if had is not self._membership.in_flight:
             self._record(Kind.FINISHED, offsets=to_commit, batch=number)
         if self._written == number:
-            # The sink's commit is the group's.
+            # The commit of the sink is that of the group.
             self._sinks |= to_commit
             self._record(Kind.COMMITTED, offsets=to_commit)
         else:
@@ -114,20 +118,20 @@ class FakeMember:
         self._release_what_may_go()
 
     def written(self, number: int) -> None:
-        """A sink has committed what batch ``number`` read, together with its output."""
+        """Records that a sink has committed the offsets of batch ``number`` together with its output."""
         self._written = number
 
     @property
     def snapshot(self) -> FakeMemberSnapshot:
-        """What a sink has to know that writes the batch in flight."""
+        """Returns the state that a sink requires to write the batch in flight."""
         self._check_alive()
         group_metadata = None if self._member_id is None else FakeGroupMetadata(self._member_id, self._generation)
         return FakeMemberSnapshot(self._membership.in_flight, group_metadata)
 
     def snapshot_to_commit(self) -> FakeMemberSnapshot:
-        """The same, for a sink that commits the batch's offsets next.
+        """Returns the same for a sink that commits the batch's offsets next.
 
-        There is no claim while a commit of the member's is under way for any of them.
+        It contains no consumer group metadata while the member is committing any of them.
         """
         snapshot = self.snapshot
         batch = snapshot.in_flight
@@ -136,11 +140,13 @@ class FakeMember:
         return snapshot
 
     def time_out(self) -> None:
-        """The group waits no longer for the batch in flight: what it has asked back is let go in the middle of it."""
+        """Ends the wait of the group for the batch in flight. Revoked partitions are released during the batch."""
         self._let_go(sorted(self._membership.releasing), Kind.RELEASED)
 
     def commit_as_a_sink(self) -> CommitAnswer:
-        """What a sink does at the end of its batch: its offsets are committed together with its output, with a mark."""
+        """Commits as a sink at the end of its batch: its offsets together with its output, with a commit metadata
+        tag.
+        """
         snapshot = self.snapshot_to_commit()
         if snapshot.in_flight is None or snapshot.group_metadata is None:
             return CommitAnswer.TRY_AGAIN
@@ -194,18 +200,19 @@ class FakeMember:
         self._closed = True
         self._leave()
 
-    # ---- what the group asks (streamgroups.fakes.group.Participant) --------------------------------------------------
+    # ---- calls of the group (streamgroups.fakes.group.Participant)
+    # -----------------------------------------------------
 
     def subscribed(self) -> frozenset[str]:
         """The topics it subscribes to now."""
         return frozenset(self._topics())
 
     def enter(self, generation: int) -> None:
-        """A new generation of the group begins."""
+        """Begins a new generation of the group."""
         self._generation = generation
 
     def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """The group wants partitions back: given at once, or when the batch that reads them is done."""
+        """Revokes partitions: they are released at once, or when the batch that reads them is finished."""
         waiting, self._unstable = self._unstable & set(partitions), self._unstable - set(partitions)
         if waiting and self._member_id is not None:
             self._group.release(self._member_id, waiting)
@@ -222,7 +229,7 @@ class FakeMember:
         self._release_what_may_go()
 
     def hand_over(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions come in. As a real member does, it waits until it is known where the group stands."""
+        """Assigns partitions. Like a real member, it waits until the group's position is known."""
         if self._group.cluster.unstable_offsets(self._group.group_id) & set(partitions):
             self._unstable |= set(partitions)
             return
@@ -235,28 +242,28 @@ class FakeMember:
         except StreamGroupsError as e:
             self._failure = e
             return
-        # The mark of a member of the other kind that has left would keep out those who may join now.
+        # The tag of a former member of the other kind would block members that can join now.
         stale = {
             tp
             for tp, o in known.items()
             if o.origin in _OURS and is_exclusive(committed[tp].metadata) != self._exclusive
         }
         self._to_commit |= {tp: known[tp].next_offset for tp in stale}
-        # A sink's ledger is ahead of the group, whose committed offsets follow.
+        # A sink's ledger is ahead of the group, so the committed offsets follow it.
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
         self._sinks |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN}
         self._membership = self._membership.assign(positions)
         self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
-        # What has just been decided is committed at once: the next to ask must not decide anew (G2).
+        # A position decided here is committed at once, so that the next owner does not decide differently (G2).
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING}
         self._commit_due()
 
     def serve(self) -> bool:
-        """Does what a real member does in the background. Returns whether anything came of it."""
+        """Does the background work of a real member. Returns whether it changed anything."""
         before = (self._membership, dict(self._to_commit), self._member_id, self._left, set(self._unstable))
         self._take_what_is_stable()
         if self._failure:
-            # Until the query hears of it, the partitions are better in other hands.
+            # Until the query detects it, another member should own the partitions.
             self._leave()
         elif self._assign is None:
             if self._member_id is not None and not self._group.knows(self._member_id):
@@ -273,10 +280,11 @@ class FakeMember:
             self.hand_over(sorted(stable))
 
     def die(self) -> None:
-        """The process is gone: whoever still calls this member is a bug in the test."""
+        """Kills the process. A later call to this member is an error in the test."""
         self._dead = True
 
-    # ---- committing and letting go -----------------------------------------------------------------------------------
+    # ---- commit and release
+    # --------------------------------------------------------------------------------------------
 
     def _commit_due(self) -> None:
         due = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
@@ -287,7 +295,7 @@ class FakeMember:
         if self._assign is not None:
             answer = self._group.commit_without_joining(offsets)
         elif self._member_id is None:
-            # Handed over before the group's answer to the join has named us: join() commits it.
+            # Assigned before the group's response to the join contained the member id: join() commits it.
             return
         else:
             answer = self._group.commit(FakeGroupMetadata(self._member_id, self._generation), offsets)
@@ -317,7 +325,7 @@ class FakeMember:
             self._let_go(ready, Kind.RELEASED)
 
     def _lose_all(self, note: str) -> None:
-        """Fenced: what it had is another's. It joins again, as a new member, when the group is settled."""
+        """Fenced: its partitions have other owners. It joins again as a new member when the group is settled."""
         if self._exclusive and not self._failure:
             self._failure = FencedMember(
                 f"Group '{self._group.group_id}' went on without this query, which needs it alone (membership=exclusive).",
@@ -336,12 +344,14 @@ class FakeMember:
             self._sinks.pop(tp, None)
         if partitions:
             self._record(kind, offsets=offsets, ranges=abandoned, note=note)
-        # Who leaves says so once for all it had, in _leave().
+        # A member that leaves records that once for all its partitions, in _leave().
         if kind is Kind.RELEASED and not self._left and self._member_id is not None:
             self._group.release(self._member_id, partitions)
 
     def _leave(self) -> None:
-        """The query has ended, or the member has failed: what is done is committed, the rest is released at once."""
+        """Leaves because the query has ended or the member has failed: finished offsets are committed, all others
+        released.
+        """
         if self._left:
             return
         self._left = True

@@ -1,4 +1,4 @@
-"""A board in memory. Implements :class:`streamgroups.ports.MetadataStore`."""
+"""A metadata store in memory. Implements :class:`streamgroups.ports.MetadataStore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamgroups.ports import Committed
 
 
 class FakeMetadataStore:
-    """Notes, kept with the committed offsets of a :class:`~streamgroups.fakes.cluster.FakeCluster`.
+    """Metadata entries, stored with the committed offsets of a :class:`~streamgroups.fakes.cluster.FakeCluster`.
 
     >>> metadata_store, tp = FakeMetadataStore(FakeCluster(lambda: 0)), TopicPartition("flights", 0)
     >>> metadata_store.write("billing.streamgroups", {tp: Committed(5, "a note")})
@@ -30,7 +30,7 @@ class FakeMetadataStore:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
         if self._cluster.describe(group_id).members:
             raise GroupRejected(f"Group '{group_id}' has members.", remedy="Stop them first.")
-        # The client that members use ends each text with a NUL, which counts.
+        # The real client ends each text with a NUL, which counts.
         if any(utf16_units(note.metadata) + 1 > MAX_METADATA_UNITS for note in notes.values()):
             raise StreamGroupsError(
                 f"A metadata entry for group '{group_id}' is larger than a broker accepts.",
@@ -40,4 +40,4 @@ class FakeMetadataStore:
             self._cluster.commit(group_id, {tp: note.next_offset}, note.metadata)
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""

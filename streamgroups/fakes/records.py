@@ -12,7 +12,7 @@ from streamgroups.ports import Batch
 
 
 class FakeRecords:
-    """Reads what a :class:`~streamgroups.fakes.cluster.FakeCluster` holds, one partition after the other.
+    """Reads the records of a :class:`~streamgroups.fakes.cluster.FakeCluster`, one partition after the other.
 
     >>> cluster, tp = FakeCluster(lambda: 0), TopicPartition("flights", 0)
     >>> cluster.create_topic("flights")
@@ -25,7 +25,7 @@ class FakeRecords:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
-        #: Called when all is read and nothing is answered yet: for tests of what happens meanwhile.
+        #: Called after the read and before the result is returned: for tests of events in between.
         self.before_answer: Callable[[], None] = lambda: None
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
