@@ -1,4 +1,6 @@
-"""The command ``streamgroups``. This module imports nothing that the extra ``cli`` installs, so that the console script can name the extra."""
+"""The command ``streamgroups``. This module imports no package of the extra ``cli``, so that the console script can
+name the extra.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; called by the console script."""
+    """Runs the command line. The console script calls it."""
     from streamgroups.extras import load
 
     try:

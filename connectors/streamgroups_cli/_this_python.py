@@ -1,7 +1,8 @@
-"""What this process and machine are: Python, packages, names on its path, memory. Facts for ``streamgroups doctor``.
+"""Facts about this process and machine for ``streamgroups doctor``: Python, packages, modules on its path, memory.
 
-Called by ``streamgroups_cli.doctor``; judged by :mod:`streamgroups.doctor`. What is required of packages is read from the
-metadata of the installed streamgroups. Sources: PEP 566 (metadata), ``proc(5)``, the kernel's cgroup v2 documentation.
+``streamgroups_cli.doctor`` calls this module, and :mod:`streamgroups.doctor` checks the facts. The required packages
+are in the metadata of the installed streamgroups. Sources: PEP 566 (metadata), ``proc(5)``, the kernel's cgroup v2
+documentation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _RELEASE_CLASSIFIER = re.compile(r"Programming Language :: Python :: (\d+\.\d+)"
 
 
 def distribution() -> Distribution | None:
-    """What the metadata of streamgroups says; None if it is not installed but run from a folder."""
+    """The metadata of streamgroups; None if it runs from a folder without an installation."""
     try:
         metadata = importlib.metadata.metadata(_NAME)
     except importlib.metadata.PackageNotFoundError:
@@ -36,7 +37,7 @@ def distribution() -> Distribution | None:
 
 
 def packages() -> list[Package]:
-    """What streamgroups requires, and what is installed: of the extras PySpark, and other packages that are installed."""
+    """The required and the installed packages. Of the extras, it includes PySpark and packages that are installed."""
     try:
         lines = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
@@ -52,7 +53,9 @@ def packages() -> list[Package]:
 
 
 def _extra_of(needed: Requirement) -> str | None:
-    """The extra of users that installs a package; empty if it is always installed, ``None`` if it is for developers."""
+    """The extra of users that installs a package; empty if it is always installed, ``None`` if only developers need
+    it.
+    """
     for extra in ("", *sorted(set(EXTRAS.values()))):
         if needed.marker is None or needed.marker.evaluate({"extra": extra}):
             return extra
@@ -66,13 +69,13 @@ def _installed(name: str) -> str | None:
 
 
 def early_on_the_path(script: Path | None) -> dict[str, list[str]]:
-    """The modules in directories that Python searches before its own: beside the main script, here, ``PYTHONPATH``.
+    """The modules in directories that precede Python's own: the main script's, the current one, ``PYTHONPATH``.
 
     Args:
         script: the main script of a job, or None.
 
     Returns:
-        For each directory its modules: ``grp.py`` for a file, ``grp/`` for a package.
+        The modules of each directory: ``grp.py`` for a file, ``grp/`` for a package.
     """
     listed = [*([script.parent] if script else []), Path(), *map(Path, _python_path())]
     return {str(directory): _modules(directory) for directory in dict.fromkeys(d.absolute() for d in listed)}
@@ -95,7 +98,7 @@ def _modules(directory: Path) -> list[str]:
 
 
 def machine() -> Machine:
-    """Cores, memory and temporary space of this machine, or of the container it is."""
+    """Cores, memory and temporary space of this machine or container."""
     temporary = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:
         free_bytes = shutil.disk_usage(temporary).free
@@ -106,7 +109,9 @@ def machine() -> Machine:
 
 
 def _available_bytes() -> int | None:
-    """The least of what the kernel says and what is left of the container's limit; None where there is no ``/proc``."""
+    """The minimum of the kernel's available memory and the remaining memory of the container; None without
+    ``/proc``.
+    """
     left = []
     with suppress(OSError, ValueError):
         meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())

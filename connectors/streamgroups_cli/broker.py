@@ -1,6 +1,6 @@
-"""``streamgroups broker``: a real Kafka on this machine, in the foreground or in the background.
+"""``streamgroups broker``: runs a real Kafka broker on this machine, in the foreground or in the background.
 
-Part of the command line (``streamgroups_cli``); all work is done by ``streamgroups_broker``.
+Part of the command line (``streamgroups_cli``), which calls ``streamgroups_broker``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A real Kafka broker without Docker, for demos and tests.", no_args_is_help=True)
 
-#: The first entry of the path is the working directory, where anything may lie that is called like a module.
+#: The first entry of the path is the working directory, in which any file can have the name of a module.
 _RUN_AGAIN = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; "
     "from streamgroups_cli import main; sys.argv[0] = 'streamgroups'; main()"
@@ -91,7 +91,7 @@ def start(
 
 @app.command()
 def stop(data_dir: DataDir = None) -> None:
-    """Stop the broker in the background. It is no error when none is running."""
+    """Stop the broker in the background. Succeeds if none is running."""
     from streamgroups_broker import background
 
     stopped = background.stop(background.state_directory(data_dir))
@@ -100,7 +100,7 @@ def stop(data_dir: DataDir = None) -> None:
 
 @app.command()
 def status(data_dir: DataDir = None, output: OutputOption = Output.table) -> None:
-    """Show the broker in the background; exit code 0 when it is running, 1 when not."""
+    """Show the broker in the background. Exit code 0 if it is running, 1 if not."""
     from streamgroups_broker import background
 
     running = background.find(background.state_directory(data_dir))
@@ -116,10 +116,10 @@ def status(data_dir: DataDir = None, output: OutputOption = Output.table) -> Non
 
 
 def parse_properties(assignments: list[str]) -> dict[str, str]:
-    """Properties from ``name=value`` texts.
+    """Parses properties from ``name=value`` texts.
 
     Raises:
-        InvalidOption: one has no ``=`` or no name.
+        InvalidOption: if a text has no ``=`` or no name.
 
     >>> parse_properties(["num.io.threads=8", "ssl.cipher.suites=a=b"])
     {'num.io.threads': '8', 'ssl.cipher.suites': 'a=b'}

@@ -1,7 +1,7 @@
-"""The command ``streamgroups``: the composition of its command groups, one file each.
+"""The command ``streamgroups``: combines its command groups, one file each.
 
-Called by ``streamgroups_cli.main``. A command's file is imported when the command is called, and imports what it drives
-inside the command, so that ``--help`` is fast.
+``streamgroups_cli.main`` calls it. The file of a command is imported when the command is called, and imports its
+connector inside the command, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ app = lazy_app(
 
 
 def run() -> None:
-    """Run the command line. The exit code of an error is decided in :mod:`streamgroups_cli.exits`.
+    """Runs the command line. :mod:`streamgroups_cli.exits` defines the exit code of an error.
 
-    With ``-o json`` the last line of standard error is the error as a JSON object, errors in the command line included.
+    With ``-o json`` the last line of standard error is the error as a JSON object, including errors in the command
+    line.
     """
     if not wants_json(sys.argv[1:]):
         try:
@@ -73,7 +74,7 @@ def run() -> None:
     except typer.Abort:
         _end_with_json(StreamGroupsError("The command was interrupted."), ExitCode.ERROR)
     except Exception as error:
-        # Releases of Typer with a copy of Click and those without one share no name of this class.
+        # Releases of Typer with a copy of Click and those without one have no common name for this class.
         if not hasattr(error, "format_message"):
             raise
         _end_with_json(InvalidOption(error.format_message(), remedy="See --help."), ExitCode.USAGE)

@@ -1,7 +1,8 @@
-"""Which cluster a command talks to: the options that say so, and the connection they make.
+"""The connection of a command to a cluster, and the options for it.
 
-Used by the commands under ``groups`` and ``topics``, and by ``metrics``. Nothing is connected, and no Kafka client imported,
-before a command asks for it: what is wrong with the rest of the command line is said without a network.
+The commands under ``groups``, ``topics`` and ``cursors`` use it, and so do ``gaps`` and ``metrics``. The Kafka client
+is imported, and connects, only when the command requires it. So errors in the rest of the command line are reported
+without a network.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ KafkaOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster that is connected.
+    """A connected cluster.
 
     Args:
-        config: how it was reached.
+        config: the settings of the connection.
         groups: its groups.
         topics: its topics.
-        requests: how many requests were sent, by their names.
+        requests: the number of sent requests, by their names.
         now_ms: the time, in milliseconds since the epoch.
     """
 
@@ -76,18 +77,18 @@ class Cluster:
     now_ms: Clock
 
 
-#: What a command calls to be connected; the connection is closed at the end of the ``with`` block.
+#: A command calls it to connect. The end of the ``with`` block closes the connection.
 Connect: TypeAlias = Callable[[], AbstractContextManager[Cluster]]
 
 
 def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options that say which cluster, and passes what they mean as its first argument, ``connect``."""
+    """Adds the options of the cluster to a command, and passes the connection as its first argument, ``connect``."""
     own = inspect.signature(command, eval_str=True)
     shared = inspect.signature(_connect, eval_str=True)
 
     def run(**arguments: Any) -> None:
-        # Tens of thousands of offsets are held until the end: looking through them for garbage again and again is a fifth of
-        # the time a command takes.
+        # Tens of thousands of offsets live until the end. Repeated garbage collections of them take a fifth of the time
+        # of a command.
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
         connecting = {name: arguments.pop(name) for name in shared.parameters}
         command(functools.partial(_connect, **connecting), **arguments)
@@ -96,7 +97,7 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
         p.replace(kind=p.KEYWORD_ONLY) for p in (*list(own.parameters.values())[1:], *shared.parameters.values())
     ]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    # What typer reads.
+    # typer reads these attributes.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
@@ -138,13 +139,13 @@ def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:
 def open_cluster(
     bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
 ) -> Iterator[Cluster]:
-    """A connection to a real cluster; tests put another in its place."""
+    """Connects to a real cluster. Tests replace this function."""
     from streamgroups_kafka.admin.groups import KafkaGroupAdmin
     from streamgroups_kafka.admin.session import AdminSession
     from streamgroups_kafka.admin.topics import KafkaTopicAdmin
     from streamgroups_kafka.client.properties_file import command_config
 
-    # The client logs each failed attempt as an error; what comes of them all is told once, at the end.
+    # The client logs each failed attempt as an error. The final result is reported once, at the end.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     config = command_config(bootstrap_server, file, settings)
     session = AdminSession(config, timeout_s=timeout_s)
@@ -159,10 +160,10 @@ def _now_ms() -> int:
 
 
 def timeout_s(text: str) -> float:
-    """What ``--timeout`` means, in seconds.
+    """Parses ``--timeout``, in seconds.
 
     Raises:
-        InvalidOption: if it is not a duration, or shorter than 100 ms, in which no broker answers.
+        InvalidOption: if it is not a duration, or is shorter than 100 ms, in which no broker responds.
 
     >>> timeout_s("500ms")
     0.5
@@ -174,10 +175,10 @@ def timeout_s(text: str) -> float:
 
 
 def parse_settings(assignments: list[str]) -> dict[str, str]:
-    """Client settings from ``name=value`` texts.
+    """Parses client settings from ``name=value`` texts.
 
     Raises:
-        InvalidOption: one has no ``=`` or no name. It does not repeat the text, which may hold a secret.
+        InvalidOption: if a text has no ``=`` or no name. The error does not contain the text, which can be a secret.
 
     >>> parse_settings(["security.protocol=SSL", "sasl.password=a=b"])
     {'security.protocol': 'SSL', 'sasl.password': 'a=b'}

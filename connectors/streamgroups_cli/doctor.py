@@ -1,7 +1,7 @@
-"""``streamgroups doctor``: which versions are in use, and what is wrong.
+"""``streamgroups doctor``: shows the versions in use and the problems of an installation.
 
-Part of the command line (``streamgroups_cli``). The probes of the connectors find facts, :mod:`streamgroups.doctor` judges
-them, this file shows the findings.
+Part of the command line (``streamgroups_cli``). The probes of the connectors collect facts, :mod:`streamgroups.doctor`
+checks them, this file prints the results.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from streamgroups.doctor.installation import Distribution
     from streamgroups_kafka.client.config import ClientConfig
 
-#: Modules of others that are imported in Spark's workers, and that a file of a job could hide.
+#: Modules of other projects that Spark's workers import, and that a file of a job could hide.
 _DEPENDENCIES = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "py4j")
-#: In a pipe nobody wants paths broken at the 80th character.
+#: In a pipe, paths must not be broken at the 80th character.
 _PIPE_WIDTH = 500
 _COLUMNS = tuple(map(Column, ("state", "about", "in_use", "what", "remedy")))
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -49,13 +49,13 @@ def doctor(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Say which versions are in use, and what is wrong.
+    """Show the versions in use, and the problems.
 
-    Looks at Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and the
-    machine; with --bootstrap-server also at a Kafka cluster: can every broker be reached, which release is it, which
-    group protocols does it have, how long does it keep offsets. Changes nothing, prints no secrets.
+    Checks Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and
+    the machine. With --bootstrap-server it also checks a Kafka cluster: reachable brokers, release, group protocols and
+    retention of offsets. Changes nothing, prints no secrets.
 
-    Each finding is ok, a warning (it works, but slower or at risk) or a problem (something will fail), and says what to do.
+    Each result is ok, a warning (it works, but slower or at risk) or a problem (something will fail), with a remedy.
     Exit code: 0 without a problem, 1 with one, 2 wrong usage.
     """
     from streamgroups.doctor.check_results import State, worst
@@ -81,7 +81,7 @@ def doctor(
 
 
 def _client_config(bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str]) -> ClientConfig | None:
-    """How to reach the cluster to look at, refused before anything else is looked at; None if there is none."""
+    """The settings of the cluster to check, validated before any other check; None without a cluster."""
     if bootstrap_server is None and file is None and not settings:
         return None
     try:
@@ -93,7 +93,7 @@ def _client_config(bootstrap_server: str | None, file: Path | None, settings: Ma
 
 
 def _local_findings(script: Path | None) -> list[Finding]:
-    """Everything that needs no cluster. PySpark is not imported: this has to be quick."""
+    """All checks without a cluster. PySpark is not imported, because its import is slow."""
     from streamgroups.doctor import installation, machine
     from streamgroups_broker.probe import probe_embedded_kafka, probe_java
     from streamgroups_cli import _this_python
@@ -101,7 +101,7 @@ def _local_findings(script: Path | None) -> list[Finding]:
     from streamgroups_spark.ops.probe import probe_spark_home, probe_workers, pyspark_without_pip
 
     version = platform.python_version()
-    # What starts other programs, or reads all of the jars, goes on while the client is loaded here.
+    # Checks that start other programs or read all jars run while the client is loaded here.
     with ThreadPoolExecutor() as pool:
         java, workers, kafka = pool.submit(probe_java), pool.submit(probe_workers), pool.submit(probe_embedded_kafka)
         client = probe_client()
@@ -165,7 +165,7 @@ def _said(finding: Finding) -> str:
 
 
 def _summary(problems: int, warnings: int) -> str:
-    """The last line.
+    """Returns the last line.
 
     >>> print(_summary(0, 0), _summary(1, 0), _summary(2, 1), sep=" | ")
     No problems found. | 1 problem. | 2 problems, 1 warning.

@@ -1,6 +1,6 @@
-"""Exit codes, by which a script tells what happened (SEMANTICS O2).
+"""Exit codes, by which a script distinguishes results (SEMANTICS O2).
 
-Used by ``streamgroups_cli.main``; 2 is also what typer ends with when it cannot read the command line.
+``streamgroups_cli.main`` uses them. typer also exits with 2 if it cannot parse the command line.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from streamgroups.errors import (
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """The result of a command."""
 
     DONE = 0
-    #: Something failed, an unreachable broker included.
+    #: An error, including an unreachable broker.
     ERROR = 1
-    #: The command line, a cursor on it, or a file it names makes no sense.
+    #: The command line, a cursor in it, or a file that it names is invalid.
     USAGE = 2
-    #: It made sense and was refused; nothing was changed.
+    #: The command was valid and was rejected. Nothing was changed.
     REJECTED = 3
-    #: Some of it was done, some was not; the message says what.
+    #: Some changes succeeded and some failed. The message lists them.
     PARTLY_DONE = 4
 
 
 def exit_code(error: StreamGroupsError) -> ExitCode:
-    """The exit code of a command that ends with this error.
+    """Returns the exit code of a command that ends with this error.
 
     >>> exit_code(GroupRejected("Group 'g' is Stable."))
     <ExitCode.REJECTED: 3>

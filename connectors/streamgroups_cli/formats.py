@@ -1,6 +1,6 @@
-"""Names as a shell takes them.
+"""Names quoted for a shell.
 
-Used by the commands about groups. Source: the shell of POSIX.
+The commands about groups use it. Source: the shell of POSIX.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def names(groups: Iterable[str]) -> str:
-    """The names of groups as the last arguments of a command that can be pasted: anybody may call a group ``x; reboot``.
+    """Returns names of groups as the last arguments of a command to paste. A group can have the name ``x; reboot``.
 
     >>> print(names(["billing", "x; reboot"]))
     billing 'x; reboot'

@@ -1,6 +1,7 @@
-"""``streamgroups gaps``: the offsets that groups never read, and why.
+"""``streamgroups gaps``: lists the offsets that groups never read, and why.
 
-Lists what running queries recorded, whatever host they ran on (:mod:`streamgroups.groups.gaps`). Source: SEMANTICS S7, O4.
+The gaps are those that running queries recorded on any host (:mod:`streamgroups.groups.gaps`). Source: SEMANTICS S7,
+O4.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def gaps(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """List the gaps of groups: offsets that were gone before they were read."""
+    """List the gaps of groups: offsets that were deleted before they were read."""
     with connect() as cluster:
         asked = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
         read = cluster.groups.committed_offsets([gaps_group_of(group) for group in asked])
@@ -77,7 +78,7 @@ def _groups_with_gaps(cluster: Cluster) -> list[str]:
 
 
 def _unknown(cluster: Cluster, empty: Sequence[str]) -> list[str]:
-    """Those of the groups without gaps that do not exist."""
+    """The groups without gaps that do not exist."""
     described = cluster.groups.describe_groups(empty) if empty else {}
     committed = cluster.groups.committed_offsets(empty) if empty else {}
     return [group for group in empty if described[group].state == "Dead" and not committed[group]]

@@ -1,6 +1,6 @@
-"""How much may be read to count unread records, as an option; and how a lag shows that it is an upper bound.
+"""The option that limits how much is read to count records, and the format of lags that are upper bounds.
 
-Used by ``groups describe``, ``groups watch`` and ``metrics``. Source: SEMANTICS O3, G13.
+``groups describe``, ``groups watch`` and ``metrics`` use it. Source: SEMANTICS O3, G13.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from streamgroups.monitoring.snapshots import COUNT_BYTES
 from streamgroups_cli.output import Cell
 
 _MIB = 1 << 20
-#: What one look may read that is followed by others.
+#: The default limit of one of several polls.
 POLL_MIB = 4
 DESCRIBE_MIB = COUNT_BYTES // _MIB
 
@@ -30,7 +30,7 @@ CountLimitOption = Annotated[
 
 
 def count_bytes(limit_mib: int) -> int:
-    """The value of :data:`CountLimitOption` in bytes.
+    """Returns the value of :data:`CountLimitOption` in bytes.
 
     >>> count_bytes(4)
     4194304
@@ -39,7 +39,7 @@ def count_bytes(limit_mib: int) -> int:
 
 
 def bounded(records: int | None, *, is_exact: bool) -> Cell:
-    """A number of records as people read it.
+    """Returns a number of records for people.
 
     >>> bounded(7, is_exact=True), bounded(7, is_exact=False), bounded(None, is_exact=False)
     (7, '<=7', None)

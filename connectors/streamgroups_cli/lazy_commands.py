@@ -1,9 +1,9 @@
-"""Commands that are imported when they are called: a command starts without what its neighbours need.
+"""Commands that are imported when they are called, so that a command starts without the imports of other commands.
 
-Used by ``streamgroups_cli`` and its groups. Typer makes a parser for each command there is, whichever is called, and each file
-defines its tables and classes when it is imported: together that took half of the time ``groups list`` took. A command that is
-named gets its own only; ``--help`` of a group still gets them all, for their first lines. Source: Typer's ``TyperGroup``, whose
-``commands`` is a mapping.
+``streamgroups_cli`` and its command groups use it. Typer creates a parser for every command at each call, and each file
+defines its tables and classes at its import. Together that was half of the time of ``groups list``. A named command
+imports only its own file; ``--help`` of a group imports all of them, for their first lines. Source: Typer's
+``TyperGroup``, whose ``commands`` is a mapping.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typer.core import TyperGroup
 
 
 def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Typer:
-    """A group of commands.
+    """Returns a group of commands.
 
     Args:
-        help_: what ``--help`` says of the group.
-        places: by a command's name, ``module:name`` of its function, or of the ``typer.Typer`` of a group.
-        settings: what else ``typer.Typer`` takes.
+        help_: the help text of the group.
+        places: the function of each command, or the ``typer.Typer`` of a group, as ``module:name`` by the command's
+            name.
+        **settings: other arguments of ``typer.Typer``.
 
     >>> group = typer.main.get_command(lazy_app("Look.", {"list": "streamgroups_cli.topics.listing:list_topics"}))
     >>> list(group.commands), group.commands["list"].name
@@ -32,10 +33,10 @@ def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Ty
     class LazyGroup(TyperGroup):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
-            # Typer fills a dict of its own; ours fills itself.
+            # Typer fills a dict of its own; this one imports its commands itself.
             self.commands = _Commands(places)  # type: ignore[assignment]
 
-    # Typer takes what has a callback for a group.
+    # Typer treats an app with a callback as a group.
     settings.setdefault("callback", lambda: None)
     return typer.Typer(help=help_, cls=LazyGroup, no_args_is_help=True, **settings)
 

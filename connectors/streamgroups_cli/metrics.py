@@ -1,4 +1,6 @@
-"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard that shows what it exports."""
+"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard of its
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -89,10 +91,10 @@ def _refresh_until_told_to_stop(polls: Polls, interval_s: float) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """A host and a port.
+    """Parses a host and a port.
 
     Raises:
-        InvalidOption: if it is none.
+        InvalidOption: if the text is not a host and a port.
 
     >>> parse_address("127.0.0.1:9308"), parse_address("[::1]:0")
     (('127.0.0.1', 9308), ('::1', 0))
@@ -107,5 +109,5 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def dashboard_json() -> str:
-    """The Grafana dashboard: import it and choose a Prometheus data source."""
+    """Returns the Grafana dashboard, which can be imported with a Prometheus data source."""
     return (resources.files("streamgroups_cli") / "grafana_dashboard.json").read_text(encoding="utf-8")

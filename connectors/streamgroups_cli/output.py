@@ -1,7 +1,8 @@
-"""How results are printed: as tables for people, as JSON, YAML or CSV for programs.
+"""The output formats of results: tables for people, and JSON, YAML or CSV for programs.
 
-Used by every command that has ``--output``. Tables are rich ones on a terminal and plain columns elsewhere: a pipe gets whole
-lines, whatever their length, without colours and frames. A table too long to be read is plain too, for it is printed at once.
+Every command with ``--output`` uses it. On a terminal, tables have colours and frames. Elsewhere they are plain
+columns, so that a pipe receives whole lines of any length. A table with too many rows to read is plain too, because it
+prints at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import typer
 
 from streamgroups.printable import printable
 
-#: Of every JSON and YAML document: raised when a field is removed or changes its meaning.
+#: The version of all JSON and YAML documents. It increases when a field is removed or changes its meaning.
 SCHEMA_VERSION = 1
 
 _MAX_FRAMED_ROWS = 500
@@ -29,7 +30,7 @@ Cell: TypeAlias = str | int | None
 
 
 class Output(str, Enum):
-    """How a result is printed."""
+    """The format of a result."""
 
     table = "table"
     json = "json"
@@ -43,7 +44,7 @@ _NAMES_OUTPUT = re.compile(r"--output|-v?o")
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON, read before it is parsed: errors of parsing are printed as JSON too.
+    """Returns whether a command line requests JSON, before it is parsed, because parse errors are printed as JSON too.
 
     >>> wants_json(["groups", "list", "-o", "json"]), wants_json(["--output=json"]), wants_json(["list", "--", "-ojson"])
     (True, True, False)
@@ -61,8 +62,8 @@ class Column:
 
     Args:
         name: its name in CSV; tables show it in capitals.
-        right: whether its cells are numbers.
-        style: the colour of a cell on a terminal, by its text.
+        right: whether its cells are numbers, aligned to the right.
+        style: returns the colour of a cell on a terminal from its text.
     """
 
     name: str
@@ -71,16 +72,16 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What tables show above it."""
+        """The heading in tables."""
         return self.name.upper().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under named columns; an unknown cell is ``None``.
+    """Rows under named columns. An unknown cell is ``None``.
 
     Args:
-        columns: what they are.
+        columns: the columns.
         rows: one cell for each column.
         heading: a line above the table.
     """
@@ -97,16 +98,16 @@ def emit(
     tables: Callable[[], Sequence[Table]],
     flat: Callable[[], Table] | None = None,
 ) -> None:
-    """Print a result.
+    """Prints a result.
 
     Args:
-        output: how.
-        document: makes what JSON and YAML show.
-        tables: makes what a table shows.
-        flat: makes what CSV shows; the first of ``tables`` if left out.
+        output: the format.
+        document: returns the content of JSON and YAML.
+        tables: returns the content of tables.
+        flat: returns the content of CSV. Default: the first of ``tables``.
     """
     if output is Output.json:
-        # A program needs no indentation, and without it printing is five times as fast.
+        # A program needs no indentation, and printing without it is five times as fast.
         indent = 2 if sys.stdout.isatty() else None
         print(json_text({"schema_version": SCHEMA_VERSION, **document()}, indent=indent))
     elif output is Output.yaml:
@@ -122,7 +123,7 @@ def emit(
 
 
 def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
-    r"""JSON in which every unprintable character is an escape.
+    r"""Returns JSON in which every unprintable character is an escape.
 
     >>> print(json_text({"group": "é\x9b2J"}))
     {"group": "é\u009b2J"}
@@ -134,11 +135,11 @@ def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
 
 
 def print_csv(table: Table, *, headed: bool = False) -> None:
-    """One line of names (unless it was printed before), one line a row (RFC 4180, with line feeds)."""
+    """Prints one line of names (unless it was printed before) and one line per row (RFC 4180, with line feeds)."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if not headed:
         writer.writerow(column.name for column in table.columns)
-    # A program gets every cell as it is; a terminal must not obey it.
+    # A program receives every cell unchanged. A terminal must not interpret control characters.
     rows: Iterable[Sequence[Cell]] = table.rows
     if sys.stdout.isatty():
         rows = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
@@ -146,7 +147,7 @@ def print_csv(table: Table, *, headed: bool = False) -> None:
 
 
 def print_tables(tables: Sequence[Table]) -> None:
-    """All tables, an empty line between them."""
+    """Prints all tables with an empty line between them."""
     framed = sys.stdout.isatty() and sum(len(t.rows) for t in tables) <= _MAX_FRAMED_ROWS
     if not framed:
         print("\n\n".join("\n".join(plain_lines(table)) for table in tables))
@@ -162,7 +163,7 @@ def print_tables(tables: Sequence[Table]) -> None:
 
 
 def plain_lines(table: Table) -> Iterable[str]:
-    """The table as lines of text, two spaces between columns.
+    """Returns the table as lines of text, with two spaces between columns.
 
     >>> print(*plain_lines(Table([Column("group"), Column("lag", right=True)], [["orders", 12], ["x", None]])), sep="\\n")
     GROUP   LAG
@@ -183,7 +184,7 @@ def plain_lines(table: Table) -> Iterable[str]:
 
 
 def rich_table(table: Table) -> Any:
-    """The table for a terminal."""
+    """Returns the table for a terminal."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -202,12 +203,12 @@ def rich_table(table: Table) -> Any:
 
 
 def say(text: str) -> None:
-    """A word to the person at the terminal, on standard error: warnings, file names, what happens next."""
+    """Prints a line for people on standard error: a warning, a file name, or the next step."""
     print(printable(text, keep="\n"), file=sys.stderr)
 
 
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    # What a client calls itself may hold anything; a terminal must not obey it.
+    # Names of clients can contain control characters, which a terminal must not interpret.
     return printable(str(cell))

@@ -1,7 +1,7 @@
-"""Records and messages, printed: what ``topics tail`` and ``cursors get`` share.
+"""Prints records and messages for ``topics tail`` and ``cursors get``.
 
-What is not text is shown as hexadecimal digits, and nothing that is shown can move a terminal's cursor. A stream has no end, so ``json``
-is one object a line, ``yaml`` one document a record.
+Values that are not text are printed as hexadecimal digits, and no output can move the cursor of a terminal. A stream
+has no end, so ``json`` prints one object a line, ``yaml`` one document a record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHARACTERS_SHOWN = 200
 
 
 class Show(str, Enum):
-    """How keys and values are shown."""
+    """The format of keys and values."""
 
     auto = "auto"
     text = "text"
@@ -41,7 +41,7 @@ FullOption = Annotated[bool, typer.Option("--full", help="Do not truncate long v
 
 
 class Printable(Protocol):
-    """A record of any kind."""
+    """A record or message."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -58,12 +58,12 @@ class Printable(Protocol):
 
 
 class RecordPrinter:
-    """Prints records one by one, as they come.
+    """Prints records one by one, as they arrive.
 
     Args:
-        output: how.
-        show: how keys and values are shown.
-        full: whether tables show long values whole.
+        output: the format.
+        show: the format of keys and values.
+        full: whether tables contain long values in full.
     """
 
     def __init__(self, output: Output, show: Show, full: bool) -> None:
@@ -72,17 +72,17 @@ class RecordPrinter:
         self._headed = False
 
     def print(self, records: Iterable[Printable]) -> None:
-        """Prints each record when it comes; may be called again for more."""
+        """Prints each record when it arrives. It can be called again with more records."""
         if self._output is Output.csv and not self._headed:
             self._csv.writerow(_COLUMNS)
             self._headed = True
         for record in records:
             self._one(record)
-            # A follower's reader wants to see each record when it comes.
+            # With --follow, each record must be visible when it arrives.
             sys.stdout.flush()
 
     def document(self, record: Printable) -> dict[str, Any]:
-        """A record as an object of a JSON or YAML document."""
+        """Returns a record as an object of a JSON or YAML document."""
         headers = [[name, self._words(value)] for name, value in record.headers]
         key, value = self._words(record.key), self._words(record.value)
         return {**dict(zip(_COLUMNS, [*self._place(record), key, value], strict=True)), "headers": headers}
@@ -118,7 +118,7 @@ class RecordPrinter:
 
 
 def words_of(field: bytes, show: Show) -> str:
-    """A key or value as text or as hexadecimal digits.
+    """Returns a key or value as text or as hexadecimal digits.
 
     >>> words_of(b"BOS", Show.auto), words_of(b"\\xff\\x00", Show.auto), words_of(b"BOS", Show.hex)
     ('BOS', '0xff00', '0x424f53')

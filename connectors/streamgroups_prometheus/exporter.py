@@ -1,7 +1,8 @@
-"""What Prometheus is told about groups: the same figures as ``groups describe`` and ``watch`` show.
+"""Exports groups to Prometheus: the same values as ``groups describe`` and ``groups watch``.
 
-Used by ``streamgroups metrics``, and by ``sg.MetricsListener`` where it is to look at the cluster. The groups are looked at in a rhythm of
-its own, not when somebody asks: verdicts need samples at even distances, and a scrape is answered at once whatever the cluster does.
+``streamgroups metrics`` uses it, and ``sg.MetricsListener`` if it polls the cluster. The groups are polled at a fixed
+interval, not at each scrape. Lag states require samples at equal intervals, and a scrape returns at once in any state
+of the cluster.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class Polls:
-    """Keeps what was seen last, and how the looking goes. Looking and asking may happen in different threads.
+    """Keeps the result of the last poll, and metrics of the polls. Polls and scrapes can run in different threads.
 
     Args:
-        look: looks at the groups.
-        requests: how many requests were sent so far.
-        now_s: tells the time, in seconds since the epoch.
+        poll: polls the groups.
+        requests: returns the number of requests sent so far.
+        now_s: returns the time, in seconds since the epoch.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class Polls:
         self._took_s = self._last_s = 0.0
 
     def refresh(self) -> StreamGroupsError | None:
-        """Looks once.
+        """Polls the groups once.
 
         Returns:
-            Why it failed, whatever it was; what was seen before is then not handed out any more.
+            The error of a failed poll, of any kind. The result of the poll before is then no longer exported.
         """
         started_s = time.monotonic()
         failure, groups = None, self._groups
@@ -56,7 +57,7 @@ class Polls:
         except StreamGroupsError as e:
             failure, groups = e, ()
         except Exception as e:
-            # An exporter of all groups must outlive what is wrong with one of them.
+            # An exporter of all groups must continue after an error of one of them.
             logger.warning("Cannot poll the groups", exc_info=e)
             failure, groups = StreamGroupsError(f"Cannot poll the groups: {type(e).__name__}: {e}."), ()
         with self._lock:
@@ -70,17 +71,17 @@ class Polls:
 
     @property
     def groups(self) -> Sequence[WatchedGroup]:
-        """What the last look has seen; nothing if it failed."""
+        """The result of the last poll; empty if it failed."""
         with self._lock:
             return self._groups
 
     def keep_only(self, group_ids: Collection[str]) -> None:
-        """Forgets what was seen of all other groups."""
+        """Removes all other groups from the result."""
         with self._lock:
             self._groups = [g for g in self._groups if g.snapshot.description.group_id in group_ids]
 
     def metrics(self) -> Iterator[Metric]:
-        """How the looking goes."""
+        """Returns the metrics of the polls."""
         with self._lock:
             own = [
                 _single("streamgroups_up", "1 if the last poll of the cluster succeeded, else 0.", float(self._up)),
@@ -98,17 +99,17 @@ class Polls:
 
 
 class GroupCollector(Collector):
-    """Hands what a cluster's groups were seen to be to Prometheus.
+    """Exports the polled groups of a cluster to Prometheus.
 
     Args:
-        looks: what was seen.
+        polls: the polls.
     """
 
     def __init__(self, polls: Polls) -> None:
         self._polls = polls
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """Returns all metrics as they are now."""
         groups = [watched_group(group) for group in self._polls.groups]
         yield from self._polls.metrics()
         yield from group_metrics(groups)

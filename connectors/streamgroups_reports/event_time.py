@@ -1,8 +1,9 @@
-"""The event time of a query as a self-contained HTML page: what was seen of it goes in, text comes out.
+"""The event time of a query as a self-contained HTML page, from recorded observations.
 
-Called by ``streamgroups_spark.event_time.recorder``. The clock goes to the right, event time upwards: a line for each partition, and the watermark as a broad one
-below them, with a diamond where windows closed and a red bar where records came too late. A partition that falls behind is the line on which the watermark
-lies. Source: SEMANTICS W1-W3; SVG 1.1.
+``streamgroups_spark.event_time.recorder`` calls this module. The horizontal axis is the clock, the vertical axis is
+event time. Each partition has a line. The watermark is a broad line below them, with a diamond for closed windows and a
+red bar for late records. The partition that holds back the watermark is the line on which the watermark lies. Source:
+SEMANTICS W1-W3; SVG 1.1.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from streamgroups_reports.html_page import html_page
 _WIDTH, _LEFT, _RIGHT, _TOP = 1160, 150, 16, 12
 _CHART, _BARS, _BETWEEN = 340, 70, 34
 _COLOURS = 6
-#: So many dates stand at the left.
+#: The number of dates on the vertical axis.
 _LINES = 6
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was seen at one moment.
+    """The observation of one moment.
 
     Args:
-        time_ms: when, by the clock, in milliseconds since the epoch.
+        time_ms: the time of the clock, in milliseconds since the epoch.
         watermark_ms: the watermark of the query; ``None`` before the first.
         event_times_ms: the latest event time of each partition; ``None`` before its first record.
-        idle: the partitions that held nothing back.
-        late: how many records a batch that ended then has dropped for being late.
-        closed: how many windows of how many keys it has closed, by the rows of state that it let go.
+        idle: the idle partitions, which do not hold back the watermark.
+        late: the number of late records that a batch that ended then has dropped.
+        closed: the number of windows, for each key, that it has closed: the rows that left the state.
     """
 
     time_ms: int
@@ -45,10 +46,10 @@ class Moment:
 
 
 def time_page(moments: Sequence[Moment], *, title: str) -> str:
-    """A whole HTML page.
+    """Returns a whole HTML page.
 
     Args:
-        moments: what was seen, in any order.
+        moments: the observations, in any order.
         title: the page's heading, as plain text.
 
     >>> p0 = TopicPartition("flights", 0)
@@ -132,7 +133,7 @@ def _grid(scale: _Scale, bottom: int) -> Iterator[str]:
 
 
 def _partition(scale: _Scale, moments: Sequence[Moment], tp: TopicPartition, i: int) -> Iterator[str]:
-    """Its event time, in steps; dashed while it is idle."""
+    """Draws the event time of a partition, in steps; dashed while it is idle."""
     known = [(m.time_ms, ms, tp in m.idle) for m in moments if (ms := m.event_times_ms.get(tp)) is not None]
     steps: list[tuple[list[str], bool]] = []
     for (time_ms, event_time_ms, idle), (end_ms, *_) in zip(known, [*known[1:], (scale.end_ms,)], strict=False):

@@ -1,7 +1,8 @@
-"""A self-contained HTML page: a heading, an introduction, and what is drawn below them.
+"""A self-contained HTML page: a heading, an introduction, and a body.
 
-It loads nothing, and follows the reader's light or dark colours. Called by :mod:`streamgroups_reports.ownership` and :mod:`streamgroups_reports.event_time`, which name the classes of the style sheet. Source: CSS Color
-Adjustment (``color-scheme``).
+It loads no other files, and follows the reader's light or dark colours. :mod:`streamgroups_reports.ownership` and
+:mod:`streamgroups_reports.event_time` call it, and use the classes of its style sheet. Source: CSS Color Adjustment
+(``color-scheme``).
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ th.text, td.text { text-align: left; } .checks { list-style: none; padding: 0; m
 
 
 def html_page(title: str, intro: str, body: str) -> str:
-    """A whole page.
+    """Returns a whole page.
 
     Args:
         title: the heading, as plain text.
         intro: a sentence or two below it, as plain text.
-        body: HTML; whoever calls has escaped it.
+        body: HTML, which the caller has escaped.
 
     >>> "<h1>Nobody &lt;yet&gt;</h1>" in html_page("Nobody <yet>", "", "")
     True

@@ -1,9 +1,9 @@
-"""The ownership timeline of a group as a self-contained HTML page: events in, text out.
+"""The ownership timeline of a group as a self-contained HTML page, from recorded events.
 
-Called by the demo's report, and by whoever has a recorded history (:mod:`streamgroups.groups.history`) and wants to see who
-read what, and when. The page holds one inline SVG: a row per partition, a colour per member, ticks for commits, diamonds for
-hand-overs, lines for :class:`Mark`. It loads nothing and follows the reader's light or dark colours. Source: SEMANTICS G11,
-G12; SVG 1.1.
+The demo's report calls it, and users with a recorded history (:mod:`streamgroups.groups.history`) can call it to see
+the readers of each partition over time. The page contains one inline SVG: a row per partition, a colour per member,
+ticks for commits, diamonds for handovers, lines for :class:`Mark`. It loads no other files and follows the reader's
+light or dark colours. Source: SEMANTICS G11, G12; SVG 1.1.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ __all__ = ["Mark", "MarkKind", "page", "timeline"]
 
 _WIDTH, _LEFT, _RIGHT = 1160, 108, 16
 _ROW, _BAR, _LIFE, _LABEL, _CHART = 30, 20, 20, 19, 84
-#: Commits nearer to each other than this are one tick, so that a long history stays a small page.
+#: Commits closer together than this are one tick, so that a long history remains a small page.
 _TICK_PX = 2.5
-#: A hand-over that takes longer than this is drawn as a time without an owner.
+#: A handover that takes longer than this is drawn as a time without an owner.
 _GAP_MS = 400
 _COLOURS = 6
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400)
 
 
 def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterable[Mark] = (), body: str = "") -> str:
-    """A whole HTML page.
+    """Returns a whole HTML page.
 
     Args:
-        events: what the members recorded, in any order.
+        events: the recorded events of the members, in any order.
         title: the page's heading, as plain text.
         intro: a sentence or two below it, as plain text.
-        marks: what was done to the members.
-        body: HTML to put below the timeline; whoever calls has escaped it.
+        marks: actions on the members.
+        body: HTML to add below the timeline, which the caller has escaped.
 
     >>> html = page([], title="Nobody <yet>")
     >>> "Nobody &lt;yet&gt;" in html, "No events were recorded." in html
@@ -48,7 +48,7 @@ def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterabl
 
 
 def timeline(events: Iterable[Event], marks: Iterable[Mark] = ()) -> str:
-    """The legend and the drawing alone, for a page of one's own that has the style of :func:`page`."""
+    """Returns only the legend and the drawing, for another page with the style of :func:`page`."""
     recorded = sorted(events, key=lambda e: e.time_ms)
     if not recorded:
         return "<p>No events were recorded.</p>"
@@ -155,7 +155,7 @@ def _hand_over(picture: Picture, before: Stay, after: Stay, top: int) -> Iterato
 
 
 def _rates(picture: Picture, top: int) -> Iterator[str]:
-    """Offsets committed per second, stacked by member."""
+    """Draws the offsets committed per second, stacked by member."""
     step_ms = max(1_000, -(-(picture.end_ms - picture.begin_ms) // 120_000) * 1_000)
     found: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for stay in (s for stays in picture.stays.values() for s in stays):
@@ -181,7 +181,7 @@ def _rates(picture: Picture, top: int) -> Iterator[str]:
 
 
 def _mark_labels(picture: Picture) -> tuple[list[str], int]:
-    """The marks' words, in as few lanes as they fit without touching, and how many lanes that are."""
+    """Returns the texts of the marks, in the minimum number of lanes without overlap, and the number of lanes."""
     lane_ends: list[float] = []
     drawn = []
     for mark in picture.marks:

@@ -1,7 +1,7 @@
-"""What an ownership timeline shows: who was there when, who owned what, and what was in flight at the end.
+"""The content of an ownership timeline: the members, the owners of partitions, and the batches in flight at the end.
 
-Made from a recorded history by :func:`picture`, drawn by :mod:`streamgroups_reports.ownership`, which exports :class:`Mark`.
-Source: SEMANTICS G11, G12.
+:func:`picture` creates it from a recorded history; :mod:`streamgroups_reports.ownership` draws it and exports
+:class:`Mark`. Source: SEMANTICS G11, G12.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDED = {
 
 
 class MarkKind(Enum):
-    """What a mark is about; the value is its class in the style sheet."""
+    """The kind of a mark; the value is its class in the style sheet."""
 
     START = "start"
     KILL = "kill"
@@ -35,13 +35,13 @@ class MarkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that was done to the group from outside, which members cannot record themselves.
+    """An action on the group from outside, which members cannot record themselves.
 
     Args:
-        time_ms: when, by the clock of the histories.
-        kind: what it is about.
-        text: a few words, shown above the timeline.
-        member: whom it was done to; a killed member is drawn as alive until then.
+        time_ms: the time of the action, by the clock of the histories.
+        kind: the kind of the action.
+        text: a few words, printed above the timeline.
+        member: the affected member. A killed member is drawn as alive until then.
     """
 
     time_ms: int
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A tenure with what happened in it: commits as (time, next offset), and what was in flight when it ended."""
+    """An ownership epoch with its commits as (time, next offset), and the batch in flight when it ended."""
 
     ownership_epoch: OwnershipEpoch
     end_ms: int
@@ -65,7 +65,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One run of a member: when its process was started (if a mark tells), when it joined, when it ended."""
+    """One run of a member: when its process started (if a mark contains that), when it joined, when it ended."""
 
     started_ms: int
     joined_ms: int
@@ -74,7 +74,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All that is drawn, and the scale it is drawn to."""
+    """The content of the drawing, and its scale."""
 
     stays: Mapping[TopicPartition, Sequence[Stay]]
     lives: Mapping[str, Sequence[Life]]
@@ -83,16 +83,16 @@ class Picture:
     end_ms: int
 
     def share(self, time_ms: float) -> float:
-        """Which part of the whole time has passed by then, from 0 to 1."""
+        """Returns the part of the whole time that has passed by then, from 0 to 1."""
         return (time_ms - self.begin_ms) / max(1, self.end_ms - self.begin_ms)
 
     def clock(self, time_ms: int) -> str:
-        """A time as people read it: seconds since the beginning."""
+        """Returns a time for people: seconds since the beginning."""
         return f"{(time_ms - self.begin_ms) / 1000:.1f} s"
 
 
 def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
-    """What there is to draw.
+    """Returns the content of the drawing.
 
     Args:
         events: at least one, ordered by time.
@@ -114,7 +114,7 @@ def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
         stays[ownership_epoch.topic_partition].append(_stay(ownership_epoch, by_run[key], ends[key]))
     for of_partition in stays.values():
         if of_partition[-1].ended == _ENDED["silent"]:
-            # As far as the history tells, it still reads: nobody has read anything again.
+            # According to the history, it still reads, because no member has read the range again.
             of_partition[-1] = replace(of_partition[-1], abandoned=None)
     times = [e.time_ms for e in events] + [m.time_ms for m in marks]
     in_order = dict(sorted(lives.items(), key=lambda item: item[1][0].started_ms))
@@ -124,7 +124,7 @@ def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
 def _killed_ms(
     member: str, own: Sequence[Event], by_run: Mapping[tuple[str, str], Sequence[Event]], marks: Sequence[Mark]
 ) -> int | None:
-    """When a run was killed: after its last event, and before a member of the same name began anew."""
+    """Returns when a run was killed: after its last event, and before a new member of the same name started."""
     last_ms = own[-1].time_ms
     if own[-1].kind is Kind.CLOSED:
         return None

@@ -1,8 +1,10 @@
-"""``streamgroups cursors``: group cursors and partition cursors for scripts, one command for each call of ``sg.GroupCursors``.
+"""``streamgroups cursors``: group cursors and partition cursors for scripts, one command for each call of
+``sg.GroupCursors``.
 
-Part of the command line (``streamgroups_cli``). A member of a Kafka group is a live connection, and a command ends at once: so
-``create`` leaves a process behind, which is the instance, and the other commands talk to it (``instance_process``). A cursor of
-one partition needs no process: it says all that is needed to read on. Source: SEMANTICS G1-G7, G16.
+Part of the command line (``streamgroups_cli``). A member of a Kafka group is a live connection, and a command ends at
+once. So ``create`` starts a background process, which is the instance, and the other commands send requests to it
+(``instance_process``). A cursor of one partition needs no process, because it contains the next offset. Source:
+SEMANTICS G1-G7, G16.
 """
 
 from __future__ import annotations

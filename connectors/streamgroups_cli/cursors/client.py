@@ -1,6 +1,7 @@
-"""The cursors that the commands drive: what they need of :class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`, and how it is made.
+"""The interface of the cursors that the commands call (:class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`),
+and its connection.
 
-Used by the commands under ``cursors`` and by an instance's process; tests put others in its place.
+The commands under ``cursors`` and the process of an instance use it. Tests replace it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Cursors(Protocol):
-    """See :class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`, which has more."""
+    """A part of :class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`."""
 
     def create_group_cursor(
         self,
@@ -39,21 +40,21 @@ class Cursors(Protocol):
 
 
 def open_cursors(bootstrap_servers: str, settings: dict[str, str], key: bytes) -> AbstractContextManager[Cursors]:
-    """Cursors on a real cluster; closed at the end of the ``with`` block."""
+    """Opens cursors on a real cluster. The end of the ``with`` block closes them."""
     from streamgroups_kafka.cursors.group_cursors import GroupCursors
 
     return GroupCursors(bootstrap_servers, settings, signing_key=key)
 
 
 def settings_of(config: ClientConfig) -> tuple[str, dict[str, str]]:
-    """The servers and the other settings of a connection, as :func:`open_cursors` takes them.
+    """Returns the servers and the other settings of a connection, as arguments of :func:`open_cursors`.
 
     Raises:
-        InvalidOption: if a group is named among them.
+        InvalidOption: if the settings contain a group.
     """
     if config.group_id is not None:
         raise InvalidOption("Setting 'group.id' is not permitted here.", remedy="Set the group with --group.")
     settings = dict(config.properties)
-    # Instances are called by their own names.
+    # An instance has its own name as its client id.
     settings.pop("client.id", None)
     return settings.pop("bootstrap.servers"), settings

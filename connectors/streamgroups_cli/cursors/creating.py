@@ -1,4 +1,6 @@
-"""``streamgroups cursors create``: a cursor of one partition, or an instance of a group and its first cursor."""
+"""``streamgroups cursors create``: creates a cursor of one partition, or an instance of a group and its first
+cursor.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,9 @@ def create(
     signing_key_file: KeyOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Make a cursor of a partition, or an instance of a group, and print its cursor.
+    """Create a cursor of a partition, or an instance of a group, and print its cursor.
 
-    An instance lives in a process of its own in the background, until it leaves or is silent for too long.
+    An instance is a background process, which runs until the instance leaves or its lease expires.
     """
     with command_words():
         of_group = _is_for_a_group(group, instance, partition)

@@ -1,6 +1,7 @@
-"""What cursors say when they refuse, in the words of the command line.
+"""Translates errors of cursors for the command line.
 
-Used by every command under ``cursors``. The same sentences come from Python, where there are calls and arguments instead.
+Every command under ``cursors`` uses it. The errors of the Python API contain calls and arguments; the command line has
+commands and options instead.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORDS = {
     "'offset'": "--offset",
     "time=...": "--time.",
     "offset=...": "--offset.",
-    # Of the Spark source, which understands positions in the same way.
+    # Of the Spark source, which has the same starting positions.
     " (-2 or -1 in startingOffsets), or set onDataLoss=earliest to use the nearest offset": "",
 }
 _ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sorted(_WORDS, key=len, reverse=True)))
@@ -40,7 +41,7 @@ _ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sor
 
 @contextmanager
 def command_words() -> Iterator[None]:
-    """Translates what is refused inside the ``with`` block.
+    """Translates errors that are raised inside the ``with`` block.
 
     >>> with command_words():
     ...     raise StreamGroupsError("The cursor type AT_TIME requires 'time'.", remedy="Set time=...")

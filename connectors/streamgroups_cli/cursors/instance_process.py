@@ -1,9 +1,10 @@
-"""The process that is an instance: it joins a group, and answers the commands that have a cursor of it.
+"""The process of an instance: it joins a group, and serves the commands that have a cursor of it.
 
-Started by ``cursors create`` (:func:`launch`), which ends as soon as the instance has joined. It has no terminal, prints nothing, and ends
-by itself: when it is told to leave, or when the last cursor it returned has expired. Long before that the instance has left its
-group, if it was silent for longer than its timeout (SEMANTICS G6); the process stays to say so. SIGTERM makes it leave in good
-order. What it must know comes through a pipe: there are secrets in it, which everybody could read on a command line.
+``cursors create`` starts it (:func:`launch`) and ends as soon as the instance has joined. It has no terminal and prints
+nothing. It ends when a command requests it to leave, or when the last cursor it returned has expired. If the lease of
+the instance expires (SEMANTICS G6), the instance leaves its group long before that, and the process remains to report
+it. After SIGTERM it leaves the group. Its settings arrive through a pipe: they contain secrets, which all users could
+read on a command line.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from streamgroups_cli.cursors.paths import instances
 from streamgroups_cli.cursors.requests import error_of, rejection, to_json
 
 _POLL_S = 0.5
-#: Without the working directory on the path: PYTHONSAFEPATH means nothing to Python 3.10.
+#: Without the working directory on the path: Python 3.10 ignores PYTHONSAFEPATH.
 _START = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; "
     "from streamgroups_cli.cursors.instance_process import main; main()"
@@ -41,17 +42,17 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an instance's process must know.
+    """The settings of an instance's process.
 
     Args:
         bootstrap_servers: the cluster.
-        settings: how to reach it.
-        key: what its cursors are signed with, in hexadecimal.
-        wish: the arguments of ``create_group_cursor``.
+        settings: the settings of the connection.
+        key: the key that signs its cursors, in hexadecimal.
+        instance_request: the arguments of ``create_group_cursor``.
     """
 
     bootstrap_servers: str
-    # Two with secrets in them, which must not print.
+    # Two fields contain secrets, which must not be printed.
     settings: dict[str, str] = field(repr=False)
     key: str = field(repr=False)
     instance_request: dict[str, Any]
@@ -64,7 +65,7 @@ def launch(job: Job) -> str:
         Its first cursor.
 
     Raises:
-        StreamGroupsError: why it could not join; there is no process then.
+        StreamGroupsError: why it could not join. No process remains.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _START],
@@ -72,7 +73,7 @@ def launch(job: Job) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Its import path is this one's, and nothing that happens to lie in the current directory.
+        # Its import path is that of this process, without the current directory.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONSAFEPATH": "1"},
     )
     said, trouble = process.communicate(json.dumps(asdict(job)))
@@ -87,8 +88,10 @@ def _last_line(trouble: str) -> str:
 
 
 def main() -> None:
-    """The process of an instance: one job on standard input, its first cursor or an error on standard output."""
-    # The one that was started ends at once, so that nobody has to wait for the other.
+    """Runs the process of an instance: its settings on standard input, its first cursor or an error on standard
+    output.
+    """
+    # The parent ends at once, so that no process has to wait for the child.
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -101,7 +104,7 @@ def main() -> None:
 
 
 def _say_first_word(cursor: str) -> None:
-    """Says where it is, and lets go of whoever started it."""
+    """Prints the first cursor, and closes the pipe to the parent."""
     print(json.dumps({"cursor": cursor}), flush=True)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -109,10 +112,10 @@ def _say_first_word(cursor: str) -> None:
 
 
 def run(job: Job, ready: Callable[[str], None]) -> None:
-    """Joins, answers for as long as there is something to answer, and leaves.
+    """Joins, serves requests until the instance ends, and leaves.
 
     Args:
-        job: what to do.
+        job: the settings.
         ready: called with the first cursor when it can be used.
     """
     key = bytes.fromhex(job.key)
@@ -127,7 +130,9 @@ def run(job: Job, ready: Callable[[str], None]) -> None:
 
 @contextmanager
 def _address(session: str) -> Iterator[Path]:
-    """A socket's path, which must be short, in a directory of its own; and a link to it, by which commands find it."""
+    """Creates the path of a socket, which must be short, in a directory of its own, and a link to it for the
+    commands.
+    """
     directory = Path(tempfile.mkdtemp(prefix="streamgroups-"))
     link = instances() / session
     try:
@@ -140,11 +145,12 @@ def _address(session: str) -> Iterator[Path]:
 
 
 class InstanceServer(ThreadingMixIn, UnixStreamServer):
-    """Answers requests with cursors of one instance, each on a thread of its own: a heartbeat waits for no other request.
+    """Serves requests with cursors of one instance, each in a thread of its own, so that a heartbeat waits for no other
+    request.
 
     Args:
         address: the path of its socket.
-        cursors: where the instance is.
+        cursors: the cursors of the instance.
     """
 
     daemon_threads = True
@@ -157,18 +163,18 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
         self._answered_s = time.monotonic()
 
     def serve(self) -> None:
-        """Until the instance was told to leave, or every cursor has expired."""
+        """Serves requests until the instance was requested to leave, or every cursor has expired."""
         while not self._left.is_set() and time.monotonic() - self._answered_s < LIFETIME_MS / 1000:
             self.handle_request()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request: ``do`` says what, ``cursor`` for whom."""
+        """Returns the response to one request: ``do`` is the command, ``cursor`` its cursor."""
         try:
             answer = self._do(request["do"], request["cursor"], request.get("limit"))
         except StreamGroupsError as e:
             return rejection(e)
         except Exception as e:
-            # Nobody sees what this process prints.
+            # The output of this process is not visible.
             return rejection(StreamGroupsError(f"The instance failed to answer: {e!r}."))
         self._answered_s = time.monotonic()
         return answer

@@ -1,7 +1,7 @@
-"""Where the commands about cursors keep things: the key that cursors are signed with, and the ways to instances.
+"""The files of the commands about cursors: the key that signs cursors, and the sockets of instances.
 
-Used by every command under ``cursors``. All of it is below the user's state directory and for the user alone. Source: the XDG Base
-Directory Specification.
+Every command under ``cursors`` uses it. All files are in the user's state directory, and only the user can access them.
+Source: the XDG Base Directory Specification.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ KeyOption = Annotated[
 
 
 def signing_key(file: Path | None) -> bytes:
-    """The key in a file, or the user's own, which is made when it is first needed.
+    """Returns the key in a file, or the user's own, which is created at its first use.
 
     Raises:
-        InvalidOption: if the file cannot be read or is too short. Its content is not repeated.
+        InvalidOption: if the file cannot be read or is too short. The error does not contain its content.
     """
     path = file if file is not None else _users_key()
     try:
@@ -50,7 +50,7 @@ def signing_key(file: Path | None) -> bytes:
 
 
 def instances() -> Path:
-    """The directory with a link to the socket of each instance, named by its session."""
+    """Returns the directory with a link to the socket of each instance, named by its session."""
     return _made(_state() / "instances")
 
 
@@ -61,7 +61,7 @@ def _users_key() -> Path:
             new.write(secrets.token_bytes(_KEY_BYTES))
             new.flush()
             try:
-                # Whole or not at all, and only one of several commands that start together.
+                # Atomic, and only one of several commands that start together succeeds.
                 os.link(new.name, path)
             except FileExistsError:
                 return path

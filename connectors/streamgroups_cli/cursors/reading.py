@@ -1,7 +1,7 @@
-"""``streamgroups cursors get``, ``heartbeat``, ``commit`` and ``leave``: what can be done with a cursor.
+"""``streamgroups cursors get``, ``heartbeat``, ``commit`` and ``leave``: the commands with a cursor.
 
-A cursor is looked at before anything else: one that was altered or has expired is refused here. Then a cursor of an instance is
-handed to the process that is the instance, and one of a partition is read with, here and now.
+A cursor is validated first: an altered or expired one is rejected here. Then a cursor of an instance is sent to the
+process of the instance. A cursor of a partition is read in this process.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ def get(
     signing_key_file: KeyOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Read on: print the next messages, and the next cursor.
+    """Print the next messages, and the next cursor.
 
-    For an instance this commits what the request before it returned, unless it was made with --no-commit-on-get. Which cluster
-    needs saying for cursors of partitions only. JSON and YAML hold messages and cursor; otherwise the cursor goes to standard error.
+    For an instance this commits the messages of the previous request, unless it was created with --no-commit-on-get.
+    Only cursors of partitions require the options of the cluster. JSON and YAML contain messages and cursor; otherwise
+    the cursor is printed to standard error.
     """
     with command_words():
         token, key = read_cursor(cursor), signing_key(signing_key_file)
@@ -76,29 +77,33 @@ def get(
             emit(output, document=lambda: document, tables=list)
         else:
             printer.print(messages)
-        # Whoever could not be shown the messages is not given the cursor that says they were.
+        # If the messages cannot be printed, the cursor that covers them must not be printed either.
         sys.stdout.flush()
         if not _put_back(cursor, after) and output in (Output.table, Output.csv):
             say(f"The next cursor: {after}")
 
 
 def heartbeat(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
-    """Say that an instance still works, without reading or committing; print its cursor, good for another five minutes."""
+    """Extend the lease of an instance, without reading or committing. Print its cursor, which is valid for five
+    minutes.
+    """
     _go_on("heartbeat", cursor, signing_key_file, output)
 
 
 def commit(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
-    """Commit what an instance was given up to this cursor, without reading more; print the cursor for the next request."""
+    """Commit the messages of an instance up to this cursor, without reading more. Print the cursor for the next
+    request.
+    """
     _go_on("commit", cursor, signing_key_file, output)
 
 
 def leave(cursor: CursorArgument, signing_key_file: KeyOption = None) -> None:
-    """Have an instance leave its group now. What it has not committed is left to the others."""
+    """Remove an instance from its group now. The next owners read the messages that it has not committed."""
     _of_instance("leave", cursor, signing_key_file)
 
 
 def print_cursor(cursor: str, output: Output) -> None:
-    """A cursor for a shell to keep: alone, unless a format was asked for."""
+    """Prints a cursor for a shell: alone, unless an output format is requested."""
     if output is Output.table:
         print(cursor)
     else:
@@ -106,7 +111,7 @@ def print_cursor(cursor: str, output: Output) -> None:
 
 
 def read_cursor(text: str) -> str:
-    """A cursor that is given, or the one in a file that is named.
+    """Returns a cursor from the argument, or from the file that it names.
 
     Raises:
         InvalidOption: if the file cannot be read.
@@ -121,12 +126,12 @@ def read_cursor(text: str) -> str:
 
 
 def _put_back(text: str, after: str) -> bool:
-    """Puts the next cursor where the last one was; says whether that was in a file."""
+    """Replaces the last cursor with the next one if it was in a file, and returns whether it was."""
     if not text.startswith("@"):
         return False
     path = Path(text[1:])
     try:
-        # Whole or not at all: with half a cursor nobody can go on.
+        # Atomic: a partial cursor is useless.
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.", delete=False) as new:
             new.write(f"{after}\n")
         os.replace(new.name, path)

@@ -1,7 +1,8 @@
-"""What commands and an instance's process say to each other: one line of JSON each way, over a socket of this machine.
+"""The protocol between commands and the process of an instance: one line of JSON each way, over a local socket.
 
-Used by ``using`` (which asks) and ``instance_process`` (which answers). A request carries a signed cursor, so nobody without the key
-gets anything out of the socket; the directory that it is in lets in nobody but the user either.
+``streamgroups_cli.cursors.reading`` sends requests, and ``streamgroups_cli.cursors.instance_process`` responds. A
+request contains a signed cursor, so a client without the key gets no data from the socket. Only the user can access its
+directory, too.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups_cli.cursors.paths import instances
 
-#: A request waits for a commit and for records; an instance that takes longer than all its own time-outs together hangs.
+#: A request waits for a commit and for records. After this time, which exceeds all its timeouts together, an instance
+#: hangs.
 _TIMEOUT_S = 120.0
 _ERRORS = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}
 
 
 def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to the process that is an instance.
+    """Sends one request to the process of an instance.
 
     Args:
-        instance: which; what a cursor of it says.
-        request: what to do, and the cursor itself.
+        instance: the instance, from a cursor of it.
+        request: the command and the cursor.
 
     Raises:
-        FencedMember: if there is no such process any more.
-        StreamGroupsError: if it does not answer in time, or what it answered.
+        FencedMember: if the process does not exist any more.
+        StreamGroupsError: if it does not respond in time, or the error of its response.
     """
     link = instances() / instance.session
     try:
@@ -70,7 +72,7 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clear_up(link: Path) -> None:
-    """What an instance does that ends by itself; one that was killed could not."""
+    """Removes the files of an instance that was killed. An instance that ends by itself removes them itself."""
     with suppress(OSError):
         address = link.readlink()
         link.unlink()
@@ -79,7 +81,7 @@ def _clear_up(link: Path) -> None:
 
 
 def rejection(error: StreamGroupsError) -> dict[str, Any]:
-    """An error, as an answer.
+    """Encodes an error as a response.
 
     >>> print(error_of(rejection(FencedMember("It left.", remedy="Join again."))))
     It left. Join again.
@@ -89,12 +91,12 @@ def rejection(error: StreamGroupsError) -> dict[str, Any]:
 
 
 def error_of(answer: dict[str, Any]) -> StreamGroupsError:
-    """The error that an answer tells of."""
+    """Decodes the error of a response."""
     return _ERRORS.get(answer["error"], StreamGroupsError)(answer["what"], remedy=answer["remedy"], **answer["about"])
 
 
 def to_json(message: Message) -> list[Any]:
-    """A message, as a part of an answer.
+    """Encodes a message as a part of a response.
 
     >>> message = Message("flights", 3, 42, None, None, b"\\xff", (("h", b""), ("h", None)))
     >>> from_json(json.loads(json.dumps(to_json(message)))) == message
@@ -106,7 +108,7 @@ def to_json(message: Message) -> list[Any]:
 
 
 def from_json(row: list[Any]) -> Message:
-    """The message again."""
+    """Decodes a message."""
     topic, partition, offset, timestamp_ms, key, value, headers = row
     whole = tuple((name, _bytes(text)) for name, text in headers)
     return Message(topic, partition, offset, timestamp_ms, _bytes(key), _bytes(value), whole)

@@ -1,6 +1,7 @@
-"""``streamgroups groups``: seeing and moving the consumer groups of a cluster, one file a command.
+"""``streamgroups groups``: describes and resets the consumer groups of a cluster, one file per command.
 
-Part of the command line (``streamgroups_cli``). Source: SEMANTICS O1, O2, O3; the commands do what ``kafka-consumer-groups.sh`` does.
+Part of the command line (``streamgroups_cli``). Source: SEMANTICS O1, O2, O3; the commands correspond to
+``kafka-consumer-groups.sh``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""How a change of committed offsets is carried out: the undo file first, then portion by portion, and an honest account at the end.
+"""Applies a change of committed offsets: first the undo file, then commit by commit, and finally a report of the
+result.
 
-Used by ``reset``, ``import``, ``delete`` and ``delete-offsets``. A change that is cut off leaves two files: one that undoes it,
-and one that finishes it; both are absolute, so either may be applied again and again. Source: SEMANTICS O1, O2.
+``reset``, ``import``, ``delete`` and ``delete-offsets`` use it. An interrupted change leaves two files: one that undoes
+it, and one that finishes it. Both contain absolute offsets, so each can be applied repeatedly. Source: SEMANTICS O1,
+O2.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from streamgroups_cli.groups.live import cancel_reset_requests, move_live
 from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans
 from streamgroups_cli.output import Output, say
 
-#: So many partitions in one commit: far below what a broker takes as one (about 1 MB), and a step of the progress bar.
+#: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000
 
-#: For each group, the new offset of each partition; ``None`` to forget it.
+#: For each group, the new offset of each partition; ``None`` to delete it.
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
 
 NOTHING_TO_DO = "There is nothing to do."
@@ -74,7 +76,7 @@ def carry_out(
     why: str,
     wait_s: float,
 ) -> None:
-    """Shows plans, and carries them out if that is wanted: undo file, changes, account.
+    """Prints plans and, with ``execute``, applies them: undo file, changes, report.
 
     Raises:
         PartlyDone: see :func:`apply`.
@@ -101,17 +103,17 @@ class _Account:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The file that undoes a change, and the ids of the topics that change."""
+    """The file that undoes a change, and the ids of the changed topics."""
 
     path: Path
     identities: Mapping[str, TopicIdentity]
 
 
 def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str) -> Undo:
-    """Writes down what groups have committed of the partitions that are about to change, and says where.
+    """Writes the committed offsets of the partitions that will change to a file, and prints its name.
 
     Raises:
-        InvalidOption: if it cannot be written, or is there already; nothing was changed.
+        InvalidOption: if it cannot be written, or exists already. Nothing was changed.
     """
     committed = cluster.groups.committed_offsets(list(changes))
     filed = {
@@ -135,19 +137,19 @@ def apply(
     live: Collection[str] = (),
     wait_s: float = 0.0,
 ) -> None:
-    """Carries out the changes.
+    """Applies the changes.
 
     Args:
-        cluster: where.
-        changes: what.
+        cluster: the cluster.
+        changes: the changes.
         undo: the file that undoes them.
-        verb: what happens to a partition's offset: ``moved``, ``deleted``.
-        live: the groups whose members are told to move.
-        wait_s: how long they may take, in seconds.
+        verb: the change of a partition's offset: ``moved``, ``deleted``.
+        live: the groups with members, which receive a reset request.
+        wait_s: the timeout for them, in seconds.
 
     Raises:
-        PartlyDone: if some partitions were changed and some were not; it names the file that does the rest.
-        StreamGroupsError: if none was changed: the first failure.
+        PartlyDone: if some partitions were changed and some were not. The error names the file with the rest.
+        StreamGroupsError: if no partition was changed: the first failure.
     """
     account = _Account()
     total = sum(map(len, changes.values()))
@@ -159,7 +161,8 @@ def apply(
                 else:
                     _apply_to_group(cluster, group_id, partitions, account, advance)
             except StreamGroupsError as e:
-                # The connection, or the coordinator: whatever of this group was not reached has failed for this reason.
+                # An error of the connection, or of the coordinator, is the reason of all partitions of this group
+                # without a result.
                 reached = {*account.done.get(group_id, ()), *account.failures.get(group_id, ())}
                 account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
@@ -211,7 +214,7 @@ def _apply_to_group(
 def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str) -> StreamGroupsError:
     done = sum(map(len, account.done.values()))
     first = next(error for failures in account.failures.values() for error in failures.values())
-    # An order that was given is obeyed some time.
+    # A written reset request will be applied at some time.
     if not done and not isinstance(first, PartlyDone):
         undo.path.unlink(missing_ok=True)
         return first
@@ -238,7 +241,7 @@ def _filed(committed: Committed | None) -> FiledOffset:
 
 
 def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
-    """A file in the user's state directory that says in its name what it is, of which group, and from when."""
+    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
     safe = re.sub(r"[^\w.-]", "_", name)[:100]
@@ -252,10 +255,10 @@ def _suffix(n: int) -> str:
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Writes a file that must not be there yet; others cannot read it.
+    """Writes a file that must not exist yet, and that other users cannot read.
 
     Raises:
-        InvalidOption: if it is, or cannot be written.
+        InvalidOption: if it exists, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -276,7 +279,7 @@ def _for_its_owner(path: str, flags: int) -> int:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, for what takes more than one request."""
+    """Shows a progress bar on a terminal if there is more than one request."""
     if total <= PARTITIONS_PER_COMMIT or not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,8 +1,8 @@
-"""``streamgroups groups delete`` and ``delete-offsets``: forget groups, or some of what they have committed.
+"""``streamgroups groups delete`` and ``delete-offsets``: delete groups, or some of their committed offsets.
 
-Both write an undo file first: ``import`` makes a deleted group anew, at the positions it had. With a group go its auxiliary
-groups, in which its members left notes (:mod:`streamgroups.coordination.reset_protocol`); those are not written down, for they are about members
-that are gone.
+Both write an undo file first: ``import`` recreates a deleted group at its former positions. The metadata groups of a
+group are deleted with it (:mod:`streamgroups.coordination.reset_protocol`). The undo file does not contain them,
+because their entries describe former members.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def delete(
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Delete groups, with all they have committed; nobody may be in them."""
+    """Delete groups with all their committed offsets. Groups with members are rejected."""
     chosen = chosen_groups(groups, all_groups)
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
@@ -72,12 +72,14 @@ def delete(
 
 
 def _notes_of(group: str) -> list[str]:
-    """The auxiliary groups that go with a group."""
+    """The metadata groups that are deleted with a group."""
     return [] if is_metadata_group(group) else list(metadata_groups_of(group))
 
 
 def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
-    """Deletes groups, then their notes; returns what was not deleted, and why. A board stays if its orders do."""
+    """Deletes groups and their metadata groups. Returns the groups that were not deleted, and why. The metadata group
+    of resets remains if its reset requests do.
+    """
     failures: dict[str, StreamGroupsError] = {}
     about = {name: group_of(name) for name in groups}
     for turn in zip(*((g, *metadata_groups_of(g)) for g in about.values()), strict=True):
@@ -103,7 +105,7 @@ def delete_offsets(
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Delete what a group has committed of some topics; no member may read them."""
+    """Delete the committed offsets of a group for some topics. Topics that a member reads are rejected."""
     scope = parse_scope(topic)
     with connect() as cluster:
         described = cluster.groups.describe_groups([group])
@@ -143,7 +145,9 @@ def _require_known(
 
 
 def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
-    """A hint in time; who subscribes without owning is known to the broker alone, which refuses too."""
+    """Rejects topics with an owner early. Only the broker detects a subscriber without partitions, and it rejects it
+    too.
+    """
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:
         raise GroupRejected(

@@ -1,4 +1,4 @@
-"""``streamgroups groups describe``: who is in a group, who owns what, and how far behind each partition is."""
+"""``streamgroups groups describe``: shows the members of a group, the owners of its partitions, and their lag."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def describe(
 
 
 def exists(snapshot: GroupSnapshot) -> bool:
-    """Whether there is such a group."""
+    """Returns whether the group exists."""
     return snapshot.description.state != "Dead" or bool(snapshot.lags)
 
 
 def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
-    """The error for groups that do not exist."""
+    """Returns the error for groups that do not exist."""
     names = ", ".join(f"'{g}'" for g in missing)
     return UnknownGroup(
         f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
@@ -175,7 +175,7 @@ def _exactness(lag: PartitionLag) -> Cell:
 
 
 def note(lag: PartitionLag) -> str:
-    """What is wrong with a partition's position, in a word or two; empty if nothing is."""
+    """Returns the defect of a partition's position in one or two words; empty without one."""
     match lag.trouble:
         case PartitionError.EXPIRED:
             return f"{lag.lost_records} lost"
@@ -193,7 +193,7 @@ def _member_cells(member: GroupMember) -> list[Cell]:
 
 
 def short(partitions: frozenset[TopicPartition]) -> str:
-    """Partitions as Kafka's tools write them.
+    """Returns partitions in the format of Kafka's tools.
 
     >>> short(frozenset({TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)}))
     'a:1,2 b:0'
@@ -202,7 +202,7 @@ def short(partitions: frozenset[TopicPartition]) -> str:
 
 
 def by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions of each topic, in order."""
+    """Returns the partition numbers of each topic, in order."""
     found: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         found.setdefault(tp.topic, []).append(tp.partition)

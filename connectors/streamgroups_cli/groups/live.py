@@ -1,7 +1,8 @@
-"""Moving groups that have members: who can be moved, and waiting until they have been.
+"""Resets groups that have members: validates that their members support it, and waits until they have applied it.
 
-Used by ``reset`` and ``import``. The members are told through the group's board (``streamgroups.coordination.reset_requests``); Spark queries and
-group cursors of this library follow, and no others. Source: SEMANTICS G8, S6, O1.
+``reset`` and ``import`` use it. The reset requests are metadata entries of the group
+(``streamgroups.coordination.reset_requests``). Spark queries and group cursors of this library apply them; other
+clients do not. Source: SEMANTICS G8, S6, O1.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from streamgroups.coordination.reset_requests import ResetRequests
 
 _POLL_S = 0.1
-#: How long members that have just got partitions may take to note themselves on the board.
+#: How long members with new partitions can take to write their metadata entries.
 _INTRODUCTION_S = 3.0
 
 
 def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDescription]:
-    """Refuses groups with members that do not follow orders.
+    """Rejects groups with members that do not support reset requests.
 
     Returns:
-        The groups that have members, all of whom do.
+        The groups with members, all of which support them.
 
     Raises:
-        GroupRejected: naming each group and who is in it; nothing was changed.
+        GroupRejected: with each group and its members. Nothing was changed.
     """
     described: dict[str, GroupDescription] = {}
     rejected: list[GroupDescription] = []
@@ -61,7 +62,7 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
 
 class _ResetReadiness(Enum):
     MOVABLE = "movable"
-    #: It is rebalancing, or members may still have to note themselves on the board.
+    #: It is rebalancing, or members have possibly not written their metadata entries yet.
     WAIT = "wait"
     REJECTED = "refused"
 
@@ -74,7 +75,7 @@ def _readiness(cluster: Cluster, group: GroupDescription) -> _ResetReadiness:
     book = _reset_requests(cluster)
     if group.state == "Stable" and not book.incompatible_members(group.group_id, group.members):
         return _ResetReadiness.MOVABLE
-    # Where nobody ever noted anything there is nobody of this library to wait for.
+    # A group without any metadata entry has no member of this library to wait for.
     noted = cluster.groups.committed_offsets([members_group_of(group.group_id)])[members_group_of(group.group_id)]
     return _ResetReadiness.WAIT if noted else _ResetReadiness.REJECTED
 
@@ -82,20 +83,20 @@ def _readiness(cluster: Cluster, group: GroupDescription) -> _ResetReadiness:
 def move_live(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed], *, within_s: float
 ) -> dict[TopicPartition, StreamGroupsError]:
-    """Orders a group's members to go on elsewhere, and waits until they do.
+    """Writes a reset request to a group's members, and waits until they have applied it.
 
     Args:
-        cluster: where.
+        cluster: the cluster.
         group_id: the group.
-        offsets: where each partition goes.
-        within_s: how long to wait, in seconds.
+        offsets: the new offset of each partition.
+        within_s: the timeout, in seconds.
 
     Returns:
-        The partitions that have not moved in time, though the order stands (``PartlyDone``); or, if the members had left
-        meanwhile and the group was moved by committing, those that could not be.
+        The partitions that were not reset in time, although the request remains (``PartlyDone``). If the members left
+        meanwhile and the group was reset by a commit: the partitions whose commit failed.
 
     Raises:
-        GroupRejected: if the order cannot be given.
+        GroupRejected: if the request cannot be written.
     """
     book = _reset_requests(cluster)
     topics = cluster.topics.describe_topics({tp.topic for tp in offsets})
@@ -113,7 +114,7 @@ def move_live(
 
     comes_true(over, within_s, every_s=_POLL_S)
     if left and not active:
-        # The last one has left without having seen the order.
+        # The last member has left before it has read the request.
         book.cancel(group_id, offsets.keys())
         return cluster.groups.alter_offsets(group_id, {tp: offsets[tp] for tp in left})
     if left:
@@ -130,9 +131,9 @@ def move_live(
 
 
 def cancel_reset_requests(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> None:
-    """Orders that members left without obeying are out of date once the group is moved by committing.
+    """Cancels requests that former members did not apply, which are obsolete after a reset by a commit.
 
-    A user who may not see the group's board cannot have given any.
+    A user without permission to read the metadata group cannot have written any.
     """
     try:
         _reset_requests(cluster).cancel(group_id, partitions)

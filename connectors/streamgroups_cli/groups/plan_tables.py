@@ -1,6 +1,6 @@
-"""How a plan is shown: partition, from, to, and the change in records and in time.
+"""Prints a plan: partition, old and new offset, and the change in records and in time.
 
-Used by ``reset`` and ``import``.
+``reset`` and ``import`` use it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _COLUMNS = (
     Column("note", style=lambda _: "yellow"),
 )
 
-#: The time of a record at an offset, and what it is the time of: the first record there, or the last one before the end.
+#: The time of a record by its offset: of the first record at or after the offset, or of the last one before the end.
 _Times = Mapping[tuple[TopicPartition, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What happens to one group.
+    """The planned change of one group.
 
     Args:
         group_id: the group.
-        moves: where each partition goes.
-        forgotten: the partitions whose committed offset is deleted, with what it was.
-        metadata: what is committed beside the offsets; nothing unless it is here.
-        live: the group, if it has members; they are told to move.
+        moves: the new offset of each partition.
+        forgotten: the partitions whose committed offset will be deleted, with that offset.
+        metadata: the metadata to commit with the offsets; empty by default.
+        live: the group, if it has members, which then receive a reset request.
     """
 
     group_id: str
@@ -58,7 +58,7 @@ class GroupPlan:
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:
-        """What is to be committed, and (``None``) what is to be forgotten."""
+        """Returns the offsets to commit, and ``None`` for offsets to delete."""
         return {
             **{m.topic_partition: Committed(m.to_offset, self.metadata.get(m.topic_partition, "")) for m in self.moves},
             **dict.fromkeys(self.forgotten),
@@ -66,10 +66,10 @@ class GroupPlan:
 
 
 def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
-    """Says which offsets lie outside their partition.
+    """Warns of offsets outside their partition.
 
     Raises:
-        GroupRejected: if that is not wanted.
+        GroupRejected: with ``strict``.
     """
     outside = [(p.group_id, move) for p in plans for move in out_of_range(p.moves)]
     lines = [
@@ -86,7 +86,7 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
 
 
 def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, dry_run: bool) -> None:
-    """Prints what is about to happen, or would."""
+    """Prints the planned change."""
     times = _times(cluster, plans)
     rows = [_cells(p.group_id, move, times, human=output is Output.table) for p in plans for move in p.moves]
     rows += [_forgotten_cells(p.group_id, tp, offset) for p in plans for tp, offset in p.forgotten.items()]
@@ -122,7 +122,9 @@ def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cel
 
 
 def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPartition, int], int]:
-    """When the records at both ends of each move were written; at the end of a partition, its newest record."""
+    """Returns when the records at both ends of each change were written. At the end of a partition, the latest record
+    counts.
+    """
     bounds = {move.topic_partition: move.bounds for p in plans for move in p.moves}
     places = {
         (move.topic_partition, offset)
@@ -138,7 +140,7 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
     newest = cluster.topics.newest([tp for tp, _ in places - inside])
     found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}
     while inside:
-        # One offset of each partition at a time.
+        # A request contains one offset of each partition.
         offsets = dict(sorted(inside))
         for tp, first in cluster.topics.first_records(offsets).items():
             if isinstance(first, Unread):

@@ -1,7 +1,7 @@
-"""From what was asked for and what the cluster says to a plan for each group.
+"""Plans the reset of each group from the options and the state of the cluster.
 
-Used by ``reset`` and ``import``. Everything that can be wrong is found here, before anything changes: groups that are in use,
-partitions that do not exist, files that say nothing of a group.
+``reset`` and ``import`` use it. It detects all errors before anything changes: groups in use, missing partitions, files
+without an offset for a group.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import say
 
-#: How many topics an error names.
+#: The maximum number of topics in an error.
 _MAX_SHOWN = 5
 
 
 def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
-    """What a file of offsets lists.
+    """Returns the content of an offsets file.
 
     Raises:
-        InvalidOption: if it cannot be read, or is none.
+        InvalidOption: if it cannot be read, or is not an offsets file.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -50,10 +50,11 @@ def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
 def plan_from_file(
     cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: Path, allow_other_ids: bool
 ) -> list[GroupPlan]:
-    """The plan that a file of offsets is.
+    """Returns the plans for an offsets file.
 
     Raises:
-        InvalidOption: if it lists nothing for a group; or offsets of another topic or cluster, unless ``allow_other_ids``.
+        InvalidOption: if it has no offset for a group; or offsets of another topic or cluster, unless
+            ``allow_other_ids``.
     """
     missing = [g for g in ids if g not in filed]
     if missing:
@@ -82,7 +83,9 @@ def plan_from_file(
 def _of_others(
     cluster: Cluster, filed: Sequence[Mapping[TopicPartition, FiledOffset]]
 ) -> dict[str, tuple[TopicIdentity, TopicIdentity]]:
-    """The topics whose offsets in a file are of another topic or cluster: the ids in the file, and those now."""
+    """Returns the topics whose offsets in a file belong to another topic or cluster: the ids in the file, and those
+    now.
+    """
     known = {tp.topic: o.identity for of_group in filed for tp, o in of_group.items() if o.identity != UNKNOWN}
     now = cluster.topics.identities(known)
     return {t: (it, now[t]) for t, it in known.items() if t in now and it.differs_from(now[t])}
@@ -98,7 +101,9 @@ def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source
 
 
 def _without_ids(metadata: str) -> str:
-    """The metadata of an offset that is accepted for another topic: members would reject the ids in it."""
+    """Returns the metadata of an offset that is accepted for another topic, without its ids, which members would
+    reject.
+    """
     mark = CommitMark.parse(metadata)
     return metadata if mark is None else replace(mark, identity=UNKNOWN).encode()
 
@@ -135,7 +140,7 @@ def plan_scenario(
 
 
 def _require_owned(plans: Sequence[GroupPlan]) -> None:
-    """Only its owner can move a partition of a group that has members."""
+    """Rejects partitions without an owner in groups with members, because only the owner can reset a partition."""
     for p in plans:
         if p.live is None:
             continue

@@ -1,6 +1,7 @@
-"""``streamgroups groups reset``: moves the positions of groups, also while Spark queries and cursors of this library are in them.
+"""``streamgroups groups reset``: resets the offsets of groups, including groups with Spark queries and cursors of this
+library.
 
-All scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` only the plan is shown.
+It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` it only prints the plan.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SCENARIO = "Target (use one)"
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """A time that is known only when it is asked for: so long before now."""
+    """A duration before the time of its evaluation."""
 
     duration_ms: int
 
@@ -95,7 +96,7 @@ def reset(
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Move groups to other positions. Members follow if they are of this library; of others nobody may be in them."""
+    """Reset the offsets of groups. Members of this library apply the reset; groups with other members are rejected."""
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     chosen = chosen_groups(groups, all_groups)
     given = {

@@ -1,6 +1,6 @@
-"""Which groups and which partitions a change is about, from the options that say so.
+"""The groups and partitions of a change, from its options.
 
-Used by ``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets``.
+``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets`` use it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TopicsOption = Annotated[
 
 
 def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] | None:
-    """The groups that are named, without repetition; ``None`` for all.
+    """Returns the named groups, without repetition; ``None`` for all.
 
     Raises:
-        InvalidOption: if none is named, or some are and all are asked for too.
+        InvalidOption: if no group is named, or groups are named together with the option for all.
     """
     if bool(groups) == all_groups:
         raise InvalidOption("Name one or more groups, or use --all-groups.", remedy="Use one of them.")
@@ -35,17 +35,17 @@ def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] |
 
 
 def group_ids(cluster: Cluster, chosen: list[str] | None) -> list[str]:
-    """The names of the groups: those chosen, or all that have committed offsets."""
+    """Returns the names of the groups: the chosen ones, or all with committed offsets."""
     if chosen is not None:
         return chosen
     return [g.group_id for g in list_all(cluster.groups)]
 
 
 def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) -> list[TopicPartition]:
-    """Every partition in a scope; whole topics are looked up.
+    """Returns every partition in a scope. It requests the partitions of whole topics.
 
     Raises:
-        UnknownTopic: if one of those does not exist.
+        UnknownTopic: if such a topic does not exist.
     """
     whole = [topic for topic, numbers in scope.items() if numbers is None]
     found = cluster.topics.describe_topics(whole)

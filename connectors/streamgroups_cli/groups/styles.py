@@ -1,4 +1,4 @@
-"""How groups look: colours of words (a word says all without its colour), and numbers as little pictures."""
+"""The styles of groups: colours of words (which are clear without colour, too), and numbers as small charts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATES = {
 
 
 def state_style(state: str) -> str:
-    """The colour of a group's state.
+    """Returns the colour of a group's state.
 
     >>> state_style("Stable")
     'green'
@@ -29,7 +29,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def lag_state_style(state: str) -> str:
-    """The colour of what a lag is doing.
+    """Returns the colour of a lag state.
 
     >>> lag_state_style("ok"), lag_state_style("stalled")
     ('green', 'bold red')
@@ -38,7 +38,7 @@ def lag_state_style(state: str) -> str:
 
 
 def time_state_style(state: str) -> str:
-    """The colour of what a partition does to the watermark.
+    """Returns the colour of a partition's effect on the watermark.
 
     >>> time_state_style("holds back"), time_state_style("ahead")
     ('yellow', '')
@@ -47,7 +47,7 @@ def time_state_style(state: str) -> str:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """The last values as bars, from nothing to the largest of them.
+    """Returns the last values as bars, from 0 to the maximum of them.
 
     >>> sparkline([0, 5, 10, 0], 8), sparkline([3, 3], 8), sparkline([], 8), sparkline([1, 2, 4], 2)
     ('▁▅█▁', '██', '', '▅█')

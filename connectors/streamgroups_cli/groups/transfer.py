@@ -1,4 +1,6 @@
-"""``streamgroups groups export`` and ``import``: committed offsets to a file and back; ``import`` is also what undoes a change."""
+"""``streamgroups groups export`` and ``import``: write committed offsets to a file, and commit those of a file.
+``import`` also undoes a change.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write down what groups have committed."""
+    """Export the committed offsets of groups."""
     chosen = chosen_groups(groups, all_groups)
     scope = parse_scope(topic or [])
     if output not in (None, Output.csv, Output.json):
@@ -105,7 +107,9 @@ def import_(
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Move groups to what a file says. Members follow if they are of this library; of others nobody may be in them."""
+    """Reset groups to the offsets in a file. Members of this library apply the reset; groups with other members are
+    rejected.
+    """
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:

@@ -1,4 +1,4 @@
-"""What ``groups watch`` shows of one look at the groups: a screen, a line for each group, or a document."""
+"""The views of ``groups watch`` for one poll of the groups: a screen, a line for each group, or a document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamgroups_cli.lag_counting import bounded
 from streamgroups_cli.output import Cell, Column, Table, rich_table
 
 _SPARKS = 20
-#: Lines of the screen that are not rows: the head, two tables' titles and rules.
+#: Lines of the screen that are not rows: the heading, titles and rules of two tables.
 _FRAME_LINES = 12
 
 _GROUPS = (
@@ -42,7 +42,7 @@ _PARTITIONS = (
     Column("time_lag", right=True),
     Column("lag_state", style=lag_state_style),
 )
-#: Only where some group has event time (``sg.with_event_time``): a screen is narrow.
+#: Only if a group has event time (``sg.with_event_time``), because a screen is narrow.
 _WATERMARK = (Column("watermark"),)
 _EVENT_TIME = (Column("event_time"), Column("time_state", style=time_state_style))
 _PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
@@ -51,13 +51,13 @@ _CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN),
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One look at the groups.
+    """One poll of the groups.
 
     Args:
-        time_ms: when, in milliseconds since the epoch.
-        groups: what was seen.
+        time_ms: the time of the poll, in milliseconds since the epoch.
+        groups: its result.
         where: the cluster.
-        trouble: why this is an old look, shown again; empty if it is not.
+        trouble: why an earlier poll is shown again; empty if this is a new one.
     """
 
     time_ms: int
@@ -67,7 +67,7 @@ class Poll:
 
 
 def screen(poll: Poll, width: int, height: int) -> Any:
-    """The whole screen: the groups, and as many partitions as fit, the worst first."""
+    """Returns the whole screen: the groups, and the worst partitions first, as many as fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -97,7 +97,7 @@ def screen(poll: Poll, width: int, height: int) -> Any:
 
 
 def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
-    """Rows may have more cells, of columns that are left out at the end."""
+    """Returns a table. Rows can have more cells than columns; the last cells are then omitted."""
     return Table(columns, [row[: len(columns)] for row in rows])
 
 
@@ -155,7 +155,7 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
 
 
 def plain_table(poll: Poll) -> Table:
-    """One line for each group."""
+    """Returns one line for each group."""
     columns = (*_PLAIN, *(_WATERMARK if _has_time(poll) else ()))
     return _table(columns, _plain_rows(poll, human=True))
 
@@ -167,7 +167,7 @@ def _plain_rows(poll: Poll, *, human: bool) -> list[list[Cell]]:
 
 
 def csv_rows(poll: Poll) -> Table:
-    """One row for each group, for programs."""
+    """Returns one row for each group, for programs."""
     at = [c.name for c in _CSV].index("time_lag_ms")
     plain = zip(_plain_rows(poll, human=False), poll.groups, strict=True)
     rows = [[*row[:at], g.time_lag_ms, *row[at + 1 :]] for row, g in plain]
@@ -175,7 +175,7 @@ def csv_rows(poll: Poll) -> Table:
 
 
 def document(poll: Poll) -> dict[str, Any]:
-    """One look, for programs."""
+    """Returns one poll, for programs."""
     return {"time": utc(poll.time_ms), "groups": [_group_document(g) for g in poll.groups]}
 
 

@@ -1,6 +1,6 @@
-"""``streamgroups groups watch``: groups as they change; full screen on a terminal, line after line elsewhere.
+"""``streamgroups groups watch``: shows groups as they change, in full screen on a terminal and line by line elsewhere.
 
-``q`` or Ctrl-C leaves. A cluster that does not answer for a while is no reason to leave: the view says so and goes on.
+``q`` or Ctrl-C exits. If the cluster does not respond for a while, the view shows the error and continues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def watch(
             count_bytes=count_bytes(count_limit),
             event_times=True,
         )
-        # The first look may fail for good: a wrong address is told at once.
+        # An error of the first poll can be permanent: a wrong address is reported at once.
         first = _poll(cluster, monitor, chosen)
         polls = _polls(cluster, monitor, chosen, first)
         full_screen = output is Output.table and sys.stdout.isatty()
@@ -62,7 +62,7 @@ def _poll(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Poll:
 
 
 def _polls(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: Poll) -> Iterator[Poll]:
-    """One look after the other; while the cluster does not answer the last one, with the reason."""
+    """Polls repeatedly. While the cluster does not respond, it repeats the last poll with the reason."""
     last = first
     while True:
         yield last
@@ -87,7 +87,7 @@ def _show_screen(polls: Iterator[Poll], pause: Callable[[], bool], count: int | 
 def _print_lines(polls: Iterator[Poll], pause: Callable[[], bool], count: int | None, output: Output) -> None:
     for number, poll in enumerate(polls, 1):
         _print_one(poll, output, headed=number > 1)
-        # Whoever reads a pipe wants to see each look when it is made.
+        # The reader of a pipe must receive each poll at once.
         sys.stdout.flush()
         if number == count or not pause():
             return
@@ -112,7 +112,7 @@ def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
 
 @contextmanager
 def _pauses(interval_s: float) -> Iterator[Callable[[], bool]]:
-    """Gives a function that waits for the next look, and says whether to go on: not if ``q`` was pressed meanwhile."""
+    """Returns a function that waits for the next poll. It returns whether to continue: not after ``q`` was pressed."""
     import os
     import select
     import time

@@ -1,4 +1,4 @@
-"""``streamgroups topics``: looking at the topics of a cluster, one file a command.
+"""``streamgroups topics``: describes the topics of a cluster, one file per command.
 
 Part of the command line (``streamgroups_cli``).
 """

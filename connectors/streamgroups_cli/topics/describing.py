@@ -1,4 +1,4 @@
-"""``streamgroups topics describe``: where partitions live, what they hold, and who reads them."""
+"""``streamgroups topics describe``: shows the brokers and offsets of partitions, and the groups that read them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def describe(
 
 
 def _readers(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[str]]:
-    """The groups that have committed something of each topic, or whose members own some of it."""
+    """The groups with committed offsets of each topic, or whose members own partitions of it."""
     ids = [g.group_id for g in list_all(cluster.groups)]
     committed = cluster.groups.committed_offsets(ids)
     described = cluster.groups.describe_groups(ids)

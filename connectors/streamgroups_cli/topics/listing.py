@@ -1,4 +1,4 @@
-"""``streamgroups topics list``: all topics of a cluster, in one request."""
+"""``streamgroups topics list``: lists all topics of a cluster, in one request."""
 
 from __future__ import annotations
 

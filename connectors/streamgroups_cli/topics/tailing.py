@@ -1,6 +1,6 @@
-"""``streamgroups topics tail``: the last records of a topic, and then those that come.
+"""``streamgroups topics tail``: prints the last records of a topic, and then new ones.
 
-Nothing is joined or committed. How records are printed is in :mod:`streamgroups_cli.records`.
+It joins no group and commits nothing. :mod:`streamgroups_cli.records` prints the records.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def tail(
 def _last(
     cluster: Cluster, beginnings: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], count: int
 ) -> Iterator[StoredRecord]:
-    """The last records of each partition: where offsets have gaps, further back is looked for them."""
+    """Reads the last records of each partition. If offsets have gaps, it starts at earlier offsets."""
     back = count
     waiting = set(ends) if count else set()
     while waiting:
