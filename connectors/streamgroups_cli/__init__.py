@@ -1,5 +1,6 @@
-"""The command ``streamgroups``. This module imports no package of the extra ``cli``, so that the console script can
-name the extra.
+"""The command ``streamgroups``.
+
+This module imports no package of the extra ``cli``, so that the console script can name the extra if it is missing.
 """
 
 from __future__ import annotations

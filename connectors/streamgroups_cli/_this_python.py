@@ -53,9 +53,7 @@ def packages() -> list[Package]:
 
 
 def _extra_of(needed: Requirement) -> str | None:
-    """The extra of users that installs a package; empty if it is always installed, ``None`` if only developers need
-    it.
-    """
+    """The users' extra that installs a package; empty if it is always installed, ``None`` if only developers need it."""
     for extra in ("", *sorted(set(EXTRAS.values()))):
         if needed.marker is None or needed.marker.evaluate({"extra": extra}):
             return extra
@@ -109,14 +107,12 @@ def machine() -> Machine:
 
 
 def _available_bytes() -> int | None:
-    """The minimum of the kernel's available memory and the remaining memory of the container; None without
-    ``/proc``.
-    """
+    """The minimum of the available memory of the kernel and of the container; None without ``/proc``."""
     left = []
     with suppress(OSError, ValueError):
         meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
         left.append(int(meminfo["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):  # the limit is "max" where there is none
+    with suppress(OSError, ValueError):  # an unlimited container has the limit "max"
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text("ascii"))
         left.append(limit - int((group / "memory.current").read_text("ascii")))

@@ -150,7 +150,7 @@ def _print_table(findings: Sequence[Finding]) -> None:
         table.add_column(**column)
     for finding in findings:
         state = finding.state.value
-        said = Text(_said(finding))  # as it is: in a plain string rich would take pyspark[sql] for markup
+        said = Text(_said(finding))  # as Text, because rich would interpret pyspark[sql] in a plain string as markup
         table.add_row(Text(state, _STYLES[state]), Text(finding.about), Text(finding.in_use or ""), said)
     console = Console()
     if not console.is_terminal:

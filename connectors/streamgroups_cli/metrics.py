@@ -1,6 +1,4 @@
-"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard of its
-metrics.
-"""
+"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard for it."""
 
 from __future__ import annotations
 

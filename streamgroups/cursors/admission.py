@@ -1,5 +1,4 @@
-"""Validates requests before anything changes: arguments, instance names and the number of groups. Also detects unused
-groups.
+"""Validates arguments, instance names and the number of groups before anything changes, and detects unused groups.
 
 ``streamgroups_kafka.cursors.group_cursors`` calls this module. Source: SEMANTICS G3, G4, G6, G14, G15.
 """

@@ -74,9 +74,7 @@ def plan_commit(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Hol
 
 
 def read_from(covers: Iterable[Covered], holdings: Mapping[TopicPartition, Holding]) -> dict[TopicPartition, int]:
-    """Returns where the request of a cursor reads: after the covered messages, never before the committed offset
-    (G12).
-    """
+    """Returns where a cursor reads: after the covered messages, never before the committed offset (G12)."""
     covered = _still_held(covers, holdings)
     return {
         tp: max(holding.next_offset, covered[tp].next_offset if tp in covered else 0)
@@ -90,8 +88,7 @@ def cover(
     holdings: Mapping[TopicPartition, Holding],
     reached: Mapping[TopicPartition, int],
 ) -> tuple[Covered, ...]:
-    """Returns the coverage of the next cursor: that of this one and the new messages, less those that are committed or
-    gone.
+    """Returns the coverage of the next cursor: old coverage and new messages, without committed and lost ones.
 
     Args:
         covers: the coverage of the cursor of the request.
@@ -108,9 +105,7 @@ def cover(
 def in_flight(
     covers: Iterable[Covered], holdings: Mapping[TopicPartition, Holding]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the ranges that were returned and are not committed. The member keeps these partitions as long as it
-    can.
-    """
+    """Returns the uncommitted ranges of returned messages. The member keeps these partitions as long as it can."""
     return {
         tp: (holdings[tp].next_offset, covered.next_offset)
         for tp, covered in _still_held(covers, holdings).items()

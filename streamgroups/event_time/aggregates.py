@@ -54,8 +54,7 @@ class PythonAggregate:
 
 
 def python_aggregate(function: Callable[[list[Any]], Any], argument: str, *, returns: str) -> PythonAggregate:
-    """Returns an aggregate in Python, for results that Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and ``max`` do
-    not cover.
+    """Returns an aggregate in Python, for functions other than ``count``, ``sum``, ``avg``, ``min`` and ``max``.
 
     The state stores all values of a window until it closes, in no particular order. The function is called whenever a
     pane of the window is emitted.

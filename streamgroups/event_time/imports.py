@@ -16,8 +16,9 @@ from streamgroups.event_time.watermark import latest
 
 
 def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
-    """Validates that a stream has a watermark. Streams that it does not import from are not checked, because they may
-    belong to other queries.
+    """Validates that a stream has a watermark.
+
+    Streams that it does not import from are not checked, because they can belong to other queries.
 
     Args:
         stream: its name.
@@ -56,8 +57,9 @@ Allowed values: orders, prices.
 
 
 def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeSettings]) -> dict[str, SourceTime]:
-    """Returns the streams of a query after an observation of each. A stream with an import has at least the watermark
-    that it follows.
+    """Returns the streams of a query after an observation of each.
+
+    A stream with an import has at least the watermark that it follows.
 
     Args:
         states: the time of each stream, by its name.

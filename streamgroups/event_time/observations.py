@@ -67,8 +67,7 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
 
 
 def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
-    """Returns the metadata entry for the next owner of a partition, and for monitoring: the metadata of a committed
-    offset.
+    """Returns the metadata entry of a partition, for its next owner and for monitoring.
 
     Args:
         time: the time of the partition.

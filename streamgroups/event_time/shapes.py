@@ -1,5 +1,4 @@
-"""The window definitions of the public API: ``sg.tumbling("5 minutes")`` and others, and the settings of
-``sg.windows``.
+"""The window definitions of the public API: ``sg.tumbling("5 minutes")`` and others, and settings of ``sg.windows``.
 
 Users call these functions on the driver, and so does ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6. The
 rules are those of :mod:`streamgroups.event_time.settings`, where the same settings are options.

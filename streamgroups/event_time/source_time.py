@@ -13,7 +13,7 @@ none, or they generate no watermark       none
 ========================================  ==========================================================
 
 The watermark never decreases. If a partition becomes active, or is assigned, with older records, the watermark does not
-advance until the partition has caught up. (Flink excludes such a partition meanwhile, and advances without it.)
+advance until it has caught up. (Flink excludes such a partition meanwhile, and advances without it.)
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ class SourceTime:
 
     @property
     def quiet(self) -> Idle | None:
-        """How long the whole source has been idle. ``None`` if it is not idle, or if a partition has no observation
-        yet.
-        """
+        """How long the whole source has been idle. ``None`` if it is not, or a partition has no observation yet."""
         known = [
             (partition.idle_since_ms, partition.seen_ms)
             for partition in self.partitions.values()
@@ -56,8 +54,9 @@ class SourceTime:
 
 
 def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:
-    """Returns the combined watermark of partitions (SEMANTICS W2, W3). It can be less than the last watermark of the
-    source.
+    """Returns the combined watermark of partitions (SEMANTICS W2, W3).
+
+    It can be less than the last watermark of the source.
 
     Args:
         partitions: their times.
@@ -125,8 +124,7 @@ def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | 
 
 
 def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTime:
-    """Removes revoked partitions with their times, which ``state.partitions`` contains. The next observation updates
-    the watermark.
+    """Removes revoked partitions and their times. The next observation updates the watermark.
 
     Args:
         state: the source before.

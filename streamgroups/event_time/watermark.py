@@ -81,8 +81,7 @@ def latest(*watermarks: Watermark) -> Watermark:
 
 
 def oldest(*watermarks: Watermark) -> Watermark:
-    """Returns the minimum of watermarks, as for joins and unions of streams, and for partitions of a topic (SEMANTICS
-    W2, W13).
+    """Returns the minimum of watermarks, for joins, for unions and for partitions (SEMANTICS W2, W13).
 
     >>> oldest(At(3), AtEnd(), At(7)), oldest(At(3), NotYet())
     (At(time_ms=3), NotYet())

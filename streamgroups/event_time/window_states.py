@@ -206,8 +206,7 @@ def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tup
 
 
 def released(windowing: Windowing, state: WindowStates) -> Watermark:
-    """Returns the watermark of the results of windows: results before it are final. Their timestamps are the starts of
-    their windows.
+    """Returns the watermark of results: those before it are final. Their timestamps are the starts of their windows.
 
     It is the watermark, set back to the start of the earliest window that can still be open (SEMANTICS W13).
 

@@ -1,5 +1,4 @@
-"""In-memory implementations of every port, for tests: a cluster, a group whose members rebalance, a clock and a
-history.
+"""In-memory implementations of every port, for tests: a cluster, a group with rebalances, a clock and a history.
 
 The unit tests of users and of this library use them. They have no thread, no network and no running clock: every event
 is an action of the test, in the order of the test. Where a real group works in the background, a test calls

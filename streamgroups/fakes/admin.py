@@ -171,9 +171,7 @@ class FakeAdmin:
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> Iterator[StoredRecord]:
-        """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record, because no new records arrive
-        meanwhile.
-        """
+        """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record: no new records arrive meanwhile."""
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
             for record in self.cluster.read(OffsetRange(tp, start, end)):

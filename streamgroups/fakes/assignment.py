@@ -17,8 +17,9 @@ def assign(
     members: Sequence[str],
     previous: Mapping[str, frozenset[TopicPartition]],
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Assigns every partition to one member, so that sizes differ by at most one and the minimum number of partitions
-    moves.
+    """Assigns every partition to one member.
+
+    Sizes differ by at most one, and the minimum number of partitions changes its owner.
 
     Args:
         partitions: all partitions of the subscription.

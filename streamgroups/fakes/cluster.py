@@ -61,9 +61,7 @@ class FakeTransaction:
         self._written.append((partition, offsets))
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Adds offsets that take effect when the transaction commits. Until it ends, requests for stable offsets do not
-        return them.
-        """
+        """Adds offsets, which take effect when the transaction commits. Until it ends, they are unstable."""
         self._offsets.setdefault(group_id, {}).update(offsets)
 
     def offsets_of(self, group_id: str) -> frozenset[TopicPartition]:
@@ -172,8 +170,7 @@ class FakeCluster:
         timestamp_ms: int | None = None,
         transaction: FakeTransaction | None = None,
     ) -> OffsetRange:
-        """Appends ``count`` records, with the time of the clock unless ``timestamp_ms`` is set, in a transaction if one
-        is given.
+        """Appends ``count`` records, in a transaction if one is given. The default timestamp is that of the clock.
 
         Returns:
             Their offsets.
@@ -196,9 +193,7 @@ class FakeCluster:
         return transaction
 
     def unstable_offsets(self, group_id: str) -> frozenset[TopicPartition]:
-        """The partitions whose committed offset is unstable, because a transaction that would change it is open
-        (KIP-447).
-        """
+        """The partitions with an unstable committed offset, which an open transaction would change (KIP-447)."""
         return frozenset().union(*(t.offsets_of(group_id) for t in self._transactions))
 
     def reading_committed(self) -> FakeCluster:

@@ -163,23 +163,17 @@ class FakeGroup:
         return member_id in self._seats
 
     def release(self, member_id: int, partitions: Collection[TopicPartition]) -> None:
-        """Releases partitions of a member. Does nothing if it is no longer in the group, because they have other
-        owners.
-        """
+        """Releases partitions of a member. Does nothing for a former member, because they have other owners."""
         if member_id in self._seats:
             self._seats[member_id].held -= frozenset(partitions)
             self._hand_out()
 
     def would_accept(self, group_metadata: FakeGroupMetadata) -> bool:
-        """Returns whether the member is in the group in this generation, as brokers check, in transactions too
-        (KIP-447).
-        """
+        """Returns whether the member is in the group in this generation, as in transactions of brokers (KIP-447)."""
         return group_metadata.member_id in self._seats and group_metadata.generation == self.generation
 
     def commit(self, group_metadata: FakeGroupMetadata, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:
-        """Commits if the member is in the group in this generation. A sink also commits this way, in its
-        transaction.
-        """
+        """Commits if the member is in the group in this generation. A sink also does so, in its transaction."""
         if not self.would_accept(group_metadata):
             return CommitAnswer.FENCED
         if self.rebalancing:

@@ -1,5 +1,6 @@
-"""A history in memory. Implements :class:`streamgroups.ports.Recorder`; :mod:`streamgroups.groups.audit` verifies its
-events.
+"""A history in memory. Implements :class:`streamgroups.ports.Recorder`.
+
+Tests pass its events to :mod:`streamgroups.groups.audit`.
 """
 
 from __future__ import annotations

@@ -83,9 +83,7 @@ class FakeMember:
     # ---- the port ----------------------------------------------------------------------------------------------------
 
     def join(self, timeout_ms: int) -> None:
-        """See :meth:`streamgroups.ports.Member.join`. Never waits: the first assignment follows at once, and can be
-        empty.
-        """
+        """See :meth:`streamgroups.ports.Member.join`. Never waits: the first assignment is immediate, and can be empty."""
         self._check_alive()
         self._record(Kind.JOINING)
         if self._assign is not None:
@@ -144,9 +142,7 @@ class FakeMember:
         self._let_go(sorted(self._membership.releasing), Kind.RELEASED)
 
     def commit_as_a_sink(self) -> CommitAnswer:
-        """Commits as a sink at the end of its batch: its offsets together with its output, with a commit metadata
-        tag.
-        """
+        """Commits as a sink at the end of its batch: offsets and output together, with a commit metadata tag."""
         snapshot = self.snapshot_to_commit()
         if snapshot.in_flight is None or snapshot.group_metadata is None:
             return CommitAnswer.TRY_AGAIN
@@ -349,9 +345,7 @@ class FakeMember:
             self._group.release(self._member_id, partitions)
 
     def _leave(self) -> None:
-        """Leaves because the query has ended or the member has failed: finished offsets are committed, all others
-        released.
-        """
+        """Leaves when the query has ended or the member has failed: commits finished offsets, releases all partitions."""
         if self._left:
             return
         self._left = True

@@ -112,8 +112,7 @@ def worst(states: Iterable[LagState]) -> LagState:
 
 
 def read_per_s(samples: Sequence[Sample]) -> float | None:
-    """Returns the offsets per second that the group has advanced; ``None`` with one sample, or if it was reset
-    backwards.
+    """Returns the offsets read per second; ``None`` with one sample, or if the group was reset backwards.
 
     >>> read_per_s([Sample(0, 10, 0, 10), Sample(2_000, 30, 0, 30)])
     10.0
@@ -125,10 +124,10 @@ def read_per_s(samples: Sequence[Sample]) -> float | None:
 
 
 def written_at_ms(samples: Sequence[Sample], offset: int) -> int | None:
-    """Returns approximately when an offset was written: when the end of the partition passed it. ``None`` without such
-    samples.
+    """Returns approximately when an offset was written; ``None`` if the samples do not contain that time.
 
-    It replaces the timestamp of the record where it would cost too much to read the record.
+    That is the time when the end of the partition passed the offset. It replaces the timestamp of the record where it
+    would cost too much to read the record.
 
     >>> written_at_ms([Sample(0, 0, 10, 10), Sample(1_000, 0, 20, 20)], 15)
     500

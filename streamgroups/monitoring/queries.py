@@ -197,9 +197,7 @@ class Queries:
             del self._running[query_id]
 
     def copy(self) -> Queries:
-        """Returns a copy for another thread. Later changes do not affect it. The copy is fast for any number of
-        queries.
-        """
+        """Returns a copy for another thread, which later changes do not affect. It is fast for any number of queries."""
         same = Queries(window_ms=self._window_ms)
         same._running = {query_id: replace(query) for query_id, query in self._running.items()}
         same.failures = self.failures.copy()

@@ -167,9 +167,7 @@ def survey(
 
 
 def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
-    """Returns the end of the batch in flight of partitions whose owner has stored it. Entries of former owners are
-    ignored.
-    """
+    """Returns the stored end of the batch in flight of each partition, without entries of former owners."""
     owners = group.owners if noted else {}
     owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
     notes = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
@@ -245,9 +243,7 @@ def _with_first_unread(
 
 
 def _rounds(wanted: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
-    """Returns mappings that together contain every pair, because several groups can be at different offsets of one
-    partition.
-    """
+    """Returns mappings that together contain every pair: groups can be at different offsets of one partition."""
     rounds: list[dict[TopicPartition, _Place]] = []
     for tp, offset in sorted(wanted):
         home = next((r for r in rounds if tp not in r), None)

@@ -1,5 +1,4 @@
-"""The interface of the cursors that the commands call (:class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`),
-and its connection.
+"""The interface of the cursors that the commands call, and its connection.
 
 The commands under ``cursors`` and the process of an instance use it. Tests replace it.
 """

@@ -1,6 +1,4 @@
-"""``streamgroups cursors create``: creates a cursor of one partition, or an instance of a group and its first
-cursor.
-"""
+"""``streamgroups cursors create``: creates a cursor of a partition, or an instance of a group and its first cursor."""
 
 from __future__ import annotations
 

@@ -88,9 +88,7 @@ def _last_line(trouble: str) -> str:
 
 
 def main() -> None:
-    """Runs the process of an instance: its settings on standard input, its first cursor or an error on standard
-    output.
-    """
+    """Runs the process of an instance: settings on standard input, first cursor or an error on standard output."""
     # The parent ends at once, so that no process has to wait for the child.
     if os.fork():
         os._exit(0)
@@ -130,9 +128,7 @@ def run(job: Job, ready: Callable[[str], None]) -> None:
 
 @contextmanager
 def _address(session: str) -> Iterator[Path]:
-    """Creates the path of a socket, which must be short, in a directory of its own, and a link to it for the
-    commands.
-    """
+    """Creates the path of a socket, which must be short, in its own directory, and a link to it for the commands."""
     directory = Path(tempfile.mkdtemp(prefix="streamgroups-"))
     link = instances() / session
     try:
@@ -145,8 +141,9 @@ def _address(session: str) -> Iterator[Path]:
 
 
 class InstanceServer(ThreadingMixIn, UnixStreamServer):
-    """Serves requests with cursors of one instance, each in a thread of its own, so that a heartbeat waits for no other
-    request.
+    """Serves requests with cursors of one instance.
+
+    Each request has a thread of its own, so that a heartbeat waits for no other request.
 
     Args:
         address: the path of its socket.

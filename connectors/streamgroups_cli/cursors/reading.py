@@ -84,16 +84,12 @@ def get(
 
 
 def heartbeat(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
-    """Extend the lease of an instance, without reading or committing. Print its cursor, which is valid for five
-    minutes.
-    """
+    """Extend the lease of an instance, without reading or committing. Print its cursor, valid for five minutes."""
     _go_on("heartbeat", cursor, signing_key_file, output)
 
 
 def commit(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
-    """Commit the messages of an instance up to this cursor, without reading more. Print the cursor for the next
-    request.
-    """
+    """Commit the messages of an instance up to this cursor, without reading more. Print the next cursor."""
     _go_on("commit", cursor, signing_key_file, output)
 
 

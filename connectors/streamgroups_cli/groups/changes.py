@@ -1,5 +1,4 @@
-"""Applies a change of committed offsets: first the undo file, then commit by commit, and finally a report of the
-result.
+"""Applies a change of committed offsets: first the undo file, then commit by commit, and finally a report.
 
 ``reset``, ``import``, ``delete`` and ``delete-offsets`` use it. An interrupted change leaves two files: one that undoes
 it, and one that finishes it. Both contain absolute offsets, so each can be applied repeatedly. Source: SEMANTICS O1,

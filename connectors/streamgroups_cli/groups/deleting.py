@@ -77,8 +77,9 @@ def _notes_of(group: str) -> list[str]:
 
 
 def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroupsError]:
-    """Deletes groups and their metadata groups. Returns the groups that were not deleted, and why. The metadata group
-    of resets remains if its reset requests do.
+    """Deletes groups and their metadata groups. Returns the groups that were not deleted, and why.
+
+    If a group, or its metadata group of reset requests, is not deleted, its other metadata groups remain.
     """
     failures: dict[str, StreamGroupsError] = {}
     about = {name: group_of(name) for name in groups}
@@ -145,9 +146,7 @@ def _require_known(
 
 
 def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
-    """Rejects topics with an owner early. Only the broker detects a subscriber without partitions, and it rejects it
-    too.
-    """
+    """Rejects topics with an owner early. Only the broker detects subscribers without partitions, and rejects them."""
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:
         raise GroupRejected(

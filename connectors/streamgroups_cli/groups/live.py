@@ -33,7 +33,7 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
     """Rejects groups with members that do not support reset requests.
 
     Returns:
-        The groups with members, all of which support them.
+        The groups with members. All of them support reset requests.
 
     Raises:
         GroupRejected: with each group and its members. Nothing was changed.

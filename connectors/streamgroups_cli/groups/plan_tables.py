@@ -122,9 +122,7 @@ def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cel
 
 
 def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPartition, int], int]:
-    """Returns when the records at both ends of each change were written. At the end of a partition, the latest record
-    counts.
-    """
+    """Returns the times of the records at both ends of each change. At the end of a partition, the last record counts."""
     bounds = {move.topic_partition: move.bounds for p in plans for move in p.moves}
     places = {
         (move.topic_partition, offset)

@@ -83,9 +83,7 @@ def plan_from_file(
 def _of_others(
     cluster: Cluster, filed: Sequence[Mapping[TopicPartition, FiledOffset]]
 ) -> dict[str, tuple[TopicIdentity, TopicIdentity]]:
-    """Returns the topics whose offsets in a file belong to another topic or cluster: the ids in the file, and those
-    now.
-    """
+    """Returns the topics whose offsets in a file belong to another topic or cluster, with the old and new ids."""
     known = {tp.topic: o.identity for of_group in filed for tp, o in of_group.items() if o.identity != UNKNOWN}
     now = cluster.topics.identities(known)
     return {t: (it, now[t]) for t, it in known.items() if t in now and it.differs_from(now[t])}
@@ -101,9 +99,7 @@ def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source
 
 
 def _without_ids(metadata: str) -> str:
-    """Returns the metadata of an offset that is accepted for another topic, without its ids, which members would
-    reject.
-    """
+    """Returns metadata for another topic without the topic's ids, because members would reject them."""
     mark = CommitMark.parse(metadata)
     return metadata if mark is None else replace(mark, identity=UNKNOWN).encode()
 

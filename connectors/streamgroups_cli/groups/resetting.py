@@ -1,5 +1,4 @@
-"""``streamgroups groups reset``: resets the offsets of groups, including groups with Spark queries and cursors of this
-library.
+"""``streamgroups groups reset``: resets the offsets of groups, also of those with live members of this library.
 
 It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` it only prints the plan.
 """

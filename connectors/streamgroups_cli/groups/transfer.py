@@ -1,4 +1,5 @@
 """``streamgroups groups export`` and ``import``: write committed offsets to a file, and commit those of a file.
+
 ``import`` also undoes a change.
 """
 
@@ -107,9 +108,7 @@ def import_(
     undo_file: UndoOption = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """Reset groups to the offsets in a file. Members of this library apply the reset; groups with other members are
-    rejected.
-    """
+    """Reset groups to the offsets in a file. Members of this library apply it; groups with other members are rejected."""
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
