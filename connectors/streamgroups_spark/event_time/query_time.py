@@ -99,7 +99,7 @@ class QueryTime:
                 return
         whole = dict(ends)
         if self._log is not None:
-            # For a read_committed consumer a partition ends before open transactions. Their records become available too.
+            # For a read_committed consumer a partition ends before open transactions, whose records become available.
             whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
         idle = self._idle()

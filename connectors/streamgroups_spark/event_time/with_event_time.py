@@ -122,9 +122,9 @@ def _punctuated(df: DataFrame, column: str, options: Mapping[str, str], delay_ms
     times = df.sparkSession.readStream.format("streamgroups-time").options(**options).load()
     row = [_filled(name, column, df.schema) for name in df.columns]
     punctuations = times.select(*row, F.lit(True).alias(_MARK))
-    # The condition contains the event time and cannot be split, or Spark would filter before it reads the watermark. It
-    # also contains a nondeterministic part, which is always true, because Spark moves no other filter past it. Otherwise
-    # a filter of the user, or the null check of a join, would run before the watermark. It would remove the
+    # The condition contains the event time and cannot be split, or Spark would filter before it reads the watermark.
+    # It also contains a nondeterministic part, which is always true, because Spark moves no other filter past it.
+    # Otherwise a filter of the user, or the null check of a join, would run before the watermark. It would remove the
     # punctuations, whose other columns are null.
     records = ~(F.col(_MARK) & F.col(column).isNotNull()) & (F.spark_partition_id() >= 0)
     both = df.withColumn(_MARK, F.lit(False)).union(punctuations)
@@ -152,7 +152,7 @@ def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscripti
     return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic))
 
 
-# ---- checks ------------------------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
 
 def options_of_time(source: Mapping[str, str]) -> dict[str, str]:

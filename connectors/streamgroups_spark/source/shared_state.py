@@ -24,7 +24,7 @@ def check_state(source: SourceOptions, operators: Collection[str]) -> None:
         operators: the stateful operators over the stream.
 
     Raises:
-        InvalidOption: the error names the group, the operators and the remedy.
+        InvalidOption: if it has such operators. The error names the group, the operators and the remedy.
 
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
@@ -50,7 +50,7 @@ def check_state_of(df: DataFrame, operator: str) -> None:
         operator: the name of the stateful operator.
 
     Raises:
-        InvalidOption: the error names the group, the operator and the remedy.
+        InvalidOption: if the stream is shared. The error names the group, the operator and the remedy.
     """
     for stream in read_streams(analyzed(df)):
         if is_data_source(stream.leaf) and source_name(stream.leaf) == "streamgroups":

@@ -124,8 +124,8 @@ def dead_letters(windowed: DataFrame) -> DataFrame:
     """Returns the records that no window of :func:`windows` counts, with the reason (SEMANTICS W7).
 
     ``record`` contains their own columns, and ``why`` is ``late`` or ``no event time``. ``late_by_ms`` is the distance
-    of ``event_time`` to ``watermark``. ``window_start`` and ``window_end`` belong to the missed window. Of several hopping
-    windows it is the latest one.
+    of ``event_time`` to ``watermark``. ``window_start`` and ``window_end`` belong to the missed window. Of several
+    hopping windows it is the latest one.
 
     Args:
         windowed: the output of :func:`windows` with ``dead_letters=True``: the stream, or a batch of it.
