@@ -29,8 +29,9 @@ FORMS = "Write a number with a unit, as in 500ms, 30s, 10 minutes, 1h30m or PT1H
 
 
 def parse_duration_ms(text: str, *, option: str, signed: bool = False) -> int:
-    """Parses a duration. Every number has a unit (``d``, ``h``, ``m``, ``s`` or ``ms``), as a letter or a word, the
-    largest first.
+    """Parses a duration.
+
+    Every number has a unit (``d``, ``h``, ``m``, ``s`` or ``ms``), as a letter or a word, the largest first.
 
     Args:
         text: the text of the user.

@@ -1,7 +1,7 @@
 """All errors of streamgroups, as one class hierarchy.
 
-Raised by all packages. Caught by users, by the CLI (which maps ``code`` to an exit code) and by Spark (which prints the
-error as the cause of a failed query)::
+Raised by all packages. Caught by users, by the CLI and by Spark. The CLI maps ``code`` to an exit code, and Spark prints
+the error as the cause of a failed query::
 
     StreamGroupsError
     ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
@@ -179,8 +179,9 @@ class LedgerConflict(StreamGroupsError):
 
 
 class TransactionFailed(StreamGroupsError):
-    """A Kafka transaction has ended, or cannot be committed. None of it is visible. Another transaction can write the
-    batch.
+    """A Kafka transaction has ended, or cannot be committed. None of it is visible.
+
+    Another transaction can write the batch.
     """
 
     code = "transaction_failed"
@@ -219,24 +220,24 @@ class ReadTimedOut(StreamGroupsError):
 
 
 class RecordRejected(StreamGroupsError):
-    """A record cannot be written: it is too large, or a part of it is missing or has a value that the sink does not
-    accept.
-    """
+    """A record cannot be written: it is too large, or a part of it is missing or invalid for the sink."""
 
     code = "record_refused"
 
 
 class PositionsDiffer(StreamGroupsError):
-    """Checkpoint, ledger and group have different positions, and ``onRestart`` is ``fail`` (SEMANTICS S5) or the state
-    depends on them.
+    """Checkpoint, ledger and group have different positions.
+
+    Raised if ``onRestart`` is ``fail`` (SEMANTICS S5), or if the state depends on the positions.
     """
 
     code = "positions_differ"
 
 
 class PartlyDone(StreamGroupsError):
-    """Some parts of an operation succeeded and others failed. The text names both, the remedy the next action
-    (SEMANTICS O2).
+    """Some parts of an operation succeeded and others failed (SEMANTICS O2).
+
+    The text names both, and the remedy the next action.
     """
 
     code = "partly_done"

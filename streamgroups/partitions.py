@@ -14,7 +14,7 @@ from streamgroups.errors import InvalidOption
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one topic.
+    """A partition of a topic.
 
     >>> str(TopicPartition("flights", 3))
     'flights-3'

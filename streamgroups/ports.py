@@ -87,18 +87,20 @@ class Log(Protocol):
         ...
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
+        """The first offset whose timestamp is at or after a time; ``None`` if no such record exists."""
         ...
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """The ids of the cluster and of each topic. Topics that do not exist are left out. Ids that the brokers do not
-        provide are ``None``.
+        """The ids of the cluster and of each topic.
+
+        Topics that do not exist are left out. Ids that the brokers do not provide are ``None``.
         """
         ...
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The size of each partition on the disk of its leader, in bytes. Partitions of unknown size are left out.
-        Raises nothing.
+        """The size of each partition on the disk of its leader, in bytes.
+
+        Partitions of unknown size are left out. Raises nothing.
         """
         ...
 
@@ -141,8 +143,9 @@ class StoredRecord:
 
 
 class Groups(Protocol):
-    """The groups of a cluster, for clients outside of them. Safe to call from any thread. Raises the errors of
-    :class:`Log`.
+    """The groups of a cluster, for clients outside of them.
+
+    Safe to call from any thread. Raises the errors of :class:`Log`.
     """
 
     def describe(self, group_id: str) -> LiveGroup:
@@ -206,7 +209,7 @@ class TopicAdmin(Protocol):
         ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
-        """The first offset whose timestamp is at or after a time, ``None`` if there is no such record."""
+        """The first offset whose timestamp is at or after a time; ``None`` if no such record exists."""
         ...
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
@@ -214,8 +217,9 @@ class TopicAdmin(Protocol):
         ...
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
-        """The first record at or after an offset of each partition. Partitions that could not be read in time are left
-        out.
+        """The first record at or after an offset of each partition.
+
+        Partitions that could not be read in time are left out.
         """
         ...
 
@@ -234,8 +238,9 @@ class TopicAdmin(Protocol):
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> Iterator[StoredRecord]:
-        """The records of each partition from a start offset to before an end offset. Without end offsets it does not
-        end.
+        """The records of each partition from a start offset to before an end offset.
+
+        Without end offsets it does not end.
         """
         ...
 
@@ -316,8 +321,9 @@ class Member(Protocol):
         ...
 
     def finish(self, number: int) -> None:
-        """Commits batch ``number``, which is done, as soon as the group permits it. The broker rejects the commit of a
-        fenced member.
+        """Commits batch ``number``, which is done, as soon as the group permits it.
+
+        The broker rejects the commit of a fenced member.
         """
         ...
 
@@ -342,9 +348,7 @@ class Member(Protocol):
         ...
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets positions of owned partitions and does not commit them: the output of the records to read again is
-        written.
-        """
+        """Sets positions of owned partitions and does not commit them: the output of their records is already written."""
         ...
 
     def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:

@@ -52,9 +52,7 @@ Position: TypeAlias = TrimHorizon | Latest | AtTime | AtOffset | AfterOffset
 
 
 class WhenNoRecordMatches(Enum):
-    """How :class:`AtTime` applies to a partition without a record at or after that time (Spark's
-    ``...ByTimestampStrategy``).
-    """
+    """The offset of :class:`AtTime` in a partition without a matching record (Spark's ``...ByTimestampStrategy``)."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -97,8 +95,9 @@ class Positions:
 
 
 def parse_time_ms(text: str, *, option: str) -> int:
-    """Parses a point in time: ISO 8601, or milliseconds since the epoch. Without a time zone it is UTC, as in Kafka's
-    tools.
+    """Parses a point in time: ISO 8601, or milliseconds since the epoch.
+
+    Without a time zone it is UTC, as in Kafka's tools.
 
     Args:
         text: the text of the user.

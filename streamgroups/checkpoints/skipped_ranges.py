@@ -58,7 +58,7 @@ class SkippedRanges:
         return SkippedRanges(tuple(b for b in self.batches if b != batch))
 
     def encode(self) -> str:
-        """As metadata."""
+        """The entry as metadata."""
         return write_entry({"left": list(self.batches)})
 
     @classmethod

@@ -52,8 +52,9 @@ class Place(Protocol):
         ...
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
-        """Pauses these partitions: reads no more records of them, and commits nothing more of what was read. Spark has
-        none of them in flight.
+        """Pauses these partitions. Spark has none of them in flight.
+
+        The member reads no more records of them, and commits nothing more of its earlier reads.
         """
         ...
 

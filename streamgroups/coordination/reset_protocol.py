@@ -105,8 +105,8 @@ def gaps_group_of(group: str) -> str:
 def metadata_groups_of(group: str) -> tuple[str, ...]:
     """All metadata groups of a group, in the order in which they must be deleted.
 
-    Without the entries of the owners a reset request would count as not applied, and would reset a group that is later
-    created under the same name. Therefore the requests are deleted before the entries of the owners.
+    Without the entries of the owners a reset request would count as not applied. It would then reset a group that is
+    later created under the same name. Therefore the requests are deleted before the entries of the owners.
 
     >>> metadata_groups_of("billing")  # doctest: +NORMALIZE_WHITESPACE
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
@@ -146,7 +146,7 @@ class MemberEntry:
             query).
         applied: the id of the last request that was applied to this partition.
         stopped: the id of the request for which the partition is paused.
-        reading_until: the end of what is in flight: being read, or returned to the caller and not committed. If it is
+        reading_until: the end of the range in flight: being read, or returned to the caller and not committed. If it is
             not greater than the committed offset, nothing is in flight.
 
     >>> note = MemberEntry("worker-1", 1_000, 31_000)
@@ -162,7 +162,7 @@ class MemberEntry:
     reading_until: int = 0
 
     def encode(self) -> str:
-        """As metadata."""
+        """The entry as metadata."""
         return write_entry(
             {
                 "instance": self.instance,
@@ -221,7 +221,7 @@ class ResetRequest:
         return [TopicPartition(topic, p) for topic in self.moves if topic in counts for p in range(counts[topic])]
 
     def encode(self) -> str:
-        """As metadata; the offset is committed beside it."""
+        """The entry as metadata. The new position is the offset that is committed with it."""
         return write_entry({"order": self.id, "moves": dict(self.moves), "void": self.void})
 
     @classmethod

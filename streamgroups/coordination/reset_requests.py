@@ -95,9 +95,7 @@ class ResetRequests:
         )
 
     def incompatible_members(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
-        """The members that own partitions and have not written a metadata entry, as members that apply reset requests
-        do.
-        """
+        """The members that own partitions and do not apply reset requests: they have written no metadata entry."""
         members = list(members)
         notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
         now_ms = self._clock()

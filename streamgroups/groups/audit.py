@@ -71,8 +71,9 @@ def ownership_epochs(events: Iterable[Event]) -> list[OwnershipEpoch]:
 
 
 def overlaps(of: Iterable[OwnershipEpoch]) -> list[tuple[OwnershipEpoch, OwnershipEpoch]]:
-    """Pairs of ownership epochs in which two members owned one partition at the same time (not permitted by SEMANTICS
-    G11).
+    """Pairs of ownership epochs in which two members owned one partition at the same time.
+
+    SEMANTICS G11 permits none.
     """
     found: list[tuple[OwnershipEpoch, OwnershipEpoch]] = []
     current: list[OwnershipEpoch] = []

@@ -77,10 +77,12 @@ def lease_limits(
 ) -> LeaseLimits:
     """The limits of a query.
 
-    By default a lease is 12 rebalance timeouts. A batch that takes more than 0.8 of one loses its partitions in the
-    next rebalance, so queries that share a group should have shorter batches. Twelve times that time leaves room to
-    catch up. There is no default lease where it could harm a healthy query: one that is the only member by definition,
-    and one whose finished batches cannot be distinguished from hanging ones.
+    By default a lease is 12 rebalance timeouts. A batch that takes more than 0.8 of one timeout loses its partitions in
+    the next rebalance. Queries that share a group should therefore have shorter batches. A lease of 12 timeouts leaves
+    room to catch up.
+
+    There is no default lease where it could harm a healthy query. That is a query that is the only member by
+    definition, or one whose finished batches cannot be distinguished from hanging ones.
 
     Args:
         choice: the option ``leaseTimeout``, in milliseconds.

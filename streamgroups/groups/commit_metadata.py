@@ -47,7 +47,7 @@ class CommitMark:
     identity: TopicIdentity = UNKNOWN
 
     def encode(self) -> str:
-        """As metadata."""
+        """The mark as metadata."""
         mode, written = "exclusive" if self.exclusive else "shared", ";written" if self.written else ""
         return f"streamgroups:{mode}{written};cluster={_quoted(self.identity.cluster_id)};topic={_quoted(self.identity.topic_id)};"
 

@@ -123,7 +123,7 @@ class Gaps:
         return any(replace(known, time_ms=0) == replace(gap, time_ms=0) for known in self.newest)
 
     def encode(self) -> str:
-        """As metadata."""
+        """The gaps as metadata."""
         gaps = [[g.from_offset, g.to_offset, g.cause.value, g.time_ms, *_ids(g)] for g in self.newest]
         dropped = {cause.value: count for cause, count in self.dropped.items()}
         return write_entry({"gaps": gaps, "dropped": dropped, "dropped_offsets": self.dropped_offsets})

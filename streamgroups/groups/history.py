@@ -99,8 +99,7 @@ class Event:
 
 
 class EventRecorder:
-    """Creates an :class:`Event` from each call and passes it to ``keep``. Implements
-    :class:`streamgroups.ports.Recorder`.
+    """Creates an :class:`Event` from each call: an implementation of :class:`streamgroups.ports.Recorder`.
 
     Args:
         keep: stores the event.

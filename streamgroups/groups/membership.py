@@ -118,9 +118,7 @@ class Membership:
         )
 
     def move(self, next_offsets: Mapping[TopicPartition, int]) -> Membership:
-        """Sets positions of owned partitions without reading (resuming from a checkpoint, skipping a gap, an offset
-        reset).
-        """
+        """Sets positions of owned partitions without reading: after a restart, a gap or an offset reset."""
         moved = {tp: replace(self.owned[tp], next_offset=n) for tp, n in next_offsets.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **moved})
 
@@ -157,8 +155,8 @@ class Membership:
         """Ends batch ``number`` and all earlier ones.
 
         Returns:
-            The membership after it, and the offsets to commit. They contain only owned partitions, since a lost
-            partition belongs to another member now, and only those whose position has not been changed in the meantime.
+            The membership after it, and the offsets to commit. A lost partition belongs to another member now, so only
+            owned partitions are committed. A partition is left out if its position has been changed in the meantime.
         """
         if self.in_flight is None or self.in_flight.number > number:
             return self, {}

@@ -61,8 +61,8 @@ def commit_batch(
         The verdict of the ledger. Output is written only with :class:`~streamgroups.ledgers.ledger.CommitGroups`.
 
     Raises:
-        FencedBatch: if the batch does not begin at the position of the ledger, if a later state of the checkpoint has
-            written it, or if its replay cannot be detected.
+        FencedBatch: if the batch does not begin at the position of the ledger, or a later state of the checkpoint has
+            written it. Also if its replay cannot be detected.
         LedgerConflict: if another transaction was faster. Call it again.
         SinkUnreachable: if the result is unknown. Call it again.
 
@@ -122,10 +122,10 @@ def _judge_no_data(
 def take_over_partitions(
     ledger: Ledger[_Output], owned: Mapping[TopicPartition, Owned], policy: OnRestart, *, group_id: str
 ) -> TakeOver:
-    """Determines where reading of assigned partitions continues, and opens or changes the positions of the ledger if
-    necessary.
+    """Determines where reading of assigned partitions continues.
 
-    The caller sets the committed offsets of the group to :attr:`TakeOver.follow`.
+    Opens the ledger for partitions without a position, and changes its positions if necessary. The caller sets the
+    committed offsets of the group to :attr:`TakeOver.follow`.
 
     Args:
         ledger: the ledger of the sink.

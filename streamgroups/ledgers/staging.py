@@ -27,8 +27,9 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
     """A sink that changes output and positions in one transaction. Every method may run in another process."""
 
     def begin(self, schema: _Schema, token: str) -> _Stage:
-        """On the driver, before the tasks of a batch: checks the target against the schema, creates it if the options
-        permit that, and creates the stage.
+        """On the driver, before the tasks of a batch: checks the target against the schema and creates the stage.
+
+        It creates the target if the options permit that.
 
         Args:
             schema: the schema of the records.
@@ -54,10 +55,9 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
         ...
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[_Staged]]]:
-        """On the driver: connects to the ledger of a group. Its ``write`` accepts the staged output of the successful
-        attempts of the batch.
+        """On the driver: connects to the ledger of a group, and creates it if it does not exist.
 
-        It creates the tables of the ledger if they do not exist.
+        ``write`` of the ledger accepts the staged output of the successful attempts of the batch.
 
         Raises:
             StreamGroupsError: if the sink does not answer, or is not accessible.
@@ -65,7 +65,8 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
         ...
 
     def discard(self, stage: _Stage) -> None:
-        """Removes a stage, committed or not. Does nothing if it does not exist. Raises nothing, since a remaining stage
-        has no effect.
+        """Removes a stage, committed or not.
+
+        Does nothing if it does not exist. Raises nothing, since a remaining stage has no effect.
         """
         ...

@@ -96,8 +96,9 @@ class AvailableOffsets:
         return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
 
     def continued(self, member: Member) -> frozenset[TopicPartition]:
-        """The partitions whose positions have changed because of data loss. Called before a batch of an earlier run is
-        planned.
+        """The partitions whose positions have changed because of data loss.
+
+        Called before a batch of an earlier run is planned.
 
         Raises:
             DataLoss: if records at a position no longer exist and the policy is to fail.
@@ -106,8 +107,9 @@ class AvailableOffsets:
         return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
 
     def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The end offsets of partitions. A deleted topic is left out if the query continues when the topic is
-        recreated.
+        """The end offsets of partitions.
+
+        A deleted topic is left out if the query continues when the topic is recreated.
 
         Raises:
             UnknownTopic: if a topic was deleted and the policy is to fail.

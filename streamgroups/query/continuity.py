@@ -108,8 +108,9 @@ class Continuity:
         next_offsets: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[TopicPartition]:
-        """The partitions that need a full check. All other positions are within their topic. Runs for every batch, so
-        it creates no objects.
+        """The partitions that need a full check.
+
+        All other positions are within their topic. Runs for every batch, so it creates no objects.
         """
         earliest, identities = self._earliest, self.identities
         return [
@@ -150,8 +151,9 @@ class Continuity:
         partitions: Collection[TopicPartition],
         assignments: int,
     ) -> dict[TopicPartition, Loss]:
-        """The losses according to the current state of the brokers. Under read_committed an end offset is before open
-        transactions, and another reader may have read past it.
+        """The losses according to the current state of the brokers.
+
+        Under read_committed an end offset is before open transactions, and another reader may have read past it.
         """
         suspected = self._losses(positions, ends)
         if not suspected:

@@ -56,8 +56,9 @@ class Joining:
         self.others_read = False
 
     def check(self, checkpoint: BatchOffset) -> None:
-        """Rejects invalid settings, and determines the starting positions of a new group. Only the first call has an
-        effect.
+        """Rejects invalid settings, and determines the starting positions of a new group.
+
+        Only the first call has an effect.
 
         Raises:
             StreamGroupsError: if the query must fail. The text is for the user.
@@ -98,8 +99,9 @@ class Joining:
             self._await_all(member)
 
     def was_read(self, partitions: Collection[TopicPartition]) -> None:
-        """Removes the starting positions of partitions that have been read. If the group loses their offsets, they
-        count as new.
+        """Removes the starting positions of partitions that have been read.
+
+        If the group loses their offsets, they count as new.
         """
         self._starting = {tp: n for tp, n in self._starting.items() if tp not in partitions}
 

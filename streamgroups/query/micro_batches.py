@@ -122,11 +122,12 @@ class MicroBatches:
         )
         self._available = AvailableOffsets(cluster, clock, self._continuity, start=start)
 
-    # ---- what Spark calls --------------------------------------------------------------------------------------------
+    # ---- calls from Spark --------------------------------------------------------------------------------------------
 
     def initial_offset(self) -> dict[str, Any]:
-        """The offset before the first batch. All checks run here, so that an invalid query is rejected before anything
-        changes.
+        """The offset before the first batch.
+
+        All checks run here, so that an invalid query is rejected before anything changes.
         """
         offset = BatchOffset(0)
         self._joining.check(offset)
@@ -196,8 +197,9 @@ class MicroBatches:
         return tasks
 
     def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
-        """The batch that Spark runs, if it ends at ``end_json``: its number and all ranges that it reads. Safe to call
-        from any thread.
+        """The batch that Spark runs, if it ends at ``end_json``: its number and all ranges that it reads.
+
+        Safe to call from any thread.
         """
         run = self._run
         return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
@@ -348,7 +350,7 @@ class MicroBatches:
         self._batch = replace(checkpoint, ranges=resumption.replay)
         self._resumed = True
 
-    # ---- moving ------------------------------------------------------------------------------------------------------
+    # ---- resets ------------------------------------------------------------------------------------------------------
 
     def _follow_reset_requests(self) -> Collection[TopicPartition]:
         """Applies reset requests. Returns the partitions that must not be read yet."""

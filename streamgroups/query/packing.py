@@ -1,9 +1,9 @@
 """Assigns ranges to tasks: long ranges are split, short ranges are packed together.
 
-Called by ``streamgroups.query.micro_batches`` and ``streamgroups_spark`` for every batch. A Python task takes tens of
-milliseconds before its first record. Eight short ranges in eight tasks therefore take twice the trigger time of the
-same ranges in one task. Source: SEMANTICS S4; Spark's options ``minPartitions`` and ``maxRecordsPerPartition``
-(SPARK-23541, SPARK-49259).
+Called for every batch by ``streamgroups.query.micro_batches``, and by ``streamgroups_spark.source.data_source`` for
+batch reads. A Python task takes tens of milliseconds before its first record. Eight short ranges in eight tasks
+therefore take twice the trigger time of the same ranges in one task. Source: SEMANTICS S4; Spark's options
+``minPartitions`` and ``maxRecordsPerPartition`` (SPARK-23541, SPARK-49259).
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ class Resets(Protocol):
         ...
 
     def follow(self) -> Collection[TopicPartition]:
-        """Applies reset requests as far as the other members have paused, with nothing in flight. Returns the
-        partitions that must not be read yet.
+        """Applies reset requests as far as the other members have paused, with nothing in flight.
+
+        Returns the partitions that must not be read yet.
         """
         ...
 
@@ -80,8 +81,9 @@ class SkippedRangeStore(Protocol):
     """The skipped ranges of a query, stored for its later runs (``streamgroups.query.skipped_range_store``)."""
 
     def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
-        """Stores the partitions of a replayed batch that the query does not read. Called before Spark can finish the
-        batch.
+        """Stores the partitions of a replayed batch that the query does not read.
+
+        Called before Spark can finish the batch.
         """
         ...
 
@@ -106,8 +108,9 @@ class Times(Protocol):
     """Receives the progress of event time (``streamgroups_spark.event_time.query_time``)."""
 
     def finished(self, membership: Membership, number: int) -> None:
-        """Batch ``number`` and all earlier ones are done, and their commit follows. Called before each batch, with the
-        current membership.
+        """Batch ``number`` and all earlier ones are done, and their commit follows.
+
+        Called before each batch, with the current membership.
         """
         ...
 

@@ -66,8 +66,9 @@ class MemberPlace:
 
     @property
     def holds(self) -> dict[TopicPartition, Hold]:
-        """The partitions that may be planned. Each assignment begins new ownership epochs, since it may have revoked a
-        partition and assigned it again.
+        """The partitions that may be planned.
+
+        Each assignment begins new ownership epochs, since it may have revoked a partition and assigned it again.
         """
         membership = self._member.membership
         return {tp: Hold(membership.assignments, n) for tp, n in membership.plannable.items()}
@@ -141,8 +142,9 @@ class ResetParticipation:
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
-        """A recorder that forwards all events. When partitions are assigned, it also writes the metadata entries of the
-        member.
+        """A recorder that forwards all events.
+
+        When partitions are assigned, it also writes the metadata entries of the member.
         """
 
         def heard(

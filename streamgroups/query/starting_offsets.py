@@ -58,7 +58,7 @@ def resolve(
         at_times: the results of the log for :func:`times_asked`.
 
     Raises:
-        InvalidOption: if an offset is outside the partition, if no record matches a time and that is an error, or if
+        InvalidOption: if an offset is outside the partition, or no record matches a time and that is an error. Also if
             positions by partition do not name exactly these partitions.
 
     >>> p = TopicPartition("t", 0)
