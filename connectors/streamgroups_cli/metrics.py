@@ -1,4 +1,7 @@
-"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard for it."""
+"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard for it.
+
+``streamgroups_cli.command_line`` imports it; :mod:`streamgroups_prometheus.exporter` exports. Source: SEMANTICS O3.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 ``streamgroups metrics`` uses it, and ``sg.MetricsListener`` if it polls the cluster. The groups are polled at a fixed
 interval, not at each scrape. Lag states require samples at equal intervals, and a scrape returns at once in any state
-of the cluster.
+of the cluster. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations

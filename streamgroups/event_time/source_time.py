@@ -136,7 +136,7 @@ def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTim
 def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
     """Merges the partitions of several members into one source.
 
-    Its watermark is the combined watermark of the partitions or, if that is less, the minimum of the members'
+    Its watermark is the later one of two: the combined watermark of the partitions, and the minimum of the members'
     watermarks.
 
     Args:

@@ -169,7 +169,7 @@ class FakeGroup:
             self._hand_out()
 
     def would_accept(self, group_metadata: FakeGroupMetadata) -> bool:
-        """Returns whether the member is in the group in this generation, as in transactions of brokers (KIP-447)."""
+        """Returns whether the member is in the group in this generation. For transactions, KIP-447 requires it."""
         return group_metadata.member_id in self._seats and group_metadata.generation == self.generation
 
     def commit(self, group_metadata: FakeGroupMetadata, offsets: Mapping[TopicPartition, Committed]) -> CommitAnswer:

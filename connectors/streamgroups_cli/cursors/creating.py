@@ -1,4 +1,7 @@
-"""``streamgroups cursors create``: creates a cursor of a partition, or an instance of a group and its first cursor."""
+"""``streamgroups cursors create``: creates a cursor of a partition, or an instance of a group and its first cursor.
+
+``streamgroups_cli.cursors`` imports it. Source: SEMANTICS G1, G2, G16.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``streamgroups groups describe``: shows the members of a group, the owners of its partitions, and their lag."""
+"""``streamgroups groups describe``: shows the members of a group, the owners of its partitions, and their lag.
+
+``streamgroups_cli.groups`` imports it. Its rows come from :mod:`streamgroups.monitoring.snapshots`. Source: SEMANTICS
+O1, O3; ``kafka-consumer-groups.sh --describe``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``streamgroups groups list``: all groups of a cluster, in one request to each broker."""
+"""``streamgroups groups list``: all groups of a cluster, in one request to each broker.
+
+``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1; ``kafka-consumer-groups.sh --list``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Prints a plan: partition, old and new offset, and the change in records and in time.
 
-``reset`` and ``import`` use it.
+``reset`` and ``import`` use it. Source: SEMANTICS O1.
 """
 
 from __future__ import annotations

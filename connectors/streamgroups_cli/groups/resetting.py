@@ -1,6 +1,7 @@
 """``streamgroups groups reset``: resets the offsets of groups, also of those with live members of this library.
 
 It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` it only prints the plan.
+``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1, S6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The groups and partitions of a change, from its options.
 
-``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets`` use it.
+``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets`` use it. Source: the options ``--group``,
+``--all-groups`` and ``--topic`` of ``kafka-consumer-groups.sh``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The styles of groups: colours of words (which are clear without colour, too), and numbers as small charts."""
+"""The styles of groups: colours of words (which are clear without colour, too), and numbers as small charts.
+
+``groups list`` and ``groups watch`` use it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """``streamgroups groups export`` and ``import``: write committed offsets to a file, and commit those of a file.
 
-``import`` also undoes a change.
+``import`` also undoes a change. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1; the CSV format is that of
+``kafka-consumer-groups.sh --export``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The views of ``groups watch`` for one poll of the groups: a screen, a line for each group, or a document."""
+"""The views of ``groups watch`` for one poll of the groups: a screen, a line for each group, or a document.
+
+:mod:`streamgroups_cli.groups.watching` calls it. Source: SEMANTICS O3.
+"""
 
 from __future__ import annotations
 

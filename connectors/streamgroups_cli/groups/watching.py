@@ -1,6 +1,7 @@
 """``streamgroups groups watch``: shows groups as they change, in full screen on a terminal and line by line elsewhere.
 
 ``q`` or Ctrl-C exits. If the cluster does not respond for a while, the view shows the error and continues.
+``streamgroups_cli.groups`` imports it; :mod:`streamgroups.monitoring.monitor` polls. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``streamgroups topics describe``: shows the brokers and offsets of partitions, and the groups that read them."""
+"""``streamgroups topics describe``: shows the brokers and offsets of partitions, and the groups that read them.
+
+``streamgroups_cli.topics`` imports it. Source: ``kafka-topics.sh --describe``.
+"""
 
 from __future__ import annotations
 

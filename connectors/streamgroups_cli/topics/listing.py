@@ -1,4 +1,7 @@
-"""``streamgroups topics list``: lists all topics of a cluster, in one request."""
+"""``streamgroups topics list``: lists all topics of a cluster, in one request.
+
+``streamgroups_cli.topics`` imports it. Source: ``kafka-topics.sh --list``.
+"""
 
 from __future__ import annotations
 

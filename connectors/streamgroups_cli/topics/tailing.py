@@ -1,6 +1,7 @@
 """``streamgroups topics tail``: prints the last records of a topic, and then new ones.
 
-It joins no group and commits nothing. :mod:`streamgroups_cli.records` prints the records.
+It joins no group and commits nothing. :mod:`streamgroups_cli.records` prints the records. ``streamgroups_cli.topics``
+imports it.
 """
 
 from __future__ import annotations
