@@ -27,7 +27,7 @@ class Failure:
 
     Args:
         what: a description in one line.
-        error: the class of our error; ``None`` for any other error.
+        error: the class of the error of this library; ``None`` for any other error.
     """
 
     what: str
@@ -56,7 +56,7 @@ def failure_in(text: str) -> Failure:
     """
     lines = text.splitlines()
     ends = list(_ends_of_tracebacks(lines))
-    # Without a traceback, a line with an error of ours is more useful than the first line.
+    # Without a traceback, a line with an error of this library is more useful than the first line.
     named = [line for line in lines if _OURS.search(line)]
     first = [line for line in lines if line.strip()][:1]
     last = (ends or named or first or ["an error without a message"])[-1].strip()
@@ -66,13 +66,13 @@ def failure_in(text: str) -> Failure:
 
 
 def failure_of(error: StreamGroupsError) -> Failure:
-    """Returns the failure of an error of ours that is not wrapped in text.
+    """Returns the failure of a :class:`StreamGroupsError` that is not wrapped in text.
 
     >>> from streamgroups.errors import DataLoss
     >>> failure_of(DataLoss("Records are gone.")).what
     'DataLoss: Records are gone.'
     """
-    # Subclasses that users derive from an error of ours follow the rules of that error.
+    # Subclasses that users derive from an error of this library follow the rules of that error.
     known = next(cls for cls in type(error).__mro__ if cls in {*_errors().values(), StreamGroupsError})
     return Failure(_short(f"{type(error).__name__}: {error}".splitlines()[0]), known)
 
