@@ -89,7 +89,7 @@ def test_a_transaction_that_the_broker_does_not_allow(query: Query, new_topic: C
     from streamgroups.errors import InvalidOption
 
     with pytest.raises(InvalidOption, match=r"transaction.*(time-?out|long)"):
-        query.exactly_once(query.source().select("value"), board, **{"kafka.transaction.timeout.ms": "999999999"})
+        query.exactly_once(query.source().select("value"), board, transaction_timeout="12 days")
 
 
 def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_topic: Callable[..., str]) -> None:
@@ -109,7 +109,7 @@ def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_to
     source = query.source(maxOffsetsPerTrigger="1000", minPartitions="2").select("key", "value")
     slow = source.mapInArrow(slowly, "value binary")
     with pytest.raises(StreamingQueryException, match=r"kafka\.transaction\.timeout\.ms"):
-        run(query.exactly_once(slow, board, **{"kafka.transaction.timeout.ms": "1000"}))
+        run(query.exactly_once(slow, board, transaction_timeout="1s"))
     assert nothing_is_there(query, board)
-    run(query.exactly_once(slow, board, **{"kafka.transaction.timeout.ms": "30000"}))
+    run(query.exactly_once(slow, board, transaction_timeout="30s"))
     assert values(query.bootstrap, board) == Counter(map(str, range(N)))
