@@ -119,3 +119,10 @@ def test_a_directory_is_checked_with_all_that_is_in_it() -> None:
 def test_examples() -> None:
     failed, _ = doctest.testmod(words)
     assert not failed
+
+
+def test_the_names_of_arguments_are_code() -> None:
+    source = '"""Reads.\n\n    Args:\n        told: the board.\n        noted, told: text.\n    """\n'
+    assert [line.split(":")[1:3] for line in words.findings(words.texts_of_python(source), "a.py")] == [
+        ["4", " 'board'"]
+    ]

@@ -24,8 +24,10 @@ CHECKED = (
     "README.rst",
     "benchmarks",
     "changelog.d",
+    "connectors",
     "demo",
     "docs",
+    "streamgroups",
 )
 
 
@@ -117,6 +119,9 @@ _LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
 _CODE_DIRECTIVE = re.compile(r"\.\. (code|code-block|include|image|raw|_)\b")
 
 
+_ARGUMENT = re.compile(r"^[ ]+\w+(?:, \w+)*:(?= )", re.MULTILINE)
+
+
 def _blank(text: str) -> str:
     return re.sub(r"\S", " ", text)
 
@@ -182,6 +187,8 @@ def texts_of_python(source: str) -> str:
                 body = text[length : -len(opening.group(1))]
                 if "f" in opening.group()[:-1].lower():
                     body = _without_fields(body)
+                # ``Args:`` begins its lines with names of code.
+                body = _ARGUMENT.sub(lambda found: _blank(found.group()), body)
                 text = " " * length + body
         (row, column), text = token.start, prose(text)
         for number, line in enumerate(text.split("\n")):

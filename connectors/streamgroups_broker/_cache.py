@@ -289,7 +289,7 @@ def _check_shipped(name: str, found: Mapping[str, str]) -> None:
         return
     others = sorted(jar for jar in known.keys() | found.keys() if known.get(jar) != found.get(jar))
     raise EmbeddedBrokerError(
-        f"The jars of {name} are not those that streamgroups knows: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}.",
+        f"The jars of {name} are not those that streamgroups expects: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}.",
         remedy=("Check the Maven repository or the mirror in STREAMGROUPS_MAVEN_REPOSITORY: it returned other files."),
     )
 

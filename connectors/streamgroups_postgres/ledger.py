@@ -268,7 +268,7 @@ _CREATE = """
 """
 _READ = """
     SELECT topic, partition, next_offset, cluster_id, topic_id
-    FROM {} JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS wanted (topic, partition) USING (topic, partition)
+    FROM {} JOIN unnest(%(topics)s::text[], %(partitions)s::integer[]) AS requested (topic, partition) USING (topic, partition)
     WHERE group_id = %(group)s
 """
 _READ_LOCKED = """

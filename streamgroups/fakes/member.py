@@ -324,7 +324,7 @@ class FakeMember:
         """Fenced: its partitions have other owners. It joins again as a new member when the group is settled."""
         if self._exclusive and not self._failure:
             self._failure = FencedMember(
-                f"Group '{self._group.group_id}' went on without this query, which needs it alone (membership=exclusive).",
+                f"Group '{self._group.group_id}' fenced this query, although membership=exclusive requires that it is the only member.",
                 remedy="Restart it.",
             )
         self._to_commit.clear()

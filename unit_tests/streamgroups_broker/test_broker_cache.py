@@ -130,7 +130,7 @@ def test_other_jars_than_those_shipped_are_rejected(cache: Path, monkeypatch: py
     monkeypatch.setattr(_cache, "shipped_hashes", lambda name: known if name == "kafka-4.9.9" else None)
     with pytest.raises(
         EmbeddedBrokerError,
-        match=r"kafka-4.9.9 are not those that streamgroups knows: kafka_2.13-4.9.9.jar, missing.jar, partial.jar.*STREAMGROUPS_MAVEN",
+        match=r"kafka-4.9.9 are not those that streamgroups expects: kafka_2.13-4.9.9.jar, missing.jar, partial.jar.*STREAMGROUPS_MAVEN",
     ):
         kafka_jars("4.9.9", Filler())
     assert not cache.exists()

@@ -64,7 +64,7 @@ class MemberSnapshot:
 class Turn(Enum):
     """The next action of the owner thread."""
 
-    GO_ON = "go on"
+    GO_ON = "continue"
     #: The query has ended: commit finished batches, and leave.
     CLOSE = "close"
     #: The member has failed. Leave at once, so that other members get the partitions before Spark stops the query.

@@ -23,7 +23,7 @@ from streamgroups.doctor.machine import SparkHome, WorkerPython
 _WORKERS_NEED = ("pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
 _ASK = (
     "import importlib.util as u, json, platform, sys; "
-    "print(json.dumps([platform.python_version(), [m for m in sys.argv[1:] if u.find_spec(m) is None]]))"
+    "print(json.dumps([platform.python_version(), [m for m in sys.argv[1:] if not u.find_spec(m)]]))"
 )
 _CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
