@@ -18,7 +18,7 @@ from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, Sink
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FULL = re.compile(r"no space left|quota exceeded|file too large|os error (27|28|122)\b", re.IGNORECASE)
 _DENIED = re.compile(
-    r"permission ?denied|lacked the necessary privileges|access ?denied|forbidden|unauthori[sz]ed|\b40[13]\b"
+    r"permission ?denied|lacked the necessary privileges|access ?denied|forbidden|unauthori[sz]ed|\bstatus(?: code)?:? ?40[13]\b"
     r"|os error (1|13|30)\b|read-only file system",
     re.IGNORECASE,
 )
@@ -60,15 +60,17 @@ def translated(
     """
     said = readable(error, secrets)
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
-    if _SCHEME.search(said):
+    # The address is the user's text: a directory can have any name, such as "403" or "forbidden".
+    found = said.replace(uri, "").replace(uri.removeprefix("file://"), "") if uri else said
+    if _SCHEME.search(found):
         return InvalidOption(
             what, remedy="Use a local path, or a URL of a store that deltalake supports, such as s3://."
         )
-    if _FULL.search(said):
+    if _FULL.search(found):
         return SinkUnreachable(
             what, remedy="Free disk space; then the query continues at the positions of the table's ledger."
         )
-    if _DENIED.search(said):
+    if _DENIED.search(found):
         return NotAuthorized(
             what,
             remedy=("Grant this user the right to read and write there, or set other credentials in storage_options."),
@@ -77,11 +79,11 @@ def translated(
         return SinkRejected(
             f"Delta table {uri} does not exist: {said}", remedy="Check the address, or set create_table=True."
         )
-    if _NOWHERE.search(said):
+    if _NOWHERE.search(found):
         return SinkRejected(what, remedy="Create the bucket, or correct its name in uri.")
-    if _CONFIG.search(said):
+    if _CONFIG.search(found):
         return InvalidOption(what, remedy="Correct storage_options.")
-    if isinstance(error, OSError) or _STORE.search(said):
+    if isinstance(error, OSError) or _STORE.search(found):
         maybe = " It is not known whether the batch was committed." if committing else ""
         return SinkUnreachable(
             what + maybe, remedy="Try again: the table's ledger contains the positions of all written batches."

@@ -156,3 +156,16 @@ def test_a_path_that_the_log_would_hold_otherwise_is_not_removed_under_another_n
     for path in ("day=é/part-0.parquet", "day=a%3Ab/part-0.parquet"):
         with pytest.raises(SinkRejected, match="cannot be written to the table's log unchanged"):
             _decoded(path, "/flights")
+
+
+@pytest.mark.parametrize("directory", ["/data/run-403/flights", "/data/forbidden/flights", "/data/connect/flights"])
+def test_the_name_of_a_directory_is_no_reason(directory: str) -> None:
+    missing = TableNotFoundError(f'Local path "{directory}" does not exist or you don\'t have access!')
+    found = translated(missing, "reading", uri=directory, secrets=())
+    assert isinstance(found, SinkRejected)
+    assert found.remedy.endswith("create_table=True.")
+
+
+def test_the_status_of_an_answer_is_a_reason() -> None:
+    denied = OSError("Client error with status 403: no body")
+    assert isinstance(translated(denied, "reading", uri="s3://flights", secrets=()), NotAuthorized)
