@@ -65,5 +65,5 @@ def test_what_cannot_be_is_refused(spark: SparkSession) -> None:
         with_partitions(frame.drop("topic"), COUNTS)
     with pytest.raises(InvalidOption, match="A topic cannot have 0 partitions"):
         with_partitions(frame, {"elsewhere": 0})
-    with pytest.raises(InvalidOption, match="Column 'key' is int"):
+    with pytest.raises(InvalidOption, match="Column 'key' is of type int"):
         with_partitions(spark.createDataFrame([(1,)], "key int"), COUNTS, topic="arrivals")
