@@ -262,7 +262,9 @@ def test_the_largest_batch_that_is_let_through_is_the_largest_that_is_taken(
     (largest,) = encode(one_value(2_000 - overhead), how, topic=topic, now_ms=0)
     assert len(largest.data) == 2_000
     assert send(session, topic, [largest]) == [0]
-    with pytest.raises(RecordRejected, match=rf"Row 0, for {topic}-0, makes a record batch of 2,001 bytes; 2,000 are"):
+    with pytest.raises(
+        RecordRejected, match=rf"Row 0, for {topic}-0, makes a record batch of 2,001 bytes; the maximum is 2,000"
+    ):
         encode(one_value(2_001 - overhead), how, topic=topic, now_ms=0)
 
 

@@ -308,17 +308,17 @@ def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession
     frame = stream.frame().withColumn("list", F.array("key"))
     good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
     rejected: list[tuple[dict[str, Any], str]] = [
-        ({"on": "timestmp"}, "no column 'timestmp'"),
+        ({"on": "timestmp"}, "Column 'timestmp' does not exist"),
         ({"on": "offset"}, "Column 'offset' is of type bigint"),
         ({"on": None}, "The event time column is not set"),
         ({"by": "key"}, "Option 'by'"),
         ({"by": ["list"]}, "'list' of 'by'"),
         ({"aggregate": {}}, "'aggregate' is empty"),
-        ({"aggregate": {"pane": "count(*)"}}, "called 'pane'"),
+        ({"aggregate": {"pane": "count(*)"}}, "have the name 'pane'"),
         ({"boundary": "processingTime", "idle_timeout": "1m"}, "idle_timeout"),
         ({"allowed_lateness": "-1m"}, "allowed_lateness"),
         ({"dead_letters": True, "aggregate": {"n": "stddev(offset)"}}, r"Aggregate 'n' is 'stddev\(offset\)'"),
-        ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "sum of a string"),
+        ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "cannot compute sum of type string"),
         ({"buckets": 0}, "Option 'buckets' is 0"),
     ]
     for wrong, named in rejected:
