@@ -448,9 +448,10 @@ def test_latest_gives_what_comes_after_the_start(
     topic = new_topic(PARTITIONS)
     produce(world.bootstrap, topic, 30, partitions=PARTITIONS)
     streamed = Streamed(spark, world, tmp_path, {"subscribe": topic})
-    queries += [streamed.start(source) for source in (THEIRS, OURS)]
-    for query in queries:
-        query.processAllAvailable()
+    for source in (THEIRS, OURS):
+        # The second query starts while a query of another source runs in the application.
+        queries.append(streamed.start(source))
+        queries[-1].processAllAvailable()
     assert streamed.rows() == []
     produce(world.bootstrap, topic, 30, partitions=PARTITIONS, first=30)
     for query in queries:

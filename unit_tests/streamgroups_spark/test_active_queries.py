@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import IllegalArgumentException
 
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
@@ -106,6 +107,7 @@ class Jvm:
         self.queries: dict[str, Any] = {}
         self.fields: dict[tuple[int, str], Any] = {}
         self.spark = MagicMock()
+        self.missing: type[Exception] = Py4JError
         self.spark._jsparkSession.sharedState().activeStreamingQueries().elements = self._elements
         self.spark._jvm.org.apache.commons.lang3.reflect.FieldUtils.readField = self._read
 
@@ -116,7 +118,8 @@ class Jvm:
     def _read(self, of: Any, name: str, force: bool) -> Any:
         assert force
         if (id(of), name) not in self.fields:
-            raise Py4JError(f"there is no field {name}")
+            # PySpark converts some Java exceptions to its own.
+            raise self.missing(f"Cannot locate field {name} on class KafkaMicroBatchStream")
         return self.fields[id(of), name]
 
     def source(self, process_id: int | None) -> Any:
@@ -167,7 +170,9 @@ def test_S9_the_process_tells_streams_of_one_query_apart(jvm: Jvm) -> None:
     assert jvm.answer(11) == facts("both")
 
 
-def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm) -> None:
+@pytest.mark.parametrize("missing", [Py4JError, IllegalArgumentException])
+def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm, missing: type[Exception]) -> None:
+    jvm.missing = missing
     jvm.start("other", over("Aggregate", scan(group_id="other")), jvm.source(None))
     jvm.start("plain", over("Project", scan()), jvm.source(None))
     assert jvm.answer(11) == facts("plain")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.event_time.messages import StreamTime
@@ -106,7 +107,8 @@ class ActiveQueries:
             factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")
             for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
                 yield int(process.pid())
-        except Py4JError as e:
+        except (Py4JError, PySparkException) as e:
+            # PySpark converts some Java exceptions, such as that of a missing field, to its own.
             logger.debug("The process of a source cannot be determined: %s", e)
 
     def _field(self, of: Any, name: str) -> Any:
