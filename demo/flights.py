@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ class Delays:
         )
 
 
+@cache
 def _table(name: str) -> pandas.DataFrame:
     """One table of the package. The package itself needs ``pkg_resources``, which setuptools no longer has."""
     import pandas

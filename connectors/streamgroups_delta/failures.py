@@ -61,7 +61,7 @@ def translated(
     said = readable(error, secrets)
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
     # The address is the user's text: a directory can have any name, such as "403" or "forbidden".
-    found = said.replace(uri, "").replace(uri.removeprefix("file://"), "") if uri else said
+    found = said.replace(uri.removeprefix("file://"), "")
     if _SCHEME.search(found):
         return InvalidOption(
             what, remedy="Use a local path, or a URL of a store that deltalake supports, such as s3://."
