@@ -84,7 +84,7 @@ def test_O3_what_is_not_committed_yet_is_no_lag_and_told_apart() -> None:
     assert (metadata_store.records, metadata_store.open_records, metadata_store.is_exact) == (1, 4, True)
     transaction.abort()
     (metadata_store,) = survey(admin, admin, ["board"])
-    assert (metadata_store.records, metadata_store.open_records) == (2, 0), "nobody gets what was aborted"
+    assert (metadata_store.records, metadata_store.open_records) == (2, 0), "aborted records are not delivered"
 
 
 def test_O3_what_is_not_counted_is_an_upper_bound() -> None:

@@ -480,7 +480,7 @@ class Group(RuleBasedStateMachine):
             try:
                 chain.append(session.commit(chain[-1]))
             except FencedMember:
-                # It has ended, unless the offsets of the group were reset: then it is told of that first.
+                # It has ended. After a reset of the group it receives the error of the reset first.
                 if session.ended is not None:
                     del self.chains[name]
             assert {tp: self.world.committed(tp) for tp in PARTITIONS} == before

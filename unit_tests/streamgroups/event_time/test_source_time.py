@@ -315,7 +315,7 @@ def test_a_source_is_quiet_when_all_of_it_is() -> None:
     state = observe(state, {P1: Observation(0, 1)}, PLAIN, 200)
     assert state.quiet is None
     state = observe(state, {P1: Observation(1, 1, 1, 5)}, PLAIN, 300)
-    assert state.quiet == Idle(300, 100), "of the first nobody knows what came since 100"
+    assert state.quiet == Idle(300, 100), "the first has no observation after 100"
     state = observe(state, {P0: Observation(1, 1), P1: Observation(1, 1)}, PLAIN, 400)
     assert state.quiet == Idle(300, 400)
 
