@@ -4,15 +4,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BROKER ?= embedded
-# The tests that also run with the plain reader in Spark: the records that it reads, and lost records. Starting positions do
-# not depend on the reader. `make test-long` runs the whole suite with each reader.
-READING := $(addprefix integration_tests/test_,lost_data_is_told.py triggers_and_limits.py)
 NATIVE  := connectors/streamgroups_kafka/csrc
 BENCH  ?=
-# The number of processes for the integration tests. Each has a separate broker, PostgreSQL server and Spark session, and
-# needs 2 GB of memory. The end of a process ends the run, because pytest-xdist would wait for its tests indefinitely.
-WORKERS ?= 1
-SHARED := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart=0)
+# The number of processes for the tests: one more than two cores, because integration tests also wait. Each process of these
+# tests has a separate broker, PostgreSQL server and Spark session, and needs 2 GB of memory. The end of a process ends the
+# run, because pytest-xdist would wait for its tests indefinitely.
+WORKERS ?= 3
+IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restart=0)
+SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
 # `make test-long`: the number of kills for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
 SOAK_MINUTES ?= 10
@@ -21,7 +20,7 @@ SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test test-long lint unit component mutants nightly integration native plain sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long lint unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,7 +29,8 @@ demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one
 	$(BIN)/python -m demo
 
 test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on a container
-	$(MAKE) --jobs=2 unit lint component
+	$(MAKE) --jobs=3 unit lint classes
+	$(MAKE) component
 	$(MAKE) integration
 
 test-long: $(VENV)/installed  ## tests that take hours: random examples, both readers, sanitizers, fuzzing, campaigns, soak
@@ -46,16 +46,20 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker -p streamgroups_cli -p streamgroups_prometheus -p streamgroups_reports
+	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_delta -p streamgroups_postgres -p streamgroups_spark -p streamgroups_broker -p streamgroups_cli -p streamgroups_prometheus -p streamgroups_reports -p streamgroups_rpc -p streamgroups_state -p streamgroups_testkit
 	MYPYPATH=connectors:. $(BIN)/mypy component_tests integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 	$(BIN)/python -m unit_tests.words
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
-	$(BIN)/python -m pytest unit_tests
+	$(BIN)/python -m pytest unit_tests $(IN_PARALLEL)
+
+# The archive of Spark's classes: otherwise all processes of the integration tests wait for it first.
+classes: $(VENV)/installed
+	$(BIN)/python -c 'from streamgroups_testkit.spark_sessions import class_archive; class_archive()'
 
 component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stores, without Spark and without a broker
-	$(BIN)/python -m pytest component_tests
+	$(BIN)/python -m pytest component_tests $(IN_PARALLEL)
 
 mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
@@ -65,13 +69,7 @@ nightly: $(VENV)/installed  ## the unit tests with 20 times as many random examp
 	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark, in WORKERS processes
-	$(MAKE) --jobs=2 native plain
-
-native: $(VENV)/installed
 	$(BIN)/python -m pytest integration_tests $(SHARED) -m 'not long and not alone' --broker=$(BROKER)
-
-plain: $(VENV)/installed
-	STREAMGROUPS_READER=plain $(BIN)/python -m pytest $(READING) --broker=$(BROKER)
 
 sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/sanitized
@@ -82,7 +80,7 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k 'native or unit_tests' \
-	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_records_that_are_refused.py test_hostile_records.py test_hostile_library.py) \
+	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_rejected_records.py test_hostile_records.py test_hostile_library.py) \
 	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
 
 fuzz: $(VENV)/installed  ## every parser of external input, with corrupt input; MINUTES=60, SEED=7 to reproduce a failure

@@ -15,7 +15,6 @@ _ENCODER = ("encoder", "record_batch", "arrow_records", "crc32c", "murmur2")
 setup(
     packages=_OWN_PACKAGES + _CONNECTOR_PACKAGES,
     package_dir={name: f"connectors/{name}" for name in _CONNECTOR_PACKAGES if "." not in name},
-    package_data={"": ["py.typed", "*.pyi", "*.json"]},
     ext_modules=[
         Extension(
             "streamgroups_kafka._native",

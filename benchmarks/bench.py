@@ -22,7 +22,7 @@ from benchmarks.figures import Missing
 from benchmarks.jdbc import jdbc_driver
 from benchmarks.rounds import NotHere, Rounds, interleave
 from benchmarks.workload import TopicSpec, write
-from integration_tests.spark_kafka import SparkKafkaJars, spark_kafka_jars
+from streamgroups_testkit.spark_kafka import SparkKafkaJars, spark_kafka_jars
 
 T = TypeVar("T")
 

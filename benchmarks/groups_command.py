@@ -11,8 +11,8 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Row, S
+from benchmarks.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 from benchmarks.sources import OURS, stream_rows
-from integration_tests.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 
 _TOOL = "kafka-consumer-groups.sh"
 

@@ -28,7 +28,7 @@ from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows, until_end
 from benchmarks.workload import TopicSpec, create
-from component_tests.postgres import PostgresServer
+from streamgroups_testkit.postgres import PostgresServer
 
 _PARTITIONS = 8
 #: The output columns of each measurement. A key also determines the output partition.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from streamgroups_testkit.pytest_plugin import postgres, postgres_server
 
-from component_tests.postgres import PostgresServer
+__all__ = ["postgres", "postgres_server"]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -16,17 +15,3 @@ _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(_ROOT), str(_ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """The PostgreSQL server of the whole run."""
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres(postgres_server: PostgresServer) -> Iterator[str]:
-    """The connection string of an empty database that no other test uses."""
-    with postgres_server.database() as conninfo:
-        yield conninfo

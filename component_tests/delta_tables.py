@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 import streamgroups as sg
 from streamgroups.checkpoints.restart import OnRestart
@@ -25,6 +24,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.retry import retrying
 from streamgroups_delta.stages import Stage, Staged
 
 GROUP = "billing"
@@ -44,13 +44,8 @@ def stage(sink: sg.DeltaSink, *tasks: pa.Table) -> tuple[Stage, list[Staged]]:
 
 def commit(sink: sg.DeltaSink, ranges: Sequence[OffsetRange], output: Sequence[Staged] | None) -> str:
     """Commits a batch, with retries as in the driver; returns the result of the ledger."""
-    patient = Retrying(
-        retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-        stop=stop_after_delay(60),
-        reraise=True,
-    )
     with sink.open(GROUP) as ledger:
-        return type(patient(lambda: commit_batch(ledger, {GROUP: ranges}, output))).__name__
+        return type(retrying(60, every_s=0)(lambda: commit_batch(ledger, {GROUP: ranges}, output))).__name__
 
 
 def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
@@ -63,9 +58,9 @@ def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
 def write_batch(sink: sg.DeltaSink, begin: int, end: int, *tasks: pa.Table, number: int = 0) -> str:
     """Stages and commits the records of ``[begin, end)``, then discards the stage."""
     begun, staged = stage(sink, *(tasks or [records(begin, end, number)]))
-    said = commit(sink, [OffsetRange(partition(number), begin, end)], staged)
+    result = commit(sink, [OffsetRange(partition(number), begin, end)], staged)
     sink.discard(begun)
-    return said
+    return result
 
 
 def records(begin: int, end: int, number: int = 0) -> pa.Table:
@@ -99,7 +94,7 @@ class DeltaProcess:
         command = [sys.executable, "-m", "component_tests.delta_tables", str(uri)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def tell(self, *command: str | int) -> None:
+    def send(self, *command: str | int) -> None:
         """Sends a command."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(command) + "\n")
@@ -134,30 +129,30 @@ def _apply(sink: sg.DeltaSink) -> None:
                 case "stage":
                     number, begin, end = numbers
                     _, staged = stage(sink, records(begin, end, number))
-                    _say("staged")
+                    _respond("staged")
                 case "commit":
                     number, begin, end = numbers
-                    _say(commit(sink, [OffsetRange(partition(number), begin, end)], staged))
-                case "go on":
+                    _respond(commit(sink, [OffsetRange(partition(number), begin, end)], staged))
+                case "continue":
                     number, end, size = numbers
-                    _go_on(sink, number, end, size)
+                    _continue(sink, number, end, size)
         except StreamGroupsError as e:
-            _say(type(e).__name__)
+            _respond(type(e).__name__)
 
 
-def _go_on(sink: sg.DeltaSink, number: int, end: int, size: int) -> None:
+def _continue(sink: sg.DeltaSink, number: int, end: int, size: int) -> None:
     """Writes from the position of the ledger to an end, batch by batch."""
     position = open_at(sink, number=number)
     for begin in range(position, end, size):
         _, staged = stage(sink, records(begin, begin + size, number))
-        _say("staged")
-        said = commit(sink, [OffsetRange(partition(number), begin, begin + size)], staged)
-        assert said == "CommitGroups"
-        _say(said)
-    _say("reached")
+        _respond("staged")
+        result = commit(sink, [OffsetRange(partition(number), begin, begin + size)], staged)
+        assert result == "CommitGroups"
+        _respond(result)
+    _respond("reached")
 
 
-def _say(word: str) -> None:
+def _respond(word: str) -> None:
     sys.stdout.write(word + "\n")
     sys.stdout.flush()
 

@@ -58,9 +58,9 @@ def open_at(sink: PostgresSink, positions: dict[TopicPartition, int], *, group: 
         transaction.advance({tp: positions[tp] for tp in missing})
 
 
-def start(**asked: Any) -> subprocess.Popen[bytes]:
+def start(**requested: Any) -> subprocess.Popen[bytes]:
     """Starts this module in a new process."""
-    command = [sys.executable, "-m", "component_tests.postgres_process", json.dumps(asked)]
+    command = [sys.executable, "-m", "component_tests.postgres_process", json.dumps(requested)]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -97,10 +97,10 @@ def write_batch(sink: PostgresSink, kill: str | None = None) -> None:
 
 
 def _main() -> None:
-    asked = json.loads(sys.argv[1])
-    to = sink(asked["conninfo"])
+    requested = json.loads(sys.argv[1])
+    to = sink(requested["conninfo"])
     while True:
-        write_batch(to, asked.get("kill"))
+        write_batch(to, requested.get("kill"))
         # A test that kills at a random time waits for the first batch.
         sys.stdout.buffer.write(b".")
         sys.stdout.buffer.flush()

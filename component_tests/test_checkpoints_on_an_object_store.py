@@ -7,9 +7,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from component_tests.object_store import BUCKET, StoreProcess
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
+from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 #: The scheme as Spark resolves it, which Arrow does not support.
 CHECKPOINT = f"s3a://{BUCKET}/board"
@@ -17,19 +17,19 @@ END = '{"version": 2, "n": 1, "ranges": {"flights": {"0": [0, 5]}}, "resting": {
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreProcess]:
-    with StoreProcess() as found:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    with ObjectStore() as found:
         for name, value in found.storage_options.items():
             if name.startswith("AWS_"):
                 monkeypatch.setenv(name, value)
         yield found
 
 
-def put(store: StoreProcess, name: str, content: str) -> None:
+def put(store: ObjectStore, name: str, content: str) -> None:
     urlopen(Request(f"{store.url}/{BUCKET}/board/{name}", content.encode(), method="PUT")).close()
 
 
-def test_S2_the_last_batch_is_done(store: StoreProcess) -> None:
+def test_S2_the_last_batch_is_done(store: ObjectStore) -> None:
     put(store, "metadata", '{"id":"5f2c"}')
     put(store, "offsets/0", "v1\n{}\n" + END)
     log = CommitLog(CHECKPOINT)
@@ -40,7 +40,7 @@ def test_S2_the_last_batch_is_done(store: StoreProcess) -> None:
     assert log.query_id() == "5f2c"
 
 
-def test_what_a_kill_before_the_first_batch_has_left(store: StoreProcess) -> None:
+def test_what_a_kill_before_the_first_batch_has_left(store: ObjectStore) -> None:
     put(store, "metadata", '{"id":"5f2c"}')
     left_over = "offsets/.0.7f8e0b0e-5a3f-4c55-9d7c-0c9a9a3a6b1d.tmp"
     put(store, left_over, "v1\n")

@@ -102,7 +102,7 @@ def test_a_batch_that_is_committed_again_is_written_once(tmp_path: Path) -> None
     assert _offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
 
 
-def test_a_zombie_is_refused(tmp_path: Path) -> None:
+def test_a_zombie_is_rejected(tmp_path: Path) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
     _, late = stage(sink, records(0, 5))
@@ -112,7 +112,7 @@ def test_a_zombie_is_refused(tmp_path: Path) -> None:
     assert _offsets(tmp_path / "t") == list(range(7))
 
 
-def test_whoever_is_overtaken_inside_its_transaction_writes_nothing(tmp_path: Path) -> None:
+def test_a_transaction_that_is_overtaken_writes_nothing(tmp_path: Path) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
     _, staged = stage(sink, records(0, 5))
@@ -129,7 +129,7 @@ def test_whoever_is_overtaken_inside_its_transaction_writes_nothing(tmp_path: Pa
     assert _offsets(tmp_path / "t") == list(range(5))
 
 
-def test_what_was_asked_for_is_checked_though_it_does_not_change(tmp_path: Path) -> None:
+def test_a_requested_setting_is_checked_though_it_does_not_change(tmp_path: Path) -> None:
     sink = sg.DeltaSink(uri=str(tmp_path / "t"))
     open_at(sink)
 
@@ -230,14 +230,14 @@ def test_of_processes_that_race_for_a_position_one_wins(tmp_path: Path) -> None:
             # The ranges of the processes are equal in even turns, and have different ends in odd ones.
             ends = [begin + 10 + i * (turn % 2) for i in range(3)]
             for racer, end in zip(racers, ends, strict=True):
-                racer.tell("stage", 0, begin, end)
+                racer.send("stage", 0, begin, end)
                 assert racer.answer() == "staged"
             for racer, end in zip(racers, ends, strict=True):
-                racer.tell("commit", 0, begin, end)
-            said = [racer.answer() for racer in racers]
+                racer.send("commit", 0, begin, end)
+            result = [racer.answer() for racer in racers]
             lost = "FencedBatch" if turn % 2 else "AlreadyDone"
-            assert sorted(said) == sorted(["CommitGroups", lost, lost])
-            begin = ends[said.index("CommitGroups")]
+            assert sorted(result) == sorted(["CommitGroups", lost, lost])
+            begin = ends[result.index("CommitGroups")]
     assert _offsets(uri) == list(range(begin))
 
 
@@ -247,10 +247,10 @@ def test_members_with_partitions_of_their_own_all_get_through(tmp_path: Path) ->
         # The table does not exist: all processes create it concurrently.
         members = [stack.enter_context(DeltaProcess(uri)) for _ in range(3)]
         for number, member in enumerate(members):
-            member.tell("go on", number, 120, 10)
+            member.send("continue", number, 120, 10)
         for member in members:
-            said = [member.answer() for _ in range(25)]
-            assert said == ["staged", "CommitGroups"] * 12 + ["reached"]
+            result = [member.answer() for _ in range(25)]
+            assert result == ["staged", "CommitGroups"] * 12 + ["reached"]
     assert [_offsets(uri, number) for number in range(3)] == [list(range(120))] * 3
 
 
@@ -259,7 +259,7 @@ def test_a_process_that_is_killed_with_a_staged_batch_leaves_nothing_to_be_seen(
     sink = sg.DeltaSink(uri=str(uri))
     open_at(sink)
     with DeltaProcess(uri) as process:
-        process.tell("stage", 0, 0, 10)
+        process.send("stage", 0, 0, 10)
         assert process.answer() == "staged"
         process.kill()
     assert (_offsets(uri), open_at(sink)) == ([], 0)
@@ -277,7 +277,7 @@ def test_processes_that_are_killed_while_they_commit_lose_and_repeat_nothing(tmp
         with ExitStack() as stack:
             members = [stack.enter_context(DeltaProcess(uri)) for _ in range(2)]
             for number, member in enumerate(members):
-                member.tell("go on", number, end, 10)
+                member.send("continue", number, end, 10)
             for member in members:
                 for _ in range(chance.randrange(5)):
                     assert [member.answer(), member.answer()] == ["staged", "CommitGroups"]

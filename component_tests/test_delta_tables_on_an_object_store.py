@@ -12,19 +12,19 @@ from deltalake import DeltaTable
 
 import streamgroups as sg
 from component_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
-from component_tests.object_store import BUCKET, StoreProcess
 from streamgroups.errors import SinkRejected, SinkUnreachable, StreamGroupsError
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
+from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 
 @pytest.fixture
-def store() -> Iterator[StoreProcess]:
-    with StoreProcess() as found:
+def store() -> Iterator[ObjectStore]:
+    with ObjectStore() as found:
         yield found
 
 
-def _sink(store: StoreProcess, **settings: Any) -> sg.DeltaSink:
+def _sink(store: ObjectStore, **settings: Any) -> sg.DeltaSink:
     return sg.DeltaSink(uri=f"s3://{BUCKET}/flights", storage_options=store.storage_options, **settings)
 
 
@@ -39,7 +39,7 @@ def _offsets(sink: sg.DeltaSink, number: int = 0) -> list[int]:
     return sorted(row["offset"] for row in _rows(sink) if row["partition"] == number)
 
 
-def test_partitions_are_overwritten_and_rows_are_merged(store: StoreProcess) -> None:
+def test_partitions_are_overwritten_and_rows_are_merged(store: ObjectStore) -> None:
     sink = _sink(store, mode="overwrite_partitions", partition_by=("p",))
     open_at(sink)
     write_batch(sink, 0, 1, pa.table({"p": ["a b", "é", None], "id": [1, 2, 3]}))
@@ -54,7 +54,7 @@ def test_partitions_are_overwritten_and_rows_are_merged(store: StoreProcess) -> 
     ]
 
 
-def test_members_at_once_lose_and_repeat_nothing(store: StoreProcess) -> None:
+def test_members_at_once_lose_and_repeat_nothing(store: ObjectStore) -> None:
     sink = _sink(store)
 
     def member(number: int) -> None:
@@ -67,7 +67,7 @@ def test_members_at_once_lose_and_repeat_nothing(store: StoreProcess) -> None:
     assert [_offsets(sink, number) for number in range(3)] == [list(range(40))] * 3
 
 
-def test_a_commit_whose_answer_is_lost_is_not_done_twice(store: StoreProcess) -> None:
+def test_a_commit_whose_answer_is_lost_is_not_done_twice(store: ObjectStore) -> None:
     sink = _sink(store)
     open_at(sink)
     begun, staged = stage(sink, records(0, 5))
@@ -82,8 +82,8 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(store: StoreProcess) ->
     assert _offsets(sink) == list(range(5))
 
 
-def test_a_store_that_is_lost_in_the_middle_of_a_commit_is_told_without_secrets() -> None:
-    with StoreProcess() as store:
+def test_a_store_that_is_lost_in_the_middle_of_a_commit_is_reported_without_secrets() -> None:
+    with ObjectStore() as store:
         sink = _sink(store)
         open_at(sink)
         _, staged = stage(sink, records(0, 5))
@@ -93,12 +93,12 @@ def test_a_store_that_is_lost_in_the_middle_of_a_commit_is_told_without_secrets(
             inside.positions([partition(0)])
             inside.write(staged)
             inside.advance({partition(0): 5})
-    with pytest.raises(SinkUnreachable, match="A batch of group 'billing' may or may not be committed") as told:
+    with pytest.raises(SinkUnreachable, match="A batch of group 'billing' may or may not be committed") as raised:
         transaction.__exit__(None, None, None)
-    assert "hunter" not in str(told.value)
+    assert "hunter" not in str(raised.value)
 
 
-def test_discarding_leaves_what_may_still_be_committed_and_removes_what_may_not(store: StoreProcess) -> None:
+def test_discarding_leaves_what_may_still_be_committed_and_removes_what_may_not(store: ObjectStore) -> None:
     sink = _sink(store)
     open_at(sink)
     begun, staged = stage(sink, records(0, 5))
@@ -111,7 +111,7 @@ def test_discarding_leaves_what_may_still_be_committed_and_removes_what_may_not(
     assert _offsets(sink) == list(range(5))
 
 
-def test_large_files_come_through_whole(store: StoreProcess) -> None:
+def test_large_files_come_through_whole(store: ObjectStore) -> None:
     sink = _sink(store)
     open_at(sink)
     table = pa.table({"id": range(400_000), "text": [f"{i * 7919 % 1_000_003:032x}" * 3 for i in range(400_000)]})
@@ -121,6 +121,6 @@ def test_large_files_come_through_whole(store: StoreProcess) -> None:
     assert found.sort_by("id").equals(table.cast(found.schema))
 
 
-def test_a_table_that_is_missing_is_refused(store: StoreProcess) -> None:
+def test_a_table_that_is_missing_is_rejected(store: ObjectStore) -> None:
     with pytest.raises(SinkRejected, match=r"Delta table s3://bucket/flights does not exist.*create_table=True"):
         _sink(store, create_table=False).open(GROUP)

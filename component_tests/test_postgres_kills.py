@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from component_tests.postgres_process import GROUP, P0, ROWS_IN_BATCH, open_at, sink, start, write_batch
-from component_tests.waits import wait_until
+from streamgroups_testkit.waits import wait_until
 
 N_KILLS = 5
 

@@ -14,9 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from component_tests.lossy_proxy import LossyProxy
-from component_tests.postgres import PostgresServer
 from component_tests.postgres_process import GROUP, P0, P1, offsets, open_at, sink, stage
-from component_tests.waits import wait_until
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     FencedBatch,
@@ -34,6 +32,8 @@ from streamgroups.ports import Ledger
 from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.sink import PostgresSink
+from streamgroups_testkit.postgres import PostgresServer
+from streamgroups_testkit.waits import wait_until
 from unit_tests.ledger_contract import LedgerContract, Outside
 
 
@@ -103,7 +103,7 @@ class TestContract(LedgerContract):
     def outside(self, postgres: str, ledger: PostgresLedger) -> Outside:
         return Table(postgres, ledger)
 
-    def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
+    def test_a_request_that_conflicts_with_a_change_is_rejected(self, outside: Outside) -> None:
         """Not possible here: rows are locked, so the second transaction waits until the first one has ended."""
         begun, order = threading.Event(), list[str]()
 
@@ -178,7 +178,7 @@ def test_of_many_that_open_a_partition_all_agree(postgres: str) -> None:
 
 def test_members_with_other_partitions_do_not_wait(postgres: str) -> None:
     to = sink(postgres)
-    with to.open(GROUP) as one, to.open(GROUP) as other, to.open("another group") as stranger:
+    with to.open(GROUP) as one, to.open(GROUP) as other, to.open("another group") as other_client:
         with one.transaction() as holding:
             holding.positions([P0])
             holding.advance({P0: 1})
@@ -186,10 +186,10 @@ def test_members_with_other_partitions_do_not_wait(postgres: str) -> None:
                 with other.transaction() as transaction:
                     transaction.positions([P1])
                     transaction.advance({P1: 5})
-            with stranger.transaction() as transaction:
+            with other_client.transaction() as transaction:
                 transaction.advance({P0: 7})
         assert one.positions([P0, P1]) == {P0: 1, P1: 5}
-        assert stranger.positions([P0, P1]) == {P0: 7}
+        assert other_client.positions([P0, P1]) == {P0: 7}
 
 
 def impatient(conninfo: str, **times: int) -> AbstractContextManager[PostgresLedger]:
@@ -197,7 +197,7 @@ def impatient(conninfo: str, **times: int) -> AbstractContextManager[PostgresLed
     return closing(PostgresLedger(conninfo, TableName(None, "streamgroups_ledger"), GROUP, **times))
 
 
-def test_a_lock_is_not_waited_for_for_ever(postgres: str, ledger: PostgresLedger) -> None:
+def test_a_lock_is_not_waited_for_indefinitely(postgres: str, ledger: PostgresLedger) -> None:
     def late() -> None:
         with impatient(postgres, lock_ms=50) as other, other.transaction() as transaction:
             transaction.positions([P0])
@@ -222,10 +222,10 @@ def test_a_driver_that_hangs_loses_its_lock_and_writes_nothing(postgres: str, le
     assert ledger.positions([P0]) == {P0: 1}
 
 
-def test_who_waits_for_each_other_is_told(postgres: str, ledger: PostgresLedger) -> None:
+def test_a_deadlock_is_reported(postgres: str, ledger: PostgresLedger) -> None:
     barrier = threading.Barrier(2)
 
-    def ask(first: Any, second: Any) -> object:
+    def advance(first: Any, second: Any) -> object:
         with impatient(postgres) as ledger:
             try:
                 with ledger.transaction() as transaction:
@@ -237,12 +237,12 @@ def test_who_waits_for_each_other_is_told(postgres: str, ledger: PostgresLedger)
         return None
 
     with ThreadPoolExecutor(2) as threads:
-        outcomes = [future.result(30) for future in [threads.submit(ask, P0, P1), threads.submit(ask, P1, P0)]]
+        outcomes = [future.result(30) for future in [threads.submit(advance, P0, P1), threads.submit(advance, P1, P0)]]
     assert set(outcomes) == {None, LedgerConflict}
     assert ledger.positions([P0, P1]) == {P0: 1, P1: 1}
 
 
-def test_a_lost_answer_to_a_commit_is_told_and_judging_again_is_safe(
+def test_a_lost_response_to_a_commit_is_reported_and_a_second_decision_is_safe(
     postgres: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     range_ = OffsetRange(P0, 0, 10)
@@ -289,7 +289,7 @@ def test_a_connection_that_is_cut_before_its_commit_writes_nothing(
     assert count(postgres) == 10
 
 
-def test_a_block_that_goes_on_after_an_error_does_not_commit(postgres: str, ledger: PostgresLedger) -> None:
+def test_a_block_that_continues_after_an_error_does_not_commit(postgres: str, ledger: PostgresLedger) -> None:
     def go_on() -> None:
         with ledger.transaction() as transaction:
             transaction.advance({P0: 5})
@@ -304,17 +304,17 @@ def test_a_block_that_goes_on_after_an_error_does_not_commit(postgres: str, ledg
     assert ledger.positions([P0]) == {}
 
 
-def test_a_server_that_is_not_there_is_told(postgres: str, ledger: PostgresLedger) -> None:
+def test_a_missing_server_is_reported(postgres: str, ledger: PostgresLedger) -> None:
     from streamgroups_broker._ports import free_ports
 
     away = sink(f"host=127.0.0.1 port={free_ports(1)[0]} dbname=x password=geheim")
     with (
-        pytest.raises(SinkUnreachable, match=r"Connection refused.*host and port.*try again") as told,
+        pytest.raises(SinkUnreachable, match=r"Connection refused.*host and port.*try again") as raised,
         away.open(GROUP),
     ):
         pass
-    assert told.value.retriable
-    assert "geheim" not in str(told.value)
+    assert raised.value.retriable
+    assert "geheim" not in str(raised.value)
     with pytest.raises(SinkUnreachable, match="Beginning a batch for flights: PostgreSQL cannot be reached"):
         away.begin(pa.schema({"a": pa.int64()}), "t")
 
@@ -341,7 +341,7 @@ def test_what_is_no_ledger_is_left_alone(postgres: str) -> None:
         pass
 
 
-def test_a_ledger_that_may_not_be_used_is_told(postgres: str) -> None:
+def test_a_ledger_without_permission_is_reported(postgres: str) -> None:
     with psycopg.connect(postgres) as connection:
         connection.execute("DROP ROLE IF EXISTS reader")
         connection.execute("CREATE ROLE reader LOGIN")

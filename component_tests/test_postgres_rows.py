@@ -134,13 +134,13 @@ def test_a_row_to_delete_needs_nothing_but_its_key(postgres: str) -> None:
 def test_columns_that_the_records_lack_are_left_alone(postgres: str) -> None:
     with psycopg.connect(postgres) as connection:
         connection.execute(
-            "CREATE TABLE flights (n bigserial, id int UNIQUE, gate text, note text NOT NULL DEFAULT 'new',"
+            "CREATE TABLE flights (n bigserial, id int UNIQUE, gate text, remark text NOT NULL DEFAULT 'new',"
             " twice int GENERATED ALWAYS AS (id * 2) STORED)"
         )
-        connection.execute("INSERT INTO flights (id, gate, note) VALUES (1, 'A1', 'kept')")
+        connection.execute("INSERT INTO flights (id, gate, remark) VALUES (1, 'A1', 'kept')")
     to = sink(postgres, mode="upsert", key=("id",), create_table=False)
     write(to, pa.record_batch({"gate": ["B1", "B2"], "id": [1, 2]}))
-    found = rows(postgres, "SELECT id, gate, note, twice FROM flights ORDER BY id")
+    found = rows(postgres, "SELECT id, gate, remark, twice FROM flights ORDER BY id")
     assert found == [(1, "B1", "kept", 2), (2, "B2", "new", 4)]
 
 

@@ -147,7 +147,7 @@ class LiveView:
         return Snapshot(
             time.monotonic() - self._began_s,
             dict(self.states),
-            {tp: member.client_id for member in group.members for tp in member.partitions},
+            {tp: member.client_id for tp, member in group.owners.items()},
             {tp: committed[tp].next_offset for tp in self._partitions if tp in committed},
             self._cluster.end_offsets(self._partitions),
             committed_by_member(read_history(self._history)),

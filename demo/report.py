@@ -1,13 +1,13 @@
 """The results of the demo: in the terminal, and below the timeline of the HTML report.
 
-Called by ``demo.__main__``; the timeline itself is :mod:`streamgroups_reports.ownership`.
+Called by ``demo.__main__``. :mod:`streamgroups_reports.ownership` draws the timeline, and ``templates/report.html`` adds
+the rest of the page.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from rich import markup
 from rich.console import Console
@@ -16,7 +16,8 @@ from rich.table import Table
 from demo.check import Arrived, CheckResult
 from demo.flights import Delays
 from demo.scenario import GROUP, Outcome
-from streamgroups_reports.ownership import page
+from streamgroups_reports.html_page import templates
+from streamgroups_reports.ownership import timeline
 
 _HEADERS = ("carrier", "flights", "cancelled", "departure", "arrival", "> 15 min late")
 _NO_NEWS = re.compile(r"\s+(Inc\.|Co\.|Corporation)$")
@@ -64,31 +65,17 @@ def show(console: Console, results: Sequence[CheckResult], arrived: Arrived, nam
 def html(outcome: Outcome, results: Sequence[CheckResult], arrived: Arrived, names: Mapping[str, str]) -> str:
     """The whole page."""
     by_member = ", ".join(f"{name} {count:,}" for name, count in arrived.by_member.items())
-    checks = "\n".join(f'<li class="{"good" if f.good else "bad"}">{escape(f.text)}</li>' for f in results)
-    head = "".join(f"<th{_align(i)}>{escape(text)}</th>" for i, text in enumerate(_HEADERS))
-    lines = "\n".join(
-        "<tr>" + "".join(f"<td{_align(i)}>{escape(text)}</td>" for i, text in enumerate(row)) + "</tr>"
-        for row in rows(arrived.delays, names)
+    return (
+        templates("demo")
+        .get_template("report.html")
+        .render(
+            title=f"Group “{GROUP}”: three Spark queries, one killed",
+            intro="The owners of each partition of the topic over time, from the histories of the members. "
+            "Hover over an element for details.",
+            chart=timeline(outcome.events, outcome.marks),
+            results=results,
+            by_member=by_member,
+            headers=_HEADERS,
+            rows=rows(arrived.delays, names),
+        )
     )
-    body = f"""<h2>Check results</h2>
-<ul class="checks">
-{checks}
-</ul>
-<h2>Result of the queries: delays of departures from New York City, 2013</h2>
-<p class="soft">Flights written by each query: {escape(by_member)}. Delays are means; early flights count negatively.</p>
-<div class="wide"><table>
-<tr>{head}</tr>
-{lines}
-</table></div>"""
-    return page(
-        outcome.events,
-        title=f"Group “{GROUP}”: three Spark queries, one killed",
-        intro="The owners of each partition of the topic over time, from the histories of the members. "
-        "Hover over an element for details.",
-        marks=outcome.marks,
-        body=body,
-    )
-
-
-def _align(column: int) -> str:
-    return ' class="text"' if column == 0 else ""

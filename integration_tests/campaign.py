@@ -36,10 +36,11 @@ import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from component_tests.waits import wait_until
 from integration_tests.campaign_results import Result, here
-from integration_tests.harness import Load, committed, end_offsets, read_committed
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.producing import Load
+from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
 POINTS = (
@@ -212,7 +213,7 @@ def spark_home(directory: Path) -> Path:
     return home
 
 
-class Strikes:
+class FaultInjector:
     """Arms points, and injects faults into the processes that reach them.
 
     Args:
@@ -247,7 +248,7 @@ class Strikes:
             "answer": self._lose_answer,
         }
 
-    def strike(self, point: str, victim: str, timeout_s: float) -> None:
+    def inject(self, point: str, victim: str, timeout_s: float) -> None:
         """Waits until a process reaches a point, and injects a fault.
 
         Raises:
@@ -259,7 +260,7 @@ class Strikes:
         (self._directory / f".{point}").rename(self._directory / point)
         wait_until(
             lambda: self.all_are_up() and list(self._directory.glob("reached.*")),
-            f"somebody passes {point}; see {self._directory}",
+            f"a member passes {point}; see {self._directory}",
             timeout_s,
         )
         (reached,) = self._directory.glob("reached.*")
@@ -365,7 +366,7 @@ def campaign(
     alone: bool = False,
     stateful: bool = False,
     kafka: EmbeddedKafka | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
 
@@ -383,7 +384,7 @@ def campaign(
         alone: whether the campaign runs one query only, so that this query reaches each point.
         stateful: whether the query keeps state. It is then the only member of its group.
         kafka: the broker, if it is a target of faults.
-        tell: called with a description of each turn.
+        report: called with a description of each turn.
 
     Raises:
         AssertionError: if no process reaches a point, or the queries do not read to the end.
@@ -415,34 +416,37 @@ def campaign(
         members = [CampaignMember(directory, "ann", config, last)]
     else:
         members = [CampaignMember(directory, "ann", config), CampaignMember(directory, "bob", config, last)]
-    strikes = Strikes(bootstrap, directory / "deaths", group, members, kafka)
+    injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka)
     deadline_s = time.monotonic() + timeout_s
 
     def left_s() -> float:
         return max(1.0, deadline_s - time.monotonic())
 
     try:
-        strikes.all_are_up()
+        injector.all_are_up()
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
             if sabotaged:
                 # A disabled safeguard has no effect before the first batches are written.
                 wait_until(
-                    lambda: strikes.all_are_up() and sum(committed(bootstrap, group, topic).values()) > 5 * per_second,
+                    lambda: (
+                        injector.all_are_up()
+                        and sum(committed_offsets(bootstrap, group, topic).values()) > 5 * per_second
+                    ),
                     f"the first batches are written; see {directory}",
                     min(300, left_s()),
                 )
             for i, (point, victim) in enumerate(turns):
                 began_s = time.monotonic()
-                strikes.strike(point, victim, min(300, left_s()))
-                tell(f"{i + 1}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
+                injector.inject(point, victim, min(300, left_s()))
+                report(f"{i + 1}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(
-            lambda: strikes.all_are_up() and committed(bootstrap, group, topic) == ends,
+            lambda: injector.all_are_up() and committed_offsets(bootstrap, group, topic) == ends,
             f"all is read; see {directory}",
             min(300, left_s()),
         )
     finally:
-        strikes.give_up()
+        injector.give_up()
         for member in members:
             member.stop()
     verdict = _judged(Counter(turns), load.count, read_back())
@@ -466,17 +470,17 @@ def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: i
     return turns[:n_turns]
 
 
-def turns_that_tell(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
+def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
     """The turns that detect a disabled safeguard."""
     if sabotaged == "ledger":
         # The output is at least once, so no process begins or commits a transaction.
         points = ("inside-transaction",) if sink == "kafka" else ("after-commit",)
-        told = [(point, victim) for point in points for victim in ("worker", "query")]
+        reported = [(point, victim) for point in points for victim in ("worker", "query")]
     elif sabotaged == "fence":
-        told = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
+        reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
     else:
-        told = [("before-offset-log", "checkpoint")]
-    return [told[i % len(told)] for i in range(n_turns)]
+        reported = [("before-offset-log", "checkpoint")]
+    return [reported[i % len(reported)] for i in range(n_turns)]
 
 
 def _judged(kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]]) -> Verdict:
@@ -498,11 +502,11 @@ def _nothing_is_open(bootstrap: str, topic: str) -> bool:
     """Whether readers of committed records see the whole topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(topic, p): latest for p in range(PARTITIONS)}
+    requested = {TopicPartition(topic, p): latest for p in range(PARTITIONS)}
     stable, all_ = (
         {
             tp.partition: found.result(30).offset
-            for tp, found in admin.list_offsets(asked, isolation_level=level).items()
+            for tp, found in admin.list_offsets(requested, isolation_level=level).items()
         }
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
     )
@@ -531,7 +535,7 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
     elif sink == "postgres":
         import psycopg
 
-        from component_tests.postgres import PostgresServer
+        from streamgroups_testkit.postgres import PostgresServer
 
         with PostgresServer() as server, server.database() as conninfo:
 
@@ -557,7 +561,7 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
 
 
 @dataclass(frozen=True)
-class Asked:
+class Settings:
     """The options of the command line."""
 
     kills: int
@@ -568,14 +572,14 @@ class Asked:
     results: Path | None
 
 
-def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, stateful: bool) -> bool:
+def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, *, stateful: bool) -> bool:
     """Runs one campaign and stores its result; returns whether all records arrived once and in order."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
-    if asked.sabotaged:
-        turns = turns_that_tell(sink, asked.sabotaged, asked.kills)
+    if settings.sabotaged:
+        turns = revealing_turns(sink, settings.sabotaged, settings.kills)
     else:
-        possible = [victim for victim in asked.victims if not stateful or victim in STATEFUL_VICTIMS]
-        turns = all_turns(sink, asked.kills, possible, asked.seed)
+        possible = [victim for victim in settings.victims if not stateful or victim in STATEFUL_VICTIMS]
+        turns = all_turns(sink, settings.kills, possible, settings.seed)
     began_s = time.monotonic()
     with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
         verdict = campaign(
@@ -585,12 +589,12 @@ def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, statefu
             to,
             read_back,
             turns=turns,
-            timeout_s=asked.timeout_s,
+            timeout_s=settings.timeout_s,
             protocol=protocol,
-            sabotaged=asked.sabotaged,
+            sabotaged=settings.sabotaged,
             stateful=stateful,
             kafka=kafka,
-            tell=partial(print, file=sys.stderr, flush=True),
+            report=partial(print, file=sys.stderr, flush=True),
         )
     day, commit, versions = here(kafka.version)
     result = Result(
@@ -600,8 +604,8 @@ def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, statefu
         sink=sink,
         protocol=protocol,
         stateful=stateful,
-        sabotaged=asked.sabotaged,
-        seed=asked.seed,
+        sabotaged=settings.sabotaged,
+        seed=settings.seed,
         victims=dict(Counter(victim for _, victim in turns)),
         points=dict(Counter(point for point, _ in turns)),
         records=verdict.records,
@@ -610,16 +614,16 @@ def one(kafka: EmbeddedKafka, asked: Asked, sink: str, protocol: str, *, statefu
         disordered=len(verdict.disordered),
         took_s=round(time.monotonic() - began_s),
     )
-    if asked.results is not None:
-        with asked.results.open("a") as file:
+    if settings.results is not None:
+        with settings.results.open("a") as file:
             file.write(result.to_line() + "\n")
-    what = f"{sink}{', with state' if stateful else ''}, {protocol}, {asked.sabotaged or 'nothing'} taken away"
-    print(f"{what}, seed {asked.seed}, {result.took_s} s: {verdict}", flush=True)
+    what = f"{sink}{', with state' if stateful else ''}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
+    print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
     return verdict.holds
 
 
 def main() -> int:
-    from integration_tests.conftest import BROKER_PROPERTIES
+    from streamgroups_testkit.broker import BROKER_PROPERTIES
 
     sinks, protocols = ["kafka", "postgres", "delta"], ["classic", "consumer"]
     parser = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=__doc__)
@@ -633,16 +637,16 @@ def main() -> int:
     parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
-    parser.add_argument("--results", type=Path, help="a file; what came of each campaign is added to it, one line each")
+    parser.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
     given = parser.parse_args()
-    asked = Asked(given.kills, given.victims, given.sabotaged, given.seed, given.timeout, given.results)
+    requested = Settings(given.kills, given.victims, given.sabotaged, given.seed, given.timeout, given.results)
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
         for sink in given.sinks:
             for protocol in given.protocols:
-                holds.append(one(kafka, asked, sink, protocol, stateful=given.stateful))
+                holds.append(one(kafka, requested, sink, protocol, stateful=given.stateful))
     return int(not all(holds))
 
 

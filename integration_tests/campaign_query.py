@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.spark_sessions import JVM, session_builder
 from streamgroups.supervision.policy import RestartPolicy
+from streamgroups_testkit.spark_sessions import JVM, session_builder
 
 
 def sink_of(config: dict[str, Any]) -> Any:

@@ -8,25 +8,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
-from component_tests.conftest import postgres, postgres_server
 from integration_tests.cursors import SETTINGS
-from integration_tests.harness import Broker
-from integration_tests.spark_kafka import spark_kafka_jars
-from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
+from streamgroups_testkit.pytest_plugin import admin, bootstrap, group, new_topic, postgres, postgres_server
+from streamgroups_testkit.spark_kafka import spark_kafka_jars
+from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 
-__all__ = ["postgres", "postgres_server"]
+__all__ = ["admin", "bootstrap", "group", "new_topic", "postgres", "postgres_server"]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -36,19 +34,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-#: The broker detects failed members within seconds, with both group protocols.
-BROKER_PROPERTIES = {
-    "group.consumer.session.timeout.ms": 6_000,
-    "group.consumer.heartbeat.interval.ms": 1_000,
-    # Compaction and the abort of an expired transaction must occur within the timeouts of the tests.
-    "log.cleaner.backoff.ms": 200,
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
-}
-
-
 #: Tests that start several Spark processes. They run first, sequentially in one process.
 HEAVY = frozenset(
-    {"test_a_task_is_tried_again", "test_killed_in_the_middle_of_a_commit", "test_random_members", "test_the_demo"}
+    {
+        "test_a_task_is_retried",
+        "test_killed_in_the_middle_of_a_commit",
+        "test_random_members",
+        "test_testkit",
+        "test_the_demo",
+    }
 )
 #: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
@@ -105,44 +99,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker of the whole run."""
     if request.config.getoption("--broker") == "container":
-        from integration_tests.containers import ContainerKafka
+        from streamgroups_testkit.containers import ContainerKafka
 
         with ContainerKafka(properties=BROKER_PROPERTIES) as container:
             yield container
         return
     with EmbeddedKafka(properties=BROKER_PROPERTIES) as embedded:
         yield embedded
-
-
-@pytest.fixture(scope="session")
-def bootstrap(kafka: Broker) -> str:
-    """The bootstrap servers."""
-    return kafka.bootstrap_servers
-
-
-@pytest.fixture(scope="session")
-def admin(bootstrap: str) -> AdminClient:
-    """An admin client."""
-    return AdminClient({"bootstrap.servers": bootstrap})
-
-
-@pytest.fixture
-def new_topic(admin: AdminClient) -> Callable[..., str]:
-    """Creates a topic with a unique name: ``new_topic(partitions=8)``."""
-
-    def make(partitions: int = 4, *, name: str | None = None, **config: str) -> str:
-        topic = name or f"t-{uuid.uuid4().hex[:8]}"
-        options = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(topic, partitions, 1, config=options)])[topic].result(30)
-        return topic
-
-    return make
-
-
-@pytest.fixture
-def group() -> str:
-    """The name of a new group."""
-    return f"g-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 import streamgroups as sg
-from component_tests.waits import wait_until
+from streamgroups_testkit.waits import wait_until
 
 #: The broker detects failed members after six seconds; BROKER_PROPERTIES configures the other protocol.
 SETTINGS = {
@@ -29,7 +29,7 @@ def places(messages: Iterable[sg.Message]) -> list[tuple[int, int]]:
 
 
 def values(messages: Iterable[sg.Message]) -> list[str]:
-    """The values of messages, without the padding of :func:`integration_tests.harness.produce`."""
+    """The values of messages, without the padding of :func:`streamgroups_testkit.queries.produce`."""
     return [(m.value or b"").decode().rstrip(".") for m in messages]
 
 
@@ -87,10 +87,10 @@ class InstanceProcess:
 
     def get(self, limit: int) -> list[str]:
         """Values of the next messages."""
-        found: list[str] = self.ask("get", limit)["values"]
+        found: list[str] = self.send("get", limit)["values"]
         return found
 
-    def ask(self, *request: object) -> dict[str, Any]:
+    def send(self, *request: object) -> dict[str, Any]:
         """Sends one request; the response has ``error`` and ``text`` if it was rejected."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -122,7 +122,7 @@ class InstanceProcess:
         return answer
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _respond(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
@@ -131,7 +131,7 @@ def _serve() -> None:
     bootstrap, settings, create = json.loads(sys.argv[1])
     cursors = sg.GroupCursors(bootstrap, settings)
     cursor = cursors.create_group_cursor(**create)
-    _say({"ready": True})
+    _respond({"ready": True})
     for line in sys.stdin:
         try:
             match json.loads(line):
@@ -145,7 +145,7 @@ def _serve() -> None:
                     raise ValueError(line)
         except Exception as e:
             answer = {"error": type(e).__name__, "text": str(e)}
-        _say(answer)
+        _respond(answer)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, end_offsets
-from integration_tests.query_here import stop_between_batches
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.session_queries import stop_between_batches
+from streamgroups_testkit.waits import wait_until
 
 #: 2013-01-01T05:00:00Z, the departure of the first flights.
 START_MS = 1_357_016_400_000
@@ -94,7 +94,7 @@ def wait_until_read(bootstrap: str, topic: str, partitions: int, *groups: str) -
     ends = {p: end for p, end in end_offsets(bootstrap, topic, partitions).items() if end}
 
     def is_read() -> bool:
-        return all(ends.items() <= committed(bootstrap, group, topic).items() for group in groups)
+        return all(ends.items() <= committed_offsets(bootstrap, group, topic).items() for group in groups)
 
     wait_until(is_read, f"{groups} have read {ends}", timeout_s=60)
 

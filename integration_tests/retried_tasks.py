@@ -2,7 +2,7 @@
 integration_tests.retried_tasks '{...}'``.
 
 Spark's ``local`` master does not retry tasks, so this query runs on a small cluster. Started by
-``test_a_task_is_tried_again``.
+``test_a_task_is_retried``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from integration_tests.spark_sessions import JVM, session_builder
+from streamgroups_testkit.spark_sessions import JVM, session_builder
 
 MASTER = "local-cluster[1,2,1024]"
 
@@ -73,14 +73,14 @@ def main(config: dict[str, Any]) -> int:
     kafka = sg.KafkaSink(bootstrap_servers=config["bootstrap"], topic=config["board"])
     postgres = sg.PostgresSink(conninfo=config["postgres"], table="board")
     delta = sg.DeltaSink(uri=config["delta"])
-    said = {
+    result = {
         "kafka": run(spark, config, "kafka", kafka, ["value"]),
         "kafka, restarted": run(spark, config, "kafka", kafka, ["value"]),
         "postgres": run(spark, config, "postgres", postgres, ["number"]),
         "delta": run(spark, config, "delta", delta, ["number"]),
     }
     # On a separate line, so that the test can find it.
-    print("said", json.dumps(said), flush=True)  # noqa: T201
+    print("results", json.dumps(result), flush=True)  # noqa: T201
     spark.stop()
     return 0
 

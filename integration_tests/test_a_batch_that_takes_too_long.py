@@ -15,19 +15,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, end_offsets, history, produce, read_committed
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.errors import FencedMember
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.history import Kind, no_history
 from streamgroups.groups.membership import Owned
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import read_histories
+from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
 N = 40
@@ -55,7 +58,7 @@ def members(bootstrap: str, group: str) -> Iterator[Callable[..., KafkaMember]]:
         yield make
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@EITHER_PROTOCOL
 def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_late_transaction(
     bootstrap: str, new_topic: Callable[..., str], group: str, members: Callable[..., KafkaMember], protocol: str
 ) -> None:
@@ -64,9 +67,9 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     alice, bob = members("alice", topic, protocol, 500), members("bob", topic, protocol)
     alice.join(60_000)
     wait_until(lambda: len(alice.membership.plannable) == PARTITIONS, "alice owns everything")
-    wait_until(lambda: alice.snapshot.group_metadata is not None, "alice knows who she is to the group")
+    wait_until(lambda: alice.snapshot.group_metadata is not None, "alice is a member of the group")
     group_metadata = alice.snapshot.group_metadata
-    alice.plan(1, dict.fromkeys(tps, (0, 5)))
+    alice.plan(1, [OffsetRange(tp, 0, 5) for tp in tps])
     bob.join(60_000)
     wait_until(lambda: len(bob.membership.plannable) == PARTITIONS, "bob owns everything")
     client = ClientConfig.from_options({"bootstrap.servers": bootstrap})
@@ -80,7 +83,7 @@ def test_S8_its_partitions_go_to_the_other_member_and_the_broker_rejects_its_lat
     alice.finish(1)
     wait_until(lambda: alice.membership.owned, "alice is a member again")
     wait_until(lambda: bob.membership.owned.keys().isdisjoint(alice.membership.owned), "they share")
-    assert committed(bootstrap, group, topic) == {}, "nobody has committed anything"
+    assert committed_offsets(bootstrap, group, topic) == {}, "no member has committed"
 
 
 def _behind(gate: Path, value: bytes) -> bytes:
@@ -113,7 +116,7 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
         return sg.exactly_once(change(rows), sink=sink, checkpoint=str(tmp_path / name)).start()
 
     def did(member: str, kind: Kind) -> bool:
-        return any(e.member == member and e.kind is kind for e in history(tmp_path))
+        return any(e.member == member and e.kind is kind for e in read_histories(tmp_path))
 
     # Without type hints, which Spark would read as the type of the function.
     hang = F.udf(lambda value: _behind(gate, value), "binary")
@@ -123,7 +126,9 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
         wait_until(lambda: did("alice", Kind.PLANNED), "alice hangs in her first batch")
         bob = start("bob", lambda rows: rows)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
-        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"bob has read everything: {bob.exception()}")
+        wait_until(
+            lambda: committed_offsets(bootstrap, group, topic) == ends, f"bob has read everything: {bob.exception()}"
+        )
         assert did("alice", Kind.LEASE_EXPIRED)
         assert alice.isActive, "it hangs still"
         gate.unlink()
@@ -138,5 +143,5 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     assert Counter(m.value.decode().rstrip(".") for m in read_committed(bootstrap, board)) == Counter(
         map(str, range(N))
     )
-    assert committed(bootstrap, group, topic) == ends
-    assert overlaps(ownership_epochs(history(tmp_path))) == []
+    assert committed_offsets(bootstrap, group, topic) == ends
+    assert overlaps(ownership_epochs(read_histories(tmp_path))) == []

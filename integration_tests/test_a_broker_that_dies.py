@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from component_tests.waits import wait_until
-from integration_tests.conftest import BROKER_PROPERTIES
-from integration_tests.harness import committed, produce
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.broker import BROKER_PROPERTIES
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
-def test_query_goes_on(spark: SparkSession, tmp_path: Path, protocol: str) -> None:
+@EITHER_PROTOCOL
+def test_query_resumes(spark: SparkSession, tmp_path: Path, protocol: str) -> None:
     found: Counter[tuple[int, int]] = Counter()
 
     def write(batch: DataFrame, _batch_id: int) -> None:
@@ -40,12 +41,16 @@ def test_query_goes_on(spark: SparkSession, tmp_path: Path, protocol: str) -> No
         query = reader.load().writeStream.foreachBatch(write).start()
         try:
             produce(bootstrap, "t", 400, partitions=PARTITIONS)
-            wait_until(lambda: committed(bootstrap, "g", "t") == dict.fromkeys(range(PARTITIONS), 100), "first part")
+            wait_until(
+                lambda: committed_offsets(bootstrap, "g", "t") == dict.fromkeys(range(PARTITIONS), 100), "first part"
+            )
             kafka.kill_node(1)
             kafka.restart_node(1)
             produce(bootstrap, "t", 400, partitions=PARTITIONS, first=400)
             wait_until(
-                lambda: query.isActive and committed(bootstrap, "g", "t") == dict.fromkeys(range(PARTITIONS), 200),
+                lambda: (
+                    query.isActive and committed_offsets(bootstrap, "g", "t") == dict.fromkeys(range(PARTITIONS), 200)
+                ),
                 f"second part: {query.exception()}",
                 90,
             )

@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from component_tests.waits import wait_until
-from integration_tests.harness import QueryProcess, arrived, end_offsets, expected, produce, sharing
 from streamgroups.errors import QueryGivenUp
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import QueryProcess, all_records, arrived_records, shared_options
+from streamgroups_testkit.reading import end_offsets
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 2
 RECORDS = 40
@@ -68,13 +70,13 @@ def unreliable(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> Callable[..., Unreliable]:
     def make(fails_at: list[int], **more: str) -> Unreliable:
-        options = {**sharing(bootstrap, group, topic, "classic"), **more}
+        options = {**shared_options(bootstrap, group, topic, "classic"), **more}
         return Unreliable(spark, options, tmp_path / "checkpoint", fails_at)
 
     return make
 
 
-def test_it_goes_on_where_it_failed(
+def test_it_resumes_where_it_failed(
     unreliable: Callable[..., Unreliable],
     bootstrap: str,
     topic: str,
@@ -87,14 +89,14 @@ def test_it_goes_on_where_it_failed(
     with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         outcome = sg.supervise(query.start, policy=policy)
     assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
-    assert query.records == dict.fromkeys(expected(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
+    assert query.records == dict.fromkeys(all_records(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
     assert signal.getsignal(signal.SIGTERM) is before
     # Py4J also logs exceptions of foreachBatch.
-    told = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
+    reported = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
     again = "Query departures failed and restarts in _ s"
     first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
     later = f"{again} (it had finished batches): RuntimeError: the sink is down"
-    assert [re.sub(r"\d+\.\d s", "_ s", line) for line in told] == [first, later, first]
+    assert [re.sub(r"\d+\.\d s", "_ s", line) for line in reported] == [first, later, first]
 
 
 def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:
@@ -122,18 +124,19 @@ def test_it_is_given_up_at_once_for_what_does_not_pass(unreliable: Callable[...,
     assert query.runs == 1
 
 
-def test_it_stops_when_asked_and_knows_when_spark_is_gone(
+@pytest.mark.long
+def test_it_stops_on_request_and_detects_when_spark_is_gone(
     bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """SIGTERM stops it cleanly. The program then restarts it from its checkpoint, and its JVM is killed."""
-    query = QueryProcess(tmp_path, "alice", sharing(bootstrap, group, topic, "classic"), supervised=2).start()
+    query = QueryProcess(tmp_path, "alice", shared_options(bootstrap, group, topic, "classic"), supervised=2).start()
     try:
         query.wait_for_batches(1)
         assert query.process is not None
         query.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "Outcome(was_asked=True, restarts=0)" in query.log(), f"it has stopped:\n{query.log()}", 30)
-        everything = expected(topic, end_offsets(bootstrap, topic, PARTITIONS))
-        assert arrived(tmp_path) == dict.fromkeys(everything, 1)
+        everything = all_records(topic, end_offsets(bootstrap, topic, PARTITIONS))
+        assert arrived_records(tmp_path) == dict.fromkeys(everything, 1)
 
         produce(bootstrap, topic, RECORDS, partitions=PARTITIONS, first=RECORDS)
         query.wait_for_batches(2)
@@ -142,6 +145,6 @@ def test_it_stops_when_asked_and_knows_when_spark_is_gone(
         assert query.wait_for_end(30) == 1
         assert "QueryGivenUp: Query" in query.log()
         assert "Spark's JVM has stopped" in query.log()
-        assert set(arrived(tmp_path)) == expected(topic, end_offsets(bootstrap, topic, PARTITIONS))
+        assert set(arrived_records(tmp_path)) == all_records(topic, end_offsets(bootstrap, topic, PARTITIONS))
     finally:
         query.kill()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from component_tests.waits import wait_until
+from streamgroups_testkit.waits import wait_until
 
 
 def test_a_cancelled_job_ends_although_its_reader_waits(

@@ -10,8 +10,6 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, produce
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition
@@ -20,6 +18,9 @@ from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 3
 
@@ -41,6 +42,7 @@ def _all_in_sync(admin: AdminClient) -> bool:
     return all(len(p.isrs) == 3 for topic in topics.values() for p in topic.partitions.values())
 
 
+@pytest.mark.long
 def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
     bootstrap = cluster.bootstrap_servers
     rows = [(p, f"{p}") for p in range(PARTITIONS)]
@@ -67,4 +69,4 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
             wait_until(lambda: _all_in_sync(admin), "the node has caught up", 90)
         driver.commit(transaction)
     assert_values(bootstrap, "target", {p: [f"{p}"] * 6 for p in range(PARTITIONS)})
-    assert committed(bootstrap, "g", "source") == dict.fromkeys(range(PARTITIONS), 10)
+    assert committed_offsets(bootstrap, "g", "source") == dict.fromkeys(range(PARTITIONS), 10)

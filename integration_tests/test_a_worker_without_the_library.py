@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import produce
+from streamgroups_testkit.producing import produce
 from unit_tests.bare_python import packages_without_us
 
 #: Every Python process of Spark runs this script. It starts processes of one kind with another Python. Spark sets
@@ -66,7 +66,7 @@ def stream(spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoi
     "kind",
     ["create_data_source", "plan_data_source_read", "python_streaming_source_runner", "pyspark.worker"],
 )
-def test_each_process_says_so(
+def test_each_process_names_its_interpreter(
     kind: str,
     spark: SparkSession,
     bootstrap: str,
@@ -85,7 +85,7 @@ def test_each_process_says_so(
         else:
             read(spark, bootstrap, topic)
 
-    with pytest.raises(Exception, match="cannot import streamgroups, which streamgroups") as told:
+    with pytest.raises(Exception, match="cannot import streamgroups, which streamgroups") as raised:
         run()
-    assert f"The interpreter is {python}, Python {sys.version.split()[0]}, on host " in str(told.value)
-    assert "set PYSPARK_PYTHON" in str(told.value)
+    assert f"The interpreter is {python}, Python {sys.version.split()[0]}, on host " in str(raised.value)
+    assert "set PYSPARK_PYTHON" in str(raised.value)

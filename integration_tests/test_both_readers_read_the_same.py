@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from integration_tests.harness import produce
 from streamgroups.errors import DataLoss, ReadTimedOut, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
@@ -23,6 +22,7 @@ from streamgroups_kafka.read import native_fetcher
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
+from streamgroups_testkit.producing import produce
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 

@@ -17,14 +17,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.containers import (
+from streamgroups.errors import InvalidOption
+from streamgroups_testkit.containers import (
     ContainerKafka,
     ContainerKafkaError,
     docker,
     reaper_available,
     why_unavailable,
 )
-from streamgroups.errors import InvalidOption
 from unit_tests.requirements import without
 
 TOPIC, GROUP, RECORDS = "containers", "containers-group", 100
@@ -112,8 +112,8 @@ def test_records_go_through_and_kafkas_own_tool_sees_the_group(kafka: ContainerK
 
 
 def test_properties_reach_the_broker_and_win_over_the_defaults(kafka: ContainerKafka) -> None:
-    told = kafka.run_tool("configs", "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
-    lines = {line.strip().split(" ")[0] for line in told.stdout.splitlines()}
+    reported = kafka.run_tool("configs", "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
+    lines = {line.strip().split(" ")[0] for line in reported.stdout.splitlines()}
     assert {"log.retention.hours=1", "auto.create.topics.enable=false"} <= lines
 
 
@@ -142,7 +142,7 @@ def test_a_killed_node_comes_back_with_its_data_at_the_same_address(kafka: Conta
     assert b"before" in consume(address, "after-the-kill", RECORDS + 1)
 
 
-def test_a_paused_node_is_silent_until_it_goes_on(kafka: ContainerKafka) -> None:
+def test_a_paused_node_is_silent_until_it_resumes(kafka: ContainerKafka) -> None:
     kafka.pause_node(1)
     try:
         assert kafka.running
@@ -167,7 +167,7 @@ def test_a_killed_test_run_leaves_no_container(tmp_path: Path) -> None:
         pytest.skip("testcontainers' reaper does it here, after a time-out of its own")
     script = tmp_path / "run.py"
     script.write_text(
-        "from integration_tests.containers import ContainerKafka\n"
+        "from streamgroups_testkit.containers import ContainerKafka\n"
         "import signal\n"
         "with ContainerKafka() as kafka:\n"
         "    print(kafka.container_id, flush=True)\n"
@@ -184,7 +184,7 @@ def test_a_killed_test_run_leaves_no_container(tmp_path: Path) -> None:
     assert until(lambda: not exists(container_id))
 
 
-def test_a_broker_that_cannot_start_says_why() -> None:
+def test_a_broker_that_cannot_start_gives_the_reason() -> None:
     with pytest.raises(ContainerKafkaError, match=r"num\.io\.threads"), ContainerKafka({"num.io.threads": "none"}):
         pass
 

@@ -21,10 +21,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from component_tests.waits import wait_until
-from integration_tests.harness import Broker, committed, described, produce
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, describe_group
+from streamgroups_testkit.waits import wait_until
 
 #: A port without a listener.
 NOWHERE = "127.0.0.1:1"
@@ -107,27 +110,27 @@ def billing() -> str:
 
 
 def has_members(kafka: Broker, group: str) -> bool:
-    return any(row["CLIENT-ID"] != "-" for row in described(kafka, group))
+    return any(row["CLIENT-ID"] != "-" for row in describe_group(kafka, group))
 
 
 def instance(group: str, name: str = "worker-1") -> list[str]:
     return ["--group", group, "--instance", name]
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+@EITHER_PROTOCOL
 def test_G1_G4_an_instance_lives_from_command_to_command(
     kafka: Broker, shell: Shell, stream: str, billing: str, protocol: str
 ) -> None:
     cursor = shell.create(stream, *instance(billing), *PROTOCOLS[protocol])
-    (row,) = described(kafka, billing)
+    (row,) = describe_group(kafka, billing)
     assert (row["CLIENT-ID"], row["PARTITION"]) == ("worker-1", "0")
     first, cursor = shell.get(cursor, "--limit", "8")
-    assert (len(first), committed(shell.bootstrap, billing, stream)) == (8, {0: 0})
+    assert (len(first), committed_offsets(shell.bootstrap, billing, stream)) == (8, {0: 0})
     second, cursor = shell.get(cursor, "--limit", "8")
-    assert (len(second), committed(shell.bootstrap, billing, stream)) == (8, {0: 8})
+    assert (len(second), committed_offsets(shell.bootstrap, billing, stream)) == (8, {0: 8})
     assert shell("leave", cursor).returncode == ExitCode.DONE
     wait_until(lambda: not shell.instances, "the process has ended")
-    assert committed(shell.bootstrap, billing, stream) == {0: 8}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 8}
     # The group resumes at its position, independently of the cursor type.
     again = shell.create(stream, *instance(billing), "--type", "LATEST", *PROTOCOLS[protocol])
     rest, _ = shell.get(again)
@@ -141,9 +144,9 @@ def test_G7_commit_and_heartbeat(shell: Shell, stream: str, billing: str) -> Non
     _, cursor = shell.get(cursor, "--limit", "5")
     _, cursor = shell.get(cursor, "--limit", "5")
     cursor = shell.go_on("heartbeat", cursor)
-    assert committed(shell.bootstrap, billing, stream) == {0: 0}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 0}
     cursor = shell.go_on("commit", cursor)
-    assert committed(shell.bootstrap, billing, stream) == {0: 10}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 10}
     rest, _ = shell.get(cursor)
     assert len(rest) == 10
 
@@ -173,11 +176,12 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
     assert not set(found) & set(given)
 
 
+@pytest.mark.long
 def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     kafka: Broker, shell: Shell, stream: str, billing: str
 ) -> None:
     # Longer than any command takes to start, also on a busy machine.
-    cursor = shell.create(stream, *instance(billing), "--lease", "6s")
+    cursor = shell.create(stream, *instance(billing), "--lease-timeout", "6s")
     began_s = time.monotonic()
     while time.monotonic() - began_s < 8:
         cursor = shell.go_on("heartbeat", cursor)
@@ -189,12 +193,12 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
         assert (late.returncode, late.stdout) == (ExitCode.REJECTED, "")
         assert "longer than its timeout of 6 s" in late.stderr
         assert "Join again with streamgroups cursors create." in late.stderr
-    assert committed(shell.bootstrap, billing, stream) == {0: 0}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 0}
     again = shell.create(stream, *instance(billing))
     assert shell.get(again, "--limit", "5")[0] == given
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 def test_an_instance_whose_process_is_ended(
     kafka: Broker, shell: Shell, stream: str, billing: str, how: signal.Signals
 ) -> None:
@@ -209,7 +213,7 @@ def test_an_instance_whose_process_is_ended(
     assert (gone.returncode, gone.stdout) == (ExitCode.REJECTED, "")
     assert "is not on this machine: it has left, or its process was ended" in gone.stderr
     assert shell.instances == []
-    assert committed(shell.bootstrap, billing, stream) == {0: 0}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 0}
 
 
 @pytest.mark.long
@@ -259,10 +263,10 @@ def test_G16_another_machine_reads_on_with_the_same_key(
 @pytest.mark.long
 def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str, billing: str) -> None:
     group, partition = instance(billing), ["--partition", "0"]
-    for arguments, code, says in (
-        (["nobody-made-this", *group], ExitCode.ERROR, "Stream 'nobody-made-this' does not exist"),
-        (["nobody-made-this", *partition], ExitCode.ERROR, "Create the topic, or grant Describe"),
-        ([stream, "--partition", "1"], ExitCode.ERROR, "has no partition 1. It has 1, numbered from 0."),
+    for arguments, code, message in (
+        (["does-not-exist", *group], ExitCode.ERROR, "Stream 'does-not-exist' does not exist"),
+        (["does-not-exist", *partition], ExitCode.ERROR, "Create the topic, or grant Describe"),
+        ([stream, "--partition", "1"], ExitCode.ERROR, "has no partition 1. It has 1 partitions, numbered from 0."),
         ([stream, *partition, "--type", "AT_OFFSET", "--offset", "21"], ExitCode.USAGE, "the available offsets are [0, 20). Use an offset in"),
         ([stream, *group, "--type", "AT_TIME", "--time", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),
         ([stream, *group, "--kafka", "sesion.timeout.ms=1"], ExitCode.USAGE, "Did you mean 'session.timeout.ms'?"),
@@ -271,20 +275,20 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
     ):  # fmt: skip
         result = shell("create", *arguments)
         assert (result.returncode, result.stdout) == (code, ""), result.stderr
-        assert says in result.stderr
+        assert message in result.stderr
         assert "_cursor" not in result.stderr
     assert shell.instances == []
-    assert described(kafka, billing) == []
+    assert describe_group(kafka, billing) == []
 
 
 @pytest.mark.long
 def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:
     # Longer than two dozen commands take, also on a busy machine.
-    cursor = shell.create(stream, *instance(billing), "--lease", "5m")
+    cursor = shell.create(stream, *instance(billing), "--lease-timeout", "5m")
     version, claims, signature = cursor.split(".")
     key = (tmp_path / "streamgroups" / "cursors" / "cursor.key").read_bytes()
     expired = encode(PartitionCursor(stream, 0, 0), key, time.time_ns() // 1_000_000 - LIFETIME_MS - 1_000)
-    for wrong, code, says in (
+    for wrong, code, message in (
         ("nonsense", ExitCode.USAGE, "This is not a cursor."),
         (f"{version}.{claims}.{signature[::-1]}", ExitCode.USAGE, "This cursor was altered"),
         (
@@ -296,7 +300,7 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
         for command in ("get", "heartbeat", "commit", "leave"):
             result = shell(command, wrong)
             assert (result.returncode, result.stdout) == (code, "")
-            assert says in result.stderr
+            assert message in result.stderr
     of_partition = shell.create(stream, "--partition", "0")
     assert shell("commit", of_partition).returncode == ExitCode.USAGE
     assert shell("get", of_partition, "-b", NOWHERE, "--timeout", "1s").returncode == ExitCode.ERROR
@@ -305,7 +309,7 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
 
 
 @pytest.mark.long
-def test_messages_that_are_gone_are_told(shell: Shell, stream: str, admin: AdminClient) -> None:
+def test_messages_that_are_gone_are_reported(shell: Shell, stream: str, admin: AdminClient) -> None:
     cursor = shell.create(stream, "--partition", "0")
     tp = TopicPartition(stream, 0, 5)
     admin.delete_records([tp])[tp].result(30)
@@ -330,5 +334,5 @@ def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> No
     subprocess.run(["bash", "-c", text], check=True, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     handled = (tmp_path / "handled").read_text().splitlines()
     assert sorted(int(line.split()[-1].rstrip(".")) for line in handled) == list(range(20))
-    assert committed(shell.bootstrap, billing, stream) == {0: 20}
+    assert committed_offsets(shell.bootstrap, billing, stream) == {0: 20}
     wait_until(lambda: not shell.instances, "the instance has left")

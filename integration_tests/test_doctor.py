@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from integration_tests.secured_broker import FAR_AWAY, PLAIN, Listeners, secured_broker
 from streamgroups_broker import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._ports import free_ports
 from streamgroups_cli.command_line import app
+from streamgroups_testkit.security import FAR_AWAY, PLAIN, Listeners, secured_broker
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_a_healthy_cluster(listeners: Listeners) -> None:
     result = doctor(listeners.plain)
     found = findings(result, "cluster", "kafka", "groups", "offsets")
     assert result.exit_code == 0, result.stdout
-    assert {subject: [(f["state"], f["in_use"]) for f in told] for subject, told in found.items()} == {
+    assert {subject: [(f["state"], f["in_use"]) for f in reported] for subject, reported in found.items()} == {
         "cluster": [("ok", "1 broker")],
         "kafka": [("ok", DEFAULT_KAFKA_VERSION.rpartition(".")[0])],
         "groups": [("ok", "classic, consumer")],
@@ -49,7 +49,7 @@ def test_a_healthy_cluster(listeners: Listeners) -> None:
     }
 
 
-def test_nobody_listens() -> None:
+def test_no_listener() -> None:
     (port,) = free_ports(1)
     result = doctor(f"127.0.0.1:{port}")
     (finding,) = findings(result, "cluster")["cluster"]
@@ -63,7 +63,7 @@ def test_nobody_listens() -> None:
     assert f"→ {finding['remedy']}" in table.stdout
 
 
-def test_a_broker_that_advertises_an_address_nobody_can_reach(listeners: Listeners) -> None:
+def test_a_broker_that_advertises_an_unreachable_address(listeners: Listeners) -> None:
     result = doctor(listeners.misled)
     (finding,) = findings(result, "cluster")["cluster"]
     assert result.exit_code == 1
@@ -78,7 +78,7 @@ def _login(tmp_path: Path, password: str) -> Path:
     return file
 
 
-def test_a_wrong_password_is_told_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
     result = doctor(listeners.login, _login(tmp_path, "wrong horse"))
     (finding,) = findings(result, "cluster")["cluster"]
     assert result.exit_code == 1
@@ -115,7 +115,7 @@ def test_over_tls(listeners: Listeners, tmp_path: Path) -> None:
     assert "ssl.truststore.location" in finding["remedy"]
 
 
-def test_tls_is_wanted_and_not_spoken(listeners: Listeners) -> None:
+def test_tls_is_required_and_not_spoken(listeners: Listeners) -> None:
     result = doctor(listeners.tls)
     (finding,) = findings(result, "cluster")["cluster"]
     assert result.exit_code == 1

@@ -47,19 +47,6 @@ def kafka() -> Iterator[EmbeddedKafka]:
         yield running
 
 
-def test_the_fixture_of_a_project_that_names_the_plugin(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["streamgroups_broker.pytest_plugin"]')
-    (tmp_path / "test_it.py").write_text(
-        "def test_it(embedded_kafka):\n"
-        "    assert embedded_kafka.run_tool('topics', '--create', '--topic', 'flights').returncode == 0"
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    # The fixture loads only the plugin of this project.
-    environment = ENVIRONMENT | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
-
-
 def test_clients_and_kafkas_own_tools_reach_it(kafka: EmbeddedKafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic("flights", 6)]).values():
@@ -100,6 +87,7 @@ def test_kept_data_is_the_same_cluster_again(tmp_path: Path) -> None:
         assert "stays" in AdminClient({"bootstrap.servers": second.bootstrap_servers}).list_topics(timeout=20).topics
 
 
+@pytest.mark.long
 def test_three_nodes_lose_one_and_get_it_back() -> None:
     with EmbeddedKafka(nodes=3) as cluster:
         data_dir = cluster.data_dir

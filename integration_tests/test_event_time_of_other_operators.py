@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
-from integration_tests.harness import sharing
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.waits import wait_until
 
 #: The delay of a record's timer, in minutes of event time.
 TIMER_MIN = 5
@@ -50,7 +50,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, rocksdb: None
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
-    options = sharing(bootstrap, group, topic, "consumer") | {"membership": "exclusive"}
+    options = shared_options(bootstrap, group, topic, "consumer") | {"membership": "exclusive"}
     records = spark.readStream.format("streamgroups").options(**options).load()
     timed = sg.with_event_time(
         records.withColumn("key", F.col("key").cast("string")), "timestamp", watermark_delay="10 minutes"
@@ -76,9 +76,9 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
 
         def is_there() -> bool:
             assert query.exception() is None, query.exception()
-            told = [progress.eventTime["watermark"] for progress in query.recentProgress if progress.eventTime]
+            reported = [progress.eventTime["watermark"] for progress in query.recentProgress if progress.eventTime]
             return (
-                max((read_time_ms(time) or 0 for time in told), default=0)
+                max((read_time_ms(time) or 0 for time in reported), default=0)
                 >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
             )
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
-from integration_tests.harness import alone
+from streamgroups_testkit.queries import exclusive_options
+from streamgroups_testkit.waits import wait_until
 
 HOUR = range(60)
 #: A minute after which the watermark closes all windows of the hour.
@@ -56,7 +56,9 @@ def test_W2_W3_a_slow_and_a_silent_partition(
 ) -> None:
     topic = new_topic(3, retention_ms="-1")
     ours, sparks = f"{group}-ours", f"{group}-sparks"
-    flights = {name: departures(spark, alone(bootstrap, name, topic, "consumer")) for name in (ours, sparks)}
+    flights = {
+        name: departures(spark, exclusive_options(bootstrap, name, topic, "consumer")) for name in (ours, sparks)
+    }
     by_partition = sg.with_event_time(flights[ours], "timestamp", watermark_delay="0s", partition_idle_timeout="2s")
     by_maximum = flights[sparks].withWatermark("timestamp", "0 seconds")
 
@@ -94,12 +96,12 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         assert seconds < 2 + 2 * 10
 
 
-def test_W11_the_source_tells_the_time_of_a_header(
+def test_W11_the_source_returns_the_time_of_a_header(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     depart(bootstrap, topic, {0: HOUR, 1: HOUR[:31]}, stamped=False)
-    options = alone(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
+    options = exclusive_options(bootstrap, group, topic, "consumer") | {"eventTimeHeader": "dep_ms"}
     timed = sg.with_event_time(departures(spark, options), "eventTime", watermark_delay="0s")
     with closing(windows(timed, "eventTime")) as closed:
         wait_until_read(bootstrap, topic, 2, group)

@@ -12,8 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, produce
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.waits import wait_until
 
 
 def start(spark: SparkSession, options: dict[str, str]) -> StreamingQuery:
@@ -35,12 +36,12 @@ def test_alone_or_not_at_all(spark: SparkSession, bootstrap: str, new_topic: Cal
     exclusive = {**options, "membership": "exclusive"}
     holder = start(spark, exclusive)
     try:
-        wait_until(lambda: committed(bootstrap, group, topic) == {0: 5, 1: 5}, "it reads everything")
+        wait_until(lambda: committed_offsets(bootstrap, group, topic) == {0: 5, 1: 5}, "it reads everything")
         for second in (exclusive, options):
             rejected = start(spark, second)
             with pytest.raises(StreamingQueryException, match=f"Group '{group}'.*exclusive"):
                 rejected.awaitTermination(30)
-        assert holder.isActive, "refusals do not disturb the holder"
+        assert holder.isActive, "rejections do not disturb the owner"
         # A member of another client cannot be rejected. The exclusive query fails instead of losing the partitions of
         # its state.
         foreign = Consumer(

@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests.cursors import (
     SETTINGS,
     InstanceProcess,
@@ -26,21 +25,22 @@ from integration_tests.cursors import (
     values,
     wait_for_sizes,
 )
-from integration_tests.harness import committed, end_offsets, produce
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.errors import CursorExpired, FencedMember, GroupRejected, InvalidCursor, InvalidOption
 from streamgroups.fakes import FakeClock
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.waits import wait_until
 
 Open = Callable[..., sg.GroupCursors]
 NewTopic = Callable[..., str]
-
-PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 # ---- G1, G2 ----------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
-def test_G1_a_group_that_begins_at_TRIM_HORIZON_gets_the_oldest_messages(
+@EITHER_PROTOCOL
+def test_G1_a_group_that_begins_at_TRIM_HORIZON_gets_the_earliest_messages(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, admin: AdminClient
 ) -> None:
     topic = new_topic(3)
@@ -70,7 +70,7 @@ def test_G1_a_group_that_begins_AT_TIME_gets_messages_from_that_time_on(
     assert values(cursors.get_messages(cursor)[0]) == ["2500000"]
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G1_a_group_that_begins_at_LATEST_gets_what_is_published_after_its_cursor_was_made(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
@@ -98,7 +98,7 @@ def test_G2_the_type_is_ignored_where_the_group_has_committed_offsets(
         cursors.leave_group(cursor)
 
 
-def test_G2_a_partition_that_was_added_later_begins_at_its_oldest_record(
+def test_G2_a_partition_that_was_added_later_begins_at_its_earliest_record(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, admin: AdminClient
 ) -> None:
     topic = new_topic(1)
@@ -122,8 +122,8 @@ def test_G2_a_partition_that_was_added_later_begins_at_its_oldest_record(
 # ---- G3 --------------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
-def test_G3_a_second_live_member_of_one_name_is_refused_naming_the_first(
+@EITHER_PROTOCOL
+def test_G3_a_second_live_member_of_one_name_is_rejected_and_the_error_names_the_first(
     protocol: str, open_cursors: Open, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -161,7 +161,7 @@ def test_G3_of_two_that_take_one_name_at_the_same_moment_one_at_most_gets_it(
 # ---- G4, G5 ----------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G4_a_request_commits_what_the_one_before_it_returned_and_then_reads_on(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
@@ -172,7 +172,7 @@ def test_G4_a_request_commits_what_the_one_before_it_returned_and_then_reads_on(
     seen = []
     for _ in range(4):
         messages, cursor = cursors.get_messages(cursor, limit=100)
-        seen.append((len(messages), committed(bootstrap, group, topic)[0]))
+        seen.append((len(messages), committed_offsets(bootstrap, group, topic)[0]))
     assert seen == [(100, 0), (100, 100), (50, 200), (0, 250)]
     assert cursor
 
@@ -218,7 +218,7 @@ def test_G5_a_cursor_expires_after_five_minutes_and_the_group_is_unaffected(
     topic = new_topic(1)
     produce(bootstrap, topic, 30, partitions=1)
     cursors = open_cursors(clock=clock)
-    first = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, timeout_ms=300_000)
+    first = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, lease_timeout_ms=300_000)
     _, second = cursors.get_messages(first, limit=10)
     _, third = cursors.get_messages(second, limit=10)
     clock.advance(200_000)
@@ -227,11 +227,11 @@ def test_G5_a_cursor_expires_after_five_minutes_and_the_group_is_unaffected(
     for use in (cursors.get_messages, cursors.consumer_heartbeat, cursors.consumer_commit):
         with pytest.raises(CursorExpired, match=r"'worker-1'.*expired.*create_group_cursor"):
             use(third)
-    assert committed(bootstrap, group, topic) == {0: 10}
+    assert committed_offsets(bootstrap, group, topic) == {0: 10}
     assert places(cursors.get_messages(fourth)[0]) == [(0, o) for o in range(20, 30)]
 
 
-def test_G5_a_cursor_that_is_not_ours_is_refused(open_cursors: Open, new_topic: NewTopic, group: str) -> None:
+def test_G5_a_cursor_that_is_not_ours_is_rejected(open_cursors: Open, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(1)
     one, other = open_cursors(), open_cursors(signing_key=b"k" * 32)
     partner = open_cursors(signing_key=b"k" * 32)
@@ -246,7 +246,7 @@ def test_G5_a_cursor_that_is_not_ours_is_refused(open_cursors: Open, new_topic: 
 # ---- G6 --------------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G6_a_silent_instance_leaves_though_its_process_lives(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, clock: FakeClock
 ) -> None:
@@ -272,7 +272,7 @@ def test_G6_a_silent_instance_leaves_though_its_process_lives(
     def all_is_read() -> bool:
         nonlocal busy, beating
         (_, busy), (_, beating) = read_all(cursors, busy), read_all(cursors, beating)
-        return sum(committed(bootstrap, group, topic).values()) == 40
+        return sum(committed_offsets(bootstrap, group, topic).values()) == 40
 
     wait_until(all_is_read, "the others have read what was the silent one's", timeout_s=30)
 
@@ -314,7 +314,7 @@ def test_G6_a_process_that_ends_without_closing_leaves_at_once(
 # ---- G7 --------------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G7_consumer_commit_commits_what_the_cursor_covers_and_reads_nothing(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, clock: FakeClock
 ) -> None:
@@ -325,20 +325,20 @@ def test_G7_consumer_commit_commits_what_the_cursor_covers_and_reads_nothing(
     _, first = cursors.get_messages(cursor, limit=10)
     _, second = cursors.get_messages(first, limit=10)
     _, third = cursors.get_messages(second, limit=10)
-    assert committed(bootstrap, group, topic) == {0: 0}
+    assert committed_offsets(bootstrap, group, topic) == {0: 0}
     clock.advance(20_000)
     cursors.consumer_commit(second)
-    assert committed(bootstrap, group, topic) == {0: 20}
+    assert committed_offsets(bootstrap, group, topic) == {0: 20}
     # The newer cursor has extended the lease, and a commit with an older cursor does not lower the committed offset.
     clock.advance(20_000)
     after = cursors.consumer_commit(third)
     cursors.consumer_commit(first)
-    assert committed(bootstrap, group, topic) == {0: 30}
+    assert committed_offsets(bootstrap, group, topic) == {0: 30}
     assert places(cursors.get_messages(after)[0]) == [(0, o) for o in range(30, 40)]
 
 
-@PROTOCOLS
-def test_G7_the_commit_of_an_instance_that_was_evicted_is_refused_loudly(
+@EITHER_PROTOCOL
+def test_G7_the_commit_of_an_instance_that_was_evicted_is_rejected_with_an_error(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(1)
@@ -362,12 +362,12 @@ def test_G7_the_commit_of_an_instance_that_was_evicted_is_refused_loudly(
         assert values(messages) == [str(i) for i in range(25)]
         cursor = cursors.consumer_commit(cursor)
         zombie.signal(signal.SIGCONT)
-        rejected = zombie.ask("commit")
+        rejected = zombie.send("commit")
         assert rejected["error"] == "FencedMember"
         assert "'zombie'" in rejected["text"]
         assert "create_group_cursor" in rejected["text"]
-        assert committed(bootstrap, group, topic) == {0: 25}
-        assert zombie.ask("get", 10)["error"] == "FencedMember"
+        assert committed_offsets(bootstrap, group, topic) == {0: 25}
+        assert zombie.send("get", 10)["error"] == "FencedMember"
     finally:
         zombie.kill()
 
@@ -375,7 +375,7 @@ def test_G7_the_commit_of_an_instance_that_was_evicted_is_refused_loudly(
 # ---- G10, G11, G12 ---------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G10_every_instance_has_its_share(protocol: str, open_cursors: Open, new_topic: NewTopic, group: str) -> None:
     cursors = open_cursors(protocol)
     # 8 partitions, 4 instances: 2 each. 10 and 4: two have 2, two have 3.
@@ -393,7 +393,7 @@ def test_G10_every_instance_has_its_share(protocol: str, open_cursors: Open, new
         assert sorted(p for own in held.values() for p in own) == list(range(sum(sizes)))
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G10_more_instances_than_partitions_idle_and_take_over(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
@@ -421,7 +421,7 @@ def test_G10_more_instances_than_partitions_idle_and_take_over(
     assert places(received) == [(0, o) for o in range(4, 10)]
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G11_instances_that_come_and_go_under_load_lose_nothing_and_repeat_nothing(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
@@ -461,9 +461,10 @@ def test_G11_instances_that_come_and_go_under_load_lose_nothing_and_repeat_nothi
             future.result(30)
     assert set(got) == {(p, o) for p in range(6) for o in range(total // 6)}
     assert set(got.values()) == {1}
-    assert committed(bootstrap, group, topic) == dict.fromkeys(range(6), total // 6)
+    assert committed_offsets(bootstrap, group, topic) == dict.fromkeys(range(6), total // 6)
 
 
+@pytest.mark.long
 def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: str, open_cursors: Open) -> None:
     """In real time, with the default timeout of instances."""
     topic = new_topic(1)
@@ -481,7 +482,7 @@ def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: st
     # A requests messages again: 100 is committed, and 101-200 are returned. A processes 15 of them and fails.
     messages, a = home.get_messages(a, limit=100)
     went_silent_s = time.monotonic()
-    assert committed(bootstrap, group, topic) == {0: 101}
+    assert committed_offsets(bootstrap, group, topic) == {0: 101}
     assert [m.offset for m in messages] == list(range(101, 201))
     processed.update(m.offset for m in messages[:15])
 
@@ -529,4 +530,4 @@ def test_G13_offsets_that_hold_no_message_neither_stall_a_reader_nor_count_as_la
     assert cursors.get_messages(cursor)[0] == []
     ends = end_offsets(bootstrap, topic, 1)
     assert ends == {0: 12}
-    assert committed(bootstrap, group, topic) == ends
+    assert committed_offsets(bootstrap, group, topic) == ends

@@ -13,9 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests.cursors import holders, places, read_all, stamped, values, wait_for_sizes
-from integration_tests.harness import Broker, committed, produce, recreate, wait_until_empty
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.errors import (
     DataLoss,
     FencedMember,
@@ -27,18 +26,21 @@ from streamgroups.errors import (
 )
 from streamgroups.fakes import FakeClock
 from streamgroups.positions import AfterOffset, AtOffset
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import produce, recreate_topic
+from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
+from streamgroups_testkit.waits import wait_until
 
 Open = Callable[..., sg.GroupCursors]
 NewTopic = Callable[..., str]
 
-PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 HOUR_MS = 3_600_000
 
 
 # ---- G8 --------------------------------------------------------------------------------------------------------------
 
 
-@PROTOCOLS
+@EITHER_PROTOCOL
 def test_G8_a_group_is_moved_while_its_instances_consume(
     protocol: str, open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
@@ -59,7 +61,7 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
     got_b, b = other.get_messages(b, limit=5)
     assert places(got_a) == [(held["a"][0], o) for o in range(5)]
     assert places(got_b) == [(held["b"][0], o) for o in range(5)]
-    assert committed(bootstrap, group, topic) == {0: 0, 1: 0}
+    assert committed_offsets(bootstrap, group, topic) == {0: 0, 1: 0}
     assert [p.moving_to for p in one.get_group(topic, group).partitions] == [None, None]
 
     # The same with a reset forward; the instances continue from there, and apply it once.
@@ -71,7 +73,7 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
     one.leave_group(one.consumer_commit(a))
     wait_for_sizes(other, topic, group, [2])
     assert read_all(other, b)[0] == []
-    assert committed(bootstrap, group, topic) == {0: 102, 1: 102}
+    assert committed_offsets(bootstrap, group, topic) == {0: 102, 1: 102}
 
 
 def test_G8_what_was_given_before_a_move_is_not_committed_after_it(
@@ -85,7 +87,7 @@ def test_G8_what_was_given_before_a_move_is_not_committed_after_it(
     cursors.update_group(topic, group, sg.TRIM_HORIZON)
     with pytest.raises(FencedMember, match="or the offsets of the group were reset"):
         cursors.consumer_commit(cursor)
-    assert committed(bootstrap, group, topic) == {0: 0}
+    assert committed_offsets(bootstrap, group, topic) == {0: 0}
     assert places(cursors.get_messages(cursor, limit=3)[0]) == [(0, 0), (0, 1), (0, 2)]
 
 
@@ -107,18 +109,18 @@ def test_G8_a_group_without_members_is_moved_too_and_a_time_is_a_place(
     assert values(read_all(cursors, cursor)[0]) == ["2000000", "3000000"]
 
 
-def test_G8_members_that_know_no_orders_are_not_moved_behind_their_backs(
+def test_G8_members_of_other_clients_are_not_reset_while_they_read(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, admin: AdminClient
 ) -> None:
     topic = new_topic(1)
     produce(bootstrap, topic, 10, partitions=1)
     cursors = open_cursors()
-    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "stranger"})) as stranger:
-        stranger.subscribe([topic])
-        wait_until(lambda: stranger.poll(0.1) or stranger.assignment(), "the stranger joined")
-        with pytest.raises(GroupRejected, match=r"cannot apply a reset request: stranger"):
+    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "other"})) as other:
+        other.subscribe([topic])
+        wait_until(lambda: other.poll(0.1) or other.assignment(), "the other client joined")
+        with pytest.raises(GroupRejected, match=r"cannot apply a reset request: other"):
             cursors.update_group(topic, group, sg.TRIM_HORIZON)
-    wait_until_empty(admin, group)
+    wait_until_group_is_empty(admin, group)
 
 
 # ---- G9 --------------------------------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def test_G9_get_group_lists_partitions_with_offset_instance_and_until_when(
     topic = new_topic(2)
     produce(bootstrap, topic, 20, partitions=2)
     cursors = open_cursors(clock=clock)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, timeout_ms=60_000)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, lease_timeout_ms=60_000)
     _, cursor = cursors.get_messages(cursor)
     clock.advance(5_000)
     _, cursor = cursors.get_messages(cursor)
@@ -148,7 +150,7 @@ def test_G9_get_group_lists_partitions_with_offset_instance_and_until_when(
 # ---- G14, G15 --------------------------------------------------------------------------------------------------------
 
 
-def test_G14_one_group_too_many_is_refused_with_the_candidates_to_delete(
+def test_G14_one_group_too_many_is_rejected_with_the_candidates_to_delete(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
 ) -> None:
     topic, another = new_topic(1), new_topic(1)
@@ -160,7 +162,7 @@ def test_G14_one_group_too_many_is_refused_with_the_candidates_to_delete(
         GroupRejected, match=rf"'{topic}' is already read by 2 groups.*groups without members: {group}-a\."
     ):
         cursors.create_group_cursor(topic, f"{group}-c", "x", sg.TRIM_HORIZON)
-    assert committed(bootstrap, f"{group}-c", topic) == {}
+    assert committed_offsets(bootstrap, f"{group}-c", topic) == {}
     # Instances can join a group that already reads the stream, and other streams have separate limits.
     cursors.create_group_cursor(topic, f"{group}-a", "y", sg.TRIM_HORIZON)
     cursors.create_group_cursor(another, f"{group}-c", "x", sg.TRIM_HORIZON)
@@ -184,8 +186,8 @@ def test_G15_a_group_unused_for_the_retention_time_vanishes(
     clock.advance(120_000)
     # Group a is deleted completely, because only group b was used in the meantime.
     assert cursors.sweep_groups(topic) == [f"{group}-a"]
-    assert committed(bootstrap, f"{group}-a", topic) == {}
-    assert committed(bootstrap, f"{group}-a.streamgroups", topic) == {}
+    assert committed_offsets(bootstrap, f"{group}-a", topic) == {}
+    assert committed_offsets(bootstrap, f"{group}-a.streamgroups", topic) == {}
     clock.advance(HOUR_MS)
     cursor = cursors.create_group_cursor(topic, f"{group}-b", "x", sg.TRIM_HORIZON)
     assert places(cursors.get_messages(cursor, limit=1)[0]) == [(0, 0)]
@@ -219,13 +221,13 @@ def test_G16_cursors_of_one_partition_begin_anywhere_and_commit_nothing(
     found, cursor = read_all(cursors, cursor)
     assert places(found) == [(1, o) for o in range(21)]
     groups = [g.group_id for g in admin.list_consumer_groups().result(30).valid]
-    assert not [g for g in groups if committed(bootstrap, g, topic)]
+    assert not [g for g in groups if committed_offsets(bootstrap, g, topic)]
     for use in (cursors.consumer_heartbeat, cursors.consumer_commit):
         with pytest.raises(InvalidCursor, match="belongs to no group"):
             use(cursor)
 
 
-def test_G16_what_is_not_there_is_refused(
+def test_G16_a_missing_stream_is_rejected(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, admin: AdminClient
 ) -> None:
     topic = new_topic(1)
@@ -253,7 +255,8 @@ def test_G16_processes_with_one_key_read_on_with_each_others_partition_cursors(
     assert places(other.get_messages(cursor)[0]) == [(0, o) for o in range(6, 10)]
     with pytest.raises(InvalidCursor, match="signing_key"):
         open_cursors().get_messages(cursor)
-    recreate(admin, bootstrap, topic, new_topic, 20)
+    recreate_topic(admin, topic)
+    produce(bootstrap, topic, 20, partitions=1)
     with pytest.raises(DataLoss, match=rf"{topic}-0 is at offset 6 of topic id \S+, .*; now topic id .*recreated"):
         open_cursors(signing_key=b"k" * 32).get_messages(cursor)
 
@@ -274,15 +277,15 @@ def test_an_iteration_commits_what_is_done_and_leaves(
     assert isinstance(messages, Iterator)
     messages.close()  # type: ignore[attr-defined]
     # The message at which the loop ended is not processed.
-    assert committed(bootstrap, group, topic) == {0: 14}
+    assert committed_offsets(bootstrap, group, topic) == {0: 14}
     assert holders(cursors, topic, group) == {}
     rest = cursors.messages(topic, group, "worker-1", sg.TRIM_HORIZON, idle_timeout_ms=300)
     assert [m.offset for m in rest] == list(range(14, 30))
-    assert committed(bootstrap, group, topic) == {0: 30}
+    assert committed_offsets(bootstrap, group, topic) == {0: 30}
     assert holders(cursors, topic, group) == {}
 
 
-def test_an_iteration_is_heard_of_whenever_it_asks_for_a_message(
+def test_an_iteration_sends_a_heartbeat_with_each_request_for_a_message(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, clock: FakeClock
 ) -> None:
     topic = new_topic(1)
@@ -301,7 +304,7 @@ def test_an_iteration_is_heard_of_whenever_it_asks_for_a_message(
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_bad_input_is_refused_before_anything_changes(
+def test_bad_input_is_rejected_before_anything_changes(
     open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str, admin: AdminClient
 ) -> None:
     topic = new_topic(1)
@@ -327,7 +330,7 @@ def test_bad_input_is_refused_before_anything_changes(
         cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
 
 
-def test_a_group_that_reads_another_stream_is_refused(open_cursors: Open, new_topic: NewTopic, group: str) -> None:
+def test_a_group_that_reads_another_stream_is_rejected(open_cursors: Open, new_topic: NewTopic, group: str) -> None:
     topic, another = new_topic(1), new_topic(1)
     cursors = open_cursors()
     cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
@@ -348,6 +351,6 @@ def test_the_example_in_the_documents_runs(
     produce(kafka.bootstrap_servers, topic, 3, partitions=2)
     assert "localhost:9092" in code
     exec(code.replace("localhost:9092", kafka.bootstrap_servers).replace("flights", topic), {})
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 4
-    assert said[-1].startswith("GroupState(")
+    result = capsys.readouterr().out.splitlines()
+    assert len(result) == 4
+    assert result[-1].startswith("GroupState(")

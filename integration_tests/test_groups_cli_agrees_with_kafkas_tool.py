@@ -17,7 +17,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.command_line import streamgroups
-from integration_tests.harness import Broker, committed, described
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.reading import committed_offsets, describe_group
 
 PARTITIONS = 3
 MINUTE_MS = 60_000
@@ -81,7 +82,13 @@ def _ago(timestamp_ms: int) -> str:
     return f"PT{(time.time_ns() // 1_000_000 - timestamp_ms) // 1000}S"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+#: Each scenario starts Kafka's tool, a JVM. The others run in ``make test-long``.
+IN_EACH_RUN = {"to-earliest", "to-offset past the end", "to-datetime between records", "by-duration"}
+
+
+@pytest.mark.parametrize(
+    "scenario", [it if it in IN_EACH_RUN else pytest.param(it, marks=pytest.mark.long) for it in SCENARIOS]
+)
 def test_every_scenario_leaves_the_same_positions(
     kafka: Broker, bootstrap: str, topic: str, start_ms: int, scenario: str
 ) -> None:
@@ -96,7 +103,7 @@ def test_every_scenario_leaves_the_same_positions(
         else:
             result = theirs(kafka, "--reset-offsets", "--group", group, "--topic", topic, *arguments, "--execute")
         assert result.returncode == 0, result.stderr
-        positions[name] = committed(bootstrap, group, topic)
+        positions[name] = committed_offsets(bootstrap, group, topic)
     assert positions["ours"] == positions["theirs"]
     assert len(positions["ours"]) == PARTITIONS
 
@@ -113,7 +120,7 @@ def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic
             arguments = ["--group", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute"]
             result = theirs(kafka, "--reset-offsets", *arguments)
         assert result.returncode == 0, result.stderr
-        positions[name] = committed(bootstrap, group, topic)
+        positions[name] = committed_offsets(bootstrap, group, topic)
     assert positions["ours"] == positions["theirs"]
 
 
@@ -126,23 +133,23 @@ def test_files_go_both_ways(kafka: Broker, bootstrap: str, topic: str, tmp_path:
     file.write_text(exported)
     read = theirs(kafka, "--reset-offsets", "--group", copy, "--from-file", str(file), "--execute")
     assert read.returncode == 0, read.stdout
-    assert committed(bootstrap, copy, topic) == {0: 7, 1: 7}
+    assert committed_offsets(bootstrap, copy, topic) == {0: 7, 1: 7}
     arguments = ["--reset-offsets", "--group", copy, "--all-topics", "--to-current", "--export", "--dry-run"]
     file.write_text("".join(f"{line}\n" for line in sorted(theirs(kafka, *arguments).stdout.split())))
     assert file.read_text() == exported
     result = ours(bootstrap, "reset", back, "--from-file", str(file), "--execute")
     assert result.returncode == 0, result.stderr
-    assert committed(bootstrap, back, topic) == {0: 7, 1: 7}
+    assert committed_offsets(bootstrap, back, topic) == {0: 7, 1: 7}
 
 
 def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
     ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute")
-    said = {(r["TOPIC"], int(r["PARTITION"])): r for r in described(kafka, group)}
+    result = {(r["TOPIC"], int(r["PARTITION"])): r for r in describe_group(kafka, group)}
     (shown,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
     assert {
         (p["topic"], p["partition"]): (str(p["committed_offset"]), str(p["end_offset"]), str(p["lag"]))
         for p in shown["partitions"]
-    } == {tp: (r["CURRENT-OFFSET"], r["LOG-END-OFFSET"], r["LAG"]) for tp, r in said.items()}
+    } == {tp: (r["CURRENT-OFFSET"], r["LOG-END-OFFSET"], r["LAG"]) for tp, r in result.items()}
     names = theirs(kafka, "--list").stdout.split()
     listed = json.loads(ours(bootstrap, "list", "--internal", "-o", "json").stdout)["groups"]
     assert sorted(names) == [g["group"] for g in listed]
@@ -151,6 +158,6 @@ def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic
 def test_what_was_deleted_is_gone_for_both(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
     ours(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
     assert ours(bootstrap, "delete-offsets", group, "--topic", f"{topic}:0", "--execute").returncode == 0
-    assert {r["PARTITION"] for r in described(kafka, group)} == {"1", "2"}
+    assert {r["PARTITION"] for r in describe_group(kafka, group)} == {"1", "2"}
     assert ours(bootstrap, "delete", group, "--execute").returncode == 0
     assert group not in theirs(kafka, "--list").stdout.split()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from integration_tests.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
+from benchmarks.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession

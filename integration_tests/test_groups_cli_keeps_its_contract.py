@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer
@@ -12,93 +12,19 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from component_tests.waits import wait_until
-from streamgroups.groups.lag import NothingUnread, Unread
+from integration_tests.real_cluster import RealCluster
+from streamgroups.groups.lag import NothingUnread
 from streamgroups.monitoring.snapshots import survey
-from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed, GroupAdmin, Log, TopicAdmin
-from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
-from streamgroups_kafka.admin.topics import KafkaTopicAdmin
-from streamgroups_kafka.client.properties_file import command_config
+from streamgroups.partitions import StampedOffset, TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_testkit.waits import wait_until
 from unit_tests.admin_contract import AdminContract
 
 
-class RealCluster:
-    """An :class:`~unit_tests.admin_contract.Outside` with a real broker."""
-
-    def __init__(
-        self, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], session: AdminSession
-    ) -> None:
-        self._bootstrap, self._admin, self._new_topic = bootstrap, admin, new_topic
-        self._groups, self._topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, command_config(bootstrap))
-        self.protocol = "classic"
-
-    @property
-    def groups(self) -> GroupAdmin:
-        return self._groups
-
-    @property
-    def topics(self) -> TopicAdmin:
-        return self._topics
-
-    @property
-    def log(self) -> Log:
-        return KafkaCluster(command_config(self._bootstrap))
-
-    def create_topic(self, partitions: int) -> str:
-        # The records of the tests are from 1970, so the topic has no retention limit.
-        return self._new_topic(partitions, retention_ms="-1")
-
-    def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap})
-        for i in range(count):
-            producer.produce(topic_partition.topic, str(i), partition=topic_partition.partition, timestamp=timestamp_ms)
-        assert producer.flush(30) == 0
-
-    def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
-        tp = KafkaTopicPartition(topic_partition.topic, topic_partition.partition, before_offset)
-        self._admin.delete_records([tp])[tp].result(30)
-
-    def new_group(self) -> str:
-        return f"g-{uuid.uuid4().hex[:8]}"
-
-    @contextmanager
-    def member_of(self, group_id: str, topic: str) -> Iterator[None]:
-        member = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": group_id,
-                "client.id": "alice",
-                "group.protocol": self.protocol,
-                "enable.auto.commit": "false",
-            }
-        )
-        member.subscribe([topic])
-
-        def settled() -> bool:
-            member.poll(0.1)
-            group = self._groups.describe_groups([group_id])[group_id]
-            return group.state == "Stable" and any(m.partitions for m in group.members)
-
-        try:
-            wait_until(settled, "the member has joined")
-            yield
-        finally:
-            member.close()
-
-
-@pytest.fixture(scope="module")
-def session(bootstrap: str) -> Iterator[AdminSession]:
-    opened = AdminSession(command_config(bootstrap), timeout_s=30)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
-def outside(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], session: AdminSession) -> RealCluster:
-    return RealCluster(bootstrap, admin, new_topic, session)
+def outside(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str]) -> Iterator[RealCluster]:
+    with closing(RealCluster(bootstrap, admin, new_topic)) as real:
+        yield real
 
 
 class TestKafkaAdmin(AdminContract):
@@ -119,7 +45,7 @@ def test_O1_members_of_the_new_protocol_are_seen_too(outside: RealCluster) -> No
     assert outside.groups.alter_offsets(group, {TopicPartition(topic, 0): Committed(0)}) == {}
 
 
-def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str, session: AdminSession) -> None:
+def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str) -> None:
     """confluent-kafka adds a NUL to the metadata that it commits. An undone change would store it permanently."""
     topic, group = outside.create_topic(1), outside.new_group()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
@@ -127,12 +53,12 @@ def test_metadata_comes_as_it_was_meant(outside: RealCluster, bootstrap: str, se
     consumer.close()
 
     async def as_it_is_stored() -> str:
-        (node,) = await session.coordinators([group])
-        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-        answer = await session.send(OffsetFetchRequest(groups=[asked], min_version=8, max_version=9), node)
+        (node,) = await outside.session.coordinators([group])
+        requested = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+        answer = await outside.session.send(OffsetFetchRequest(groups=[requested], min_version=8, max_version=9), node)
         return str(answer.groups[0].topics[0].partitions[0].metadata)
 
-    assert session.run("What is stored", as_it_is_stored) == "streamgroups:shared\0"
+    assert outside.session.run("What is stored", as_it_is_stored) == "streamgroups:shared\0"
     found = outside.groups.committed_offsets([group])[group]
     assert found == {TopicPartition(topic, 0): Committed(3, "streamgroups:shared")}
 
@@ -153,7 +79,7 @@ def test_O3_G13_a_transaction_marker_is_no_lag(outside: RealCluster, bootstrap: 
     outside.groups.alter_offsets(group, {tp: Committed(1)})
     (behind,) = survey(outside.groups, outside.topics, [group])
     first = behind.lags[0].first_unread
-    assert isinstance(first, Unread)
+    assert isinstance(first, StampedOffset)
     assert (first.offset, behind.records, behind.is_exact) == (2, 1, True)
 
 

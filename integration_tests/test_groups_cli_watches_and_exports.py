@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from component_tests.waits import wait_until
-from integration_tests.harness import produce
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.waits import wait_until
 
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
@@ -69,7 +69,7 @@ def test_a_screen_that_q_leaves(bootstrap: str, new_topic: Callable[..., str], g
             os.close(ours)
 
 
-def test_a_pipe_gets_a_look_after_the_other(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
+def test_a_pipe_gets_one_poll_after_the_other(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
     behind(bootstrap, new_topic, group)
     command = [*COMMAND, "groups", "watch", group, "--interval", "1s", "-o", "json", "-b", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as watcher:
@@ -89,7 +89,7 @@ def test_a_pipe_gets_a_look_after_the_other(bootstrap: str, new_topic: Callable[
 
 def test_prometheus_reads_the_lag(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
     topic = behind(bootstrap, new_topic, group)
-    command = [*COMMAND, "metrics", "--listen", "127.0.0.1:0", "--group", group, "--interval", "1s", "-b", bootstrap]
+    command = [*COMMAND, "metrics", "--listen", "127.0.0.1:0", group, "--interval", "1s", "-b", bootstrap]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as exporter:
         assert exporter.stderr is not None
         url = exporter.stderr.readline().split()[-1]
@@ -106,7 +106,7 @@ def test_prometheus_reads_the_lag(bootstrap: str, new_topic: Callable[..., str],
 
         assert lags() == {"0": 5, "1": 5}
         cli(bootstrap, "groups", "reset", group, "--topic", f"{topic}:1", "--to-latest", "--execute")
-        wait_until(lambda: lags() == {"0": 5, "1": 0}, "the exporter looks again")
+        wait_until(lambda: lags() == {"0": 5, "1": 0}, "the exporter polls again")
         exporter.send_signal(signal.SIGTERM)
         assert exporter.wait(10) == 0
 

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from component_tests.waits import wait_until
-from integration_tests.harness import QueryProcess, committed, produce, sharing
-from integration_tests.secured_broker import PLAIN, SCRAM, Listeners, secured_broker
 from streamgroups_cli.exits import ExitCode
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import QueryProcess, shared_options
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.security import PLAIN, SCRAM, Listeners, secured_broker
+from streamgroups_testkit.waits import wait_until
 
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
@@ -73,9 +75,7 @@ def test_what_a_user_may_not_see_is_not_listed(listeners: Listeners, group: str,
     assert (result.returncode, json.loads(result.stdout)["groups"]) == (ExitCode.DONE, [])
 
 
-def test_what_a_user_may_not_do_is_said_with_the_permission_it_needs(
-    listeners: Listeners, group: str, tmp_path: Path
-) -> None:
+def test_a_missing_permission_is_named(listeners: Listeners, group: str, tmp_path: Path) -> None:
     for arguments in (
         ["describe", group],
         ["export", group],
@@ -87,7 +87,7 @@ def test_what_a_user_may_not_do_is_said_with_the_permission_it_needs(
         assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
         assert f"this user is not authorized to access the group '{group}'" in result.stderr
         assert f"on Group '{group}'" in result.stderr
-    assert committed(listeners.plain, group, "flights") == {0: 5, 1: 5}
+    assert committed_offsets(listeners.plain, group, "flights") == {0: 5, 1: 5}
 
 
 def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, group: str, tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, gr
         tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *resource)
     result = cli(listeners.login, file, *reset)
     assert result.returncode == ExitCode.DONE, result.stderr
-    assert committed(listeners.plain, group, "flights") == {0: 10, 1: 10}
+    assert committed_offsets(listeners.plain, group, "flights") == {0: 10, 1: 10}
     # Deletion needs another permission.
     assert cli(listeners.login, file, "groups", "delete", group, "--execute").returncode == ExitCode.ERROR
 
 
-def test_a_wrong_password_is_told_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
     for user, mechanism, module in (("ann", "PLAIN", PLAIN), ("bob", "SCRAM-SHA-512", SCRAM)):
         file = login(tmp_path, user, mechanism=mechanism, module=module, password="wrong horse")
         result = cli(listeners.login, file, "groups", "list", "--verbose")
@@ -147,7 +147,7 @@ def test_a_protocol_that_is_not_spoken(listeners: Listeners, tmp_path: Path) -> 
     assert (result.returncode, "security.protocol" in result.stderr) == (ExitCode.ERROR, True)
 
 
-def test_an_instance_needs_its_group_and_the_notes_of_it(
+def test_an_instance_needs_its_group_and_its_metadata_groups(
     listeners: Listeners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -179,14 +179,15 @@ def test_an_instance_needs_its_group_and_the_notes_of_it(
     assert on(cursor, "leave").returncode == ExitCode.DONE
 
 
-def test_S6_a_query_that_may_not_see_the_notes_works_and_says_that_it_cannot_be_moved(
+@pytest.mark.long
+def test_S6_a_query_that_may_not_read_the_metadata_groups_works_and_reports_that_it_cannot_be_reset(
     listeners: Listeners, tmp_path: Path
 ) -> None:
     name = f"board-{uuid.uuid4().hex[:8]}"
     for permission in (["--topic", "flights"], ["--group", name]):
         tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *permission)
     options = {
-        **sharing(listeners.login, name, "flights", "classic"),
+        **shared_options(listeners.login, name, "flights", "classic"),
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": f'{SCRAM} username="bob" password="right horse";',
@@ -194,7 +195,7 @@ def test_S6_a_query_that_may_not_see_the_notes_works_and_says_that_it_cannot_be_
     query = QueryProcess(tmp_path, "alice", options)
     try:
         query.start().wait_for_batches(1)
-        wait_until(lambda: "cannot be reset while this query runs" in query.log(), "it says so")
+        wait_until(lambda: "cannot be reset while this query runs" in query.log(), "the log contains it")
         before = query.batches()
         produce(listeners.plain, "flights", 2, partitions=2, first=20)
         query.wait_for_batches(before + 1)

@@ -20,14 +20,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, committed_metadata, produce, read_committed
+from integration_tests.tiers import EITHER_PROTOCOL
 from integration_tests.transaction_process import config_of
 from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_spark.sinks.kafka import transactional_id_of
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_metadata, committed_offsets, read_committed
+from streamgroups_testkit.waits import wait_until
 
 N = 400
 
@@ -103,13 +105,13 @@ def forget_last_commit_of(checkpoint: Path) -> None:
 ALL = Counter(map(str, range(N)))
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@EITHER_PROTOCOL
 def test_X2_output_and_offsets_of_several_batches(query: Query, new_topic: Callable[..., str], protocol: str) -> None:
     board = new_topic(3)
     source = query.source(**{"kafka.group.protocol": protocol})
     assert run(query.exactly_once(source.select("key", "value"), board)) >= 3
     assert values(query.bootstrap, board) == ALL
-    assert committed(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
+    assert committed_offsets(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
 
 
 def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
@@ -123,7 +125,13 @@ def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
     assert len(set(where)) == 3
 
 
-@pytest.mark.parametrize("columns", [["value"], ["value", "partition"], ["value", "headers", "timestamp"]])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["value", "partition"],
+        *(pytest.param(it, marks=pytest.mark.long) for it in (["value"], ["value", "headers", "timestamp"])),
+    ],
+)
 def test_records_without_a_key(query: Query, new_topic: Callable[..., str], columns: list[str]) -> None:
     board = new_topic(4)
     run(query.exactly_once(query.source(includeHeaders="true").select(*columns), board))
@@ -216,12 +224,10 @@ def test_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> No
     writer = query.source().writeStream.format("noop").option("checkpointLocation", query.checkpoint)
     outcome = sg.supervise(lambda: writer.trigger(availableNow=True).start())
     assert outcome.restarts == 1
-    assert committed(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
+    assert committed_offsets(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
 
 
-def test_X3_a_query_that_has_its_group_to_itself_shuts_out_its_older_runs(
-    query: Query, new_topic: Callable[..., str]
-) -> None:
+def test_X3_an_exclusive_query_fences_its_older_runs(query: Query, new_topic: Callable[..., str]) -> None:
     """The older run is fenced independently of its checkpoint. But a query that is rejected later does not fence the
     running one.
     """
@@ -272,20 +278,20 @@ def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query,
     """Both read the same ranges in batches with the same numbers. Requests for a batch are served by the source of its
     own group.
     """
-    boards = [new_topic(2) for _ in range(3)]
+    topics_read = [new_topic(2) for _ in range(3)]
     groups = [f"{query.group}-{i}" for i in range(3)]
     queries = []
     try:
-        for board, query.group in zip(boards, groups, strict=True):
+        for board, query.group in zip(topics_read, groups, strict=True):
             query.checkpoint = f"{query.checkpoint}-{query.group}"
             queries.append(query.exactly_once(query.source().select("value"), board).start())
             queries[-1].processAllAvailable()
     finally:
         for each in queries:
             each.stop()
-    assert [values(query.bootstrap, board) for board in boards] == [ALL] * 3
+    assert [values(query.bootstrap, board) for board in topics_read] == [ALL] * 3
     for group in groups:
-        assert committed(query.bootstrap, group, query.topic) == dict.fromkeys(range(4), N // 4)
+        assert committed_offsets(query.bootstrap, group, query.topic) == dict.fromkeys(range(4), N // 4)
         marks = committed_metadata(query.bootstrap, group, query.topic)
         assert all(mark is not None and mark.written for mark in map(CommitMark.parse, marks.values())), (
             "its own transactions have moved it"
@@ -306,7 +312,7 @@ def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, ne
     assert values(query.bootstrap, board) == written
 
 
-class TestRefusals:
+class TestRejections:
     """A query that cannot be exactly once is rejected before its first write, with a remedy."""
 
     def test_sources_of_others(self, query: Query, spark: SparkSession) -> None:
@@ -319,7 +325,7 @@ class TestRefusals:
         with pytest.raises(InvalidOption, match=r"is stateful \(Aggregate\).*membership=exclusive"):
             query.exactly_once(counted, "out")
 
-    def test_output_of_a_batch_that_reads_nothing_and_is_noted_nowhere(
+    def test_output_of_a_batch_that_reads_nothing_and_is_not_recorded(
         self, query: Query, new_topic: Callable[..., str]
     ) -> None:
         numbers = query.source(membership="exclusive", maxOffsetsPerTrigger="10000").select(

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from component_tests.waits import wait_until
-from integration_tests.harness import Broker, committed, described, produce
-from integration_tests.query_here import QueryHere
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, describe_group
+from streamgroups_testkit.session_queries import QueryInSession
+from streamgroups_testkit.waits import wait_until
 
 
 def test_describe(
@@ -28,20 +30,20 @@ def test_describe(
         "subscribe": topic,
         "startingPosition": "TRIM_HORIZON",
     }
-    carol, dave = (QueryHere(tmp_path, name, options).start(spark) for name in ("carol", "dave"))
+    carol, dave = (QueryInSession(tmp_path, name, options).start(spark) for name in ("carol", "dave"))
 
     def shared() -> bool:
-        owners = [row["CLIENT-ID"] for row in described(kafka, group)]
+        owners = [row["CLIENT-ID"] for row in describe_group(kafka, group)]
         return owners.count("carol") == 2 and owners.count("dave") == 2
 
     try:
-        wait_until(lambda: committed(bootstrap, group, topic) == dict.fromkeys(range(4), 10), "all is read")
+        wait_until(lambda: committed_offsets(bootstrap, group, topic) == dict.fromkeys(range(4), 10), "all is read")
         wait_until(shared, "the tool shows two partitions each", 90, interval_s=1)
-        assert [(row["CURRENT-OFFSET"], row["LAG"]) for row in described(kafka, group)] == [("10", "0")] * 4
+        assert [(row["CURRENT-OFFSET"], row["LAG"]) for row in describe_group(kafka, group)] == [("10", "0")] * 4
         carol.stop()
         dave.stop()
         produce(bootstrap, topic, 8, partitions=4)
-        assert [row["LAG"] for row in described(kafka, group)] == ["2"] * 4
+        assert [row["LAG"] for row in describe_group(kafka, group)] == ["2"] * 4
     finally:
         carol.stop()
         dave.stop()

@@ -38,6 +38,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
     assert verdict.kills.total() == len(turns)
 
 
+@pytest.mark.long
 def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp_path: Path) -> None:
     """S3: after a time without polls a member checks its membership with a commit, which does not repeat the sink's
     latest positions.
@@ -49,6 +50,7 @@ def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp
     assert "was unresponsive for" in (tmp_path / "ann.log").read_text(errors="replace")
 
 
+@pytest.mark.long
 def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Path) -> None:
     turns = [("inside-transaction", "worker")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):

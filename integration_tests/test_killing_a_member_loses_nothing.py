@@ -8,34 +8,34 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from component_tests.waits import wait_until
-from integration_tests.harness import (
-    Load,
-    QueryProcess,
-    arrived,
-    committed,
-    end_offsets,
-    expected,
-    history,
-    never_committed,
-    produce,
-    sharing,
-)
-from integration_tests.query_here import QueryHere
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
+from streamgroups_testkit.producing import Load, produce
+from streamgroups_testkit.queries import (
+    QueryProcess,
+    all_records,
+    arrived_records,
+    read_histories,
+    shared_options,
+    uncommitted_records,
+)
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.session_queries import QueryInSession
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 8
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+@pytest.mark.long
+@EITHER_PROTOCOL
 def test_kill_under_load(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
     topic = new_topic(PARTITIONS)
-    options = sharing(bootstrap, group, topic, protocol)
+    options = shared_options(bootstrap, group, topic, protocol)
     alice = QueryProcess(tmp_path, "alice", options, batch_delay_s=0.3)
-    bob = QueryHere(tmp_path, "bob", options)
+    bob = QueryInSession(tmp_path, "bob", options)
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=1_000):
             alice.start()
@@ -46,22 +46,23 @@ def test_kill_under_load(
             before = bob.batches()
 
             def taken_over() -> bool:
-                assigned = [e for e in history(tmp_path) if e.member == "bob" and e.kind is Kind.ASSIGNED]
+                assigned = [e for e in read_histories(tmp_path) if e.member == "bob" and e.kind is Kind.ASSIGNED]
                 return len({tp for e in assigned for tp in e.offsets}) == PARTITIONS
 
             wait_until(taken_over, f"bob owns all partitions:\n{bob.log()}")
             bob.wait_for_batches(before + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
-        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
+        wait_until(lambda: committed_offsets(bootstrap, group, topic) == ends, f"all committed:\n{bob.log()}")
     finally:
         alice.kill()
         bob.stop()
-    found, events = arrived(tmp_path), history(tmp_path)
-    assert set(found) == expected(topic, ends)
+    found, events = arrived_records(tmp_path), read_histories(tmp_path)
+    assert set(found) == all_records(topic, ends)
     assert not overlaps(ownership_epochs(events))
-    assert {record for record, times in found.items() if times > 1} <= never_committed(events, "alice")
+    assert {record for record, times in found.items() if times > 1} <= uncommitted_records(events, "alice")
 
 
+@pytest.mark.long
 def test_restart_at_once_with_default_timeouts(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
@@ -74,16 +75,18 @@ def test_restart_at_once_with_default_timeouts(
         "startingPosition": "TRIM_HORIZON",
     }
     produce(bootstrap, topic, 80, partitions=PARTITIONS)
-    alice, again = QueryProcess(tmp_path, "alice", options), QueryHere(tmp_path, "again", options)
+    alice, again = QueryProcess(tmp_path, "alice", options), QueryInSession(tmp_path, "again", options)
     try:
         alice.start().wait_for_batches(1)
-        wait_until(lambda: committed(bootstrap, group, topic) == dict.fromkeys(range(8), 10), "the first part", 30)
+        wait_until(
+            lambda: committed_offsets(bootstrap, group, topic) == dict.fromkeys(range(8), 10), "the first part", 30
+        )
         alice.kill()
         produce(bootstrap, topic, 80, partitions=PARTITIONS)
         again.start(spark).wait_for_batches(1, 120)
     finally:
         alice.kill()
         again.stop()
-    found = arrived(tmp_path)
-    assert set(found) == expected(topic, dict.fromkeys(range(PARTITIONS), 20))
+    found = arrived_records(tmp_path)
+    assert set(found) == all_records(topic, dict.fromkeys(range(PARTITIONS), 20))
     assert max(found.values()) == 1

@@ -20,20 +20,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from component_tests.postgres import PostgresServer
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, committed_metadata, produce
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
+from integration_tests.tiers import EACH_SINK, EITHER_SINK
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.ledgers.staging import StagingSink
+from streamgroups_testkit.postgres import PostgresServer
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_metadata, committed_offsets
+from streamgroups_testkit.waits import wait_until
 
 N = 200
 ReadBack = Callable[[], list[int]]
 
 
-@pytest.fixture(params=["postgres", "delta"])
+@pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StagingSink[Any, Any, Any, Any], ReadBack]:
     """A sink, and its output as another reader sees it."""
     if request.param == "postgres":
@@ -95,6 +97,7 @@ def read_back(target: tuple[StagingSink[Any, Any, Any, Any], ReadBack]) -> ReadB
     return target[1]
 
 
+@EACH_SINK
 def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: ReadBack) -> None:
     board.run()
     assert read_back() == list(range(N))
@@ -107,9 +110,10 @@ def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: 
     board.run()
     assert read_back() == list(range(N + 10))
     there = {0: N // 2 + 5, 1: N // 2 + 5}
-    wait_until(lambda: committed(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
+    wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
 
 
+@EITHER_SINK
 def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack) -> None:
     """With the broker's own protocol; the other tests use the classic one."""
     board.protocol = "consumer"
@@ -128,6 +132,7 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
     assert read_back() == list(range(N + 10))
 
 
+@EITHER_SINK
 def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
     board: Board, read_back: ReadBack, admin: AdminClient, new_topic: Callable[..., str]
 ) -> None:
@@ -154,6 +159,7 @@ def _has_reached(committed_now: Callable[[], dict[int, int]], total: int) -> boo
     return sum(committed_now().values()) == total
 
 
+@EITHER_SINK
 def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
     board: Board, read_back: ReadBack, new_topic: Callable[..., str]
 ) -> None:
@@ -177,7 +183,7 @@ def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
     board.run(joined())
     assert read_back() == list(range(N + 10))
     for group, topic in ((board.group, board.topic), (fares_group, fares)):
-        there = partial(committed, board.bootstrap, group, topic)
+        there = partial(committed_offsets, board.bootstrap, group, topic)
         wait_until(partial(_has_reached, there, N + 10), f"group {group} follows", 30)
 
 
@@ -204,7 +210,7 @@ class TestTheTable:
             number, F.when(number == 77, "seventy-seven").otherwise("n").alias("name")
         )
         with psycopg.connect(postgres, autocommit=True) as db:
-            for mend, told in (
+            for mend, reported in (
                 ("SELECT 1", r"Table .*board does not exist.*Create it"),
                 ("CREATE TABLE board (number text, name varchar(5))", r"column 'number'.*ALTER TABLE"),
                 (
@@ -214,9 +220,9 @@ class TestTheTable:
                 ("ALTER TABLE board ALTER name TYPE text, ADD CHECK (number <> 78)", "violates check constraint"),
             ):
                 db.execute(mend)
-                with pytest.raises(StreamingQueryException, match=told):
+                with pytest.raises(StreamingQueryException, match=reported):
                     board.run(named)
-                assert not any(committed(bootstrap, group, topic).values())
+                assert not any(committed_offsets(bootstrap, group, topic).values())
             assert db.execute("SELECT count(*) FROM board").fetchone() == (0,)
             db.execute("ALTER TABLE board DROP CONSTRAINT board_number_check")
             board.run(named)
@@ -260,7 +266,7 @@ def test_a_server_that_is_down_and_back(
     writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
     query = writer.trigger(processingTime="1 second").start()
     try:
-        wait_until(lambda: sum(committed(bootstrap, group, topic).values()) == N, "all is written")
+        wait_until(lambda: sum(committed_offsets(bootstrap, group, topic).values()) == N, "all is written")
         postgres_server.stop()
         try:
             produce(bootstrap, topic, 10, partitions=2, first=N)
@@ -277,6 +283,7 @@ def test_a_server_that_is_down_and_back(
         assert sorted(n for (n,) in db.execute("SELECT number FROM board").fetchall()) == list(range(N + 10))
 
 
+@EITHER_SINK
 def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Board, tmp_path: Path) -> None:
     other = sg.DeltaSink(uri=str(tmp_path / "other"))
     writer = sg.exactly_once(board.numbers(), sink=board.sink, checkpoint=str(board.checkpoint))
@@ -288,6 +295,7 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
         query.stop()
 
 
+@EITHER_SINK
 def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_back: ReadBack, tmp_path: Path) -> None:
     """An earlier query of the group has no effect on a later one: neither its sink nor its existence."""
     board.run()
@@ -298,7 +306,7 @@ def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_ba
         assert query.awaitTermination(120)
     finally:
         query.stop()
-    assert sum(committed(board.bootstrap, board.group, board.topic).values()) == N + 10
+    assert sum(committed_offsets(board.bootstrap, board.group, board.topic).values()) == N + 10
     assert read_back() == list(range(N)), "the plain query has no ledger, and moved none"
     other = str(tmp_path / "other")
     board.sink, board.checkpoint = sg.DeltaSink(uri=other), tmp_path / "edited"
@@ -307,6 +315,7 @@ def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_ba
     assert sorted(DeltaTable(other).to_pyarrow_table().column("number").to_pylist()) == list(range(N + 10, N + 20))
 
 
+@EITHER_SINK
 def test_secrets_reach_no_plan(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
     if not isinstance(board.sink, sg.PostgresSink):
         pytest.skip("a local Delta table has no login")

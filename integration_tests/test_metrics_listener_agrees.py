@@ -19,8 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
-from component_tests.waits import wait_until
-from integration_tests.harness import Broker, Load, committed, described, produce
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import Load, produce
+from streamgroups_testkit.reading import committed_offsets, describe_group
+from streamgroups_testkit.waits import wait_until
 
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 #: The interval of Spark's idle events.
@@ -80,12 +82,12 @@ def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more:
 def described_by_us(bootstrap: str, group: str) -> dict[int, tuple[int, int, int]]:
     """Committed offset, end offset and lag of each partition, by ``streamgroups groups describe``."""
     command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
-    said = subprocess.run([*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, check=True)
-    (found,) = json.loads(said.stdout)["groups"]
+    result = subprocess.run([*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, check=True)
+    (found,) = json.loads(result.stdout)["groups"]
     return {p["partition"]: (p["committed_offset"], p["end_offset"], p["lag"]) for p in found["partitions"]}
 
 
-def told(samples: Samples, query: str) -> dict[int, tuple[int, int, int]]:
+def exported(samples: Samples, query: str) -> dict[int, tuple[int, int, int]]:
     committed, end, lag = (
         of_partitions(samples, name, query) for name in ("committed_offset", "end_offset", "lag_records")
     )
@@ -115,16 +117,16 @@ def test_O3_figures_agree_once_the_batch_is_committed(
     second = reading(spark, bootstrap, f"{group}-2", other).writeStream.format("noop").start()
     try:
         everything = {0: (20, 20, 0), 1: (20, 20, 0)}
-        wait_until(lambda: told(scrape(metrics), "board") == everything, "Spark has told that all is read")
-        wait_until(lambda: committed(bootstrap, group, topic) == {0: 20, 1: 20}, "it is committed")
+        wait_until(lambda: exported(scrape(metrics), "board") == everything, "Spark has reported all records")
+        wait_until(lambda: committed_offsets(bootstrap, group, topic) == {0: 20, 1: 20}, "it is committed")
         assert described_by_us(bootstrap, group) == everything
         rows = {
             int(r["PARTITION"]): (int(r["CURRENT-OFFSET"]), int(r["LOG-END-OFFSET"]), int(r["LAG"]))
-            for r in described(kafka, group)
+            for r in describe_group(kafka, group)
         }
         assert rows == everything
         # Only the cluster has these values.
-        wait_until(lambda: told(scrape(with_cluster), "board") == everything, "the cluster has told the same")
+        wait_until(lambda: exported(scrape(with_cluster), "board") == everything, "the cluster has reported the same")
         samples = scrape(with_cluster)
         assert samples["streamgroups_group_members", (group, "board")] == 1
         assert samples["streamgroups_group_state", (group, "board", "Stable")] == 1
@@ -144,7 +146,7 @@ def test_O3_figures_agree_once_the_batch_is_committed(
     try:
         produce(bootstrap, topic, 6, partitions=2, first=40)
         wait_until(
-            lambda: told(scrape(metrics), "mixed") == {0: (23, 23, 0), 1: (23, 23, 0)}, "our source beside another"
+            lambda: exported(scrape(metrics), "mixed") == {0: (23, 23, 0), 1: (23, 23, 0)}, "our source beside another"
         )
     finally:
         mixed.stop()
@@ -162,7 +164,7 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     produce(bootstrap, topic, 1_000, partitions=1)
     metrics = listen(bootstrap_servers=bootstrap, interval_s=0.2)
     alone = listen()
-    go_on = tmp_path / "go on"
+    go_on = tmp_path / "continue"
 
     def hold(batch: DataFrame, batch_id: int) -> None:
         if batch_id > 0:
@@ -173,11 +175,11 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     query = slow.writeStream.foreachBatch(hold).queryName("slow").start()
     try:
         # The second batch is in flight. The first is committed, and the tool counts all other records as lag.
-        wait_until(lambda: committed(bootstrap, group, topic) == {0: 100}, "the first batch is committed")
-        wait_until(lambda: told(scrape(metrics), "slow") == {0: (100, 1_000, 900)}, "the cluster tells of it")
+        wait_until(lambda: committed_offsets(bootstrap, group, topic) == {0: 100}, "the first batch is committed")
+        wait_until(lambda: exported(scrape(metrics), "slow") == {0: (100, 1_000, 900)}, "the cluster reports it")
         assert described_by_us(bootstrap, group) == {0: (100, 1_000, 900)}
         # Spark's own events report the first batch only, and do not report its commit.
-        assert told(scrape(alone), "slow") == {0: (0, 1_000, 900)}
+        assert exported(scrape(alone), "slow") == {0: (0, 1_000, 900)}
         assert of_partitions(scrape(alone), "processed_offset", "slow") == {0: 100}
         assert scrape(metrics)["streamgroups_group_lag_seconds", (group, "slow")] > 0
         go_on.touch()
@@ -193,10 +195,10 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     wait_until(failures, "the failure is counted")
     ((cause, name),) = failures()
     assert (name, "hunter2" in cause, cause != "") == ("slow", False, True)
-    wait_until(lambda: not told(scrape(alone), "slow"), "its series are gone")
+    wait_until(lambda: not exported(scrape(alone), "slow"), "its series are gone")
 
 
-def test_G11_queries_that_share_a_group_tell_of_each_partition_once(
+def test_G11_queries_that_share_a_group_report_each_partition_once(
     bootstrap: str,
     new_topic: Callable[..., str],
     group: str,
@@ -213,12 +215,12 @@ def test_G11_queries_that_share_a_group_tell_of_each_partition_once(
 
         def shared() -> bool:
             samples = scrape(metrics)
-            one, two = told(samples, "one").keys(), told(samples, "two").keys()
+            one, two = exported(samples, "one").keys(), exported(samples, "two").keys()
             assert not one & two
             return len(one) == len(two) == 2
 
         with Load(bootstrap, topic, partitions=4, per_second=200):
-            wait_until(shared, "each query tells of two partitions", 120)
+            wait_until(shared, "each query reports two partitions", 120)
     finally:
         for query in queries:
             query.stop()

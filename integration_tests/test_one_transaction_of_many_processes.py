@@ -12,8 +12,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, end_offsets, produce
 from integration_tests.transaction_process import config_of, packed, start, write
 from streamgroups.errors import (
     BrokerUnreachable,
@@ -29,6 +27,9 @@ from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.errors import Step
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 6
 
@@ -157,8 +158,8 @@ def test_everything_appears_at_once(
     driver.commit(transaction)
     expected = {p: [value for partition, value in rows if partition == p] for p in range(PARTITIONS)}
     assert_values(bootstrap, target, expected)
-    # Right after the commit a reader can still see old offsets, unless it requests stable offsets, as the harness does.
-    assert committed(bootstrap, group, source) == {0: 10, 1: 7}
+    # Right after the commit a reader can still see old offsets, unless it requests stable offsets, as ``committed_offsets`` does.
+    assert committed_offsets(bootstrap, group, source) == {0: 10, 1: 7}
 
 
 def test_an_abort_leaves_nothing(
@@ -169,7 +170,7 @@ def test_an_abort_leaves_nothing(
     driver.commit_offsets(transaction, {TopicPartition(source, 0): Committed(10)}, member.group_metadata)
     driver.abort(transaction)
     driver.abort(transaction)
-    assert (values(bootstrap, target), committed(bootstrap, group, source)) == ({}, {})
+    assert (values(bootstrap, target), committed_offsets(bootstrap, group, source)) == ({}, {})
     with pytest.raises(TransactionFailed, match="Committing the transaction"):
         driver.commit(transaction)
     again = driver.begin()
@@ -182,7 +183,7 @@ def test_nothing_begun_needs_no_abort(driver: Transactions) -> None:
     driver.abort(driver.begin())
 
 
-def test_a_zombie_is_refused_whatever_it_does(
+def test_a_zombie_is_rejected_whatever_it_does(
     bootstrap: str, driver: Transactions, transactional_id: str, member: Member, group: str, source: str, target: str
 ) -> None:
     zombies = driver.begin()
@@ -205,10 +206,10 @@ def test_a_zombie_is_refused_whatever_it_does(
         newer_run.commit_offsets(newer, {TopicPartition(source, 0): Committed(3)}, member.group_metadata)
         newer_run.commit(newer)
     assert_values(bootstrap, target, {0: ["the newer run's"]})
-    assert committed(bootstrap, group, source) == {0: 3}
+    assert committed_offsets(bootstrap, group, source) == {0: 3}
 
 
-def test_a_late_write_of_an_earlier_batch_is_refused(bootstrap: str, driver: Transactions, target: str) -> None:
+def test_a_late_write_of_an_earlier_batch_is_rejected(bootstrap: str, driver: Transactions, target: str) -> None:
     first = driver.begin()
     write(bootstrap, first, target, [(0, "one")])
     driver.commit(first)
@@ -232,7 +233,7 @@ def test_a_batch_that_failed_is_written_again(bootstrap: str, driver: Transactio
     assert_values(bootstrap, target, {0: ["all of it"], 1: ["all of it"]})
 
 
-def test_a_stale_generation_is_refused(
+def test_a_stale_generation_is_rejected(
     bootstrap: str,
     driver: Transactions,
     member: Member,
@@ -273,10 +274,10 @@ def test_a_stale_generation_is_refused(
         driver.abort(transaction)
     finally:
         other.close()
-    assert (values(bootstrap, target), committed(bootstrap, group, source)) == ({}, {})
+    assert (values(bootstrap, target), committed_offsets(bootstrap, group, source)) == ({}, {})
 
 
-def test_a_second_writer_of_a_partition_is_refused(bootstrap: str, driver: Transactions, target: str) -> None:
+def test_a_second_writer_of_a_partition_is_rejected(bootstrap: str, driver: Transactions, target: str) -> None:
     """With one producer id the broker would accept its batches as retries of the first writer."""
     transaction = driver.begin()
     write(bootstrap, transaction, target, [(0, "the first's"), (1, "the first's")])
@@ -340,10 +341,10 @@ def test_an_answer_that_is_lost_changes_nothing(
     driver.commit(transaction)
     assert lost == [step, step]
     assert_values(bootstrap, target, {p: [f"{p}", f"{p} more"] for p in range(PARTITIONS)})
-    assert committed(bootstrap, group, source) == {0: 10}
+    assert committed_offsets(bootstrap, group, source) == {0: 10}
 
 
-def test_a_commit_nobody_heard_of_is_not_called_failed(
+def test_a_commit_with_a_lost_response_is_not_called_failed(
     bootstrap: str, driver: Transactions, transactional_id: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transaction = driver.begin()
@@ -365,7 +366,7 @@ def test_a_commit_nobody_heard_of_is_not_called_failed(
     assert_values(bootstrap, target, {0: ["there"]})
 
 
-def test_a_transaction_that_timed_out_is_refused(bootstrap: str, transactional_id: str, target: str) -> None:
+def test_a_transaction_that_timed_out_is_rejected(bootstrap: str, transactional_id: str, target: str) -> None:
     with closing(Transactions(config_of(bootstrap), transactional_id, timeout_ms=1_000)) as driver:
         transaction = driver.begin()
         write(bootstrap, transaction, target, [(0, "too late")])
@@ -377,7 +378,7 @@ def test_a_transaction_that_timed_out_is_refused(bootstrap: str, transactional_i
     assert values(bootstrap, target) == {}
 
 
-def test_bad_input_is_refused_with_the_way_out(
+def test_bad_input_is_rejected_with_a_remedy(
     bootstrap: str, driver: Transactions, new_topic: Callable[..., str]
 ) -> None:
     with pytest.raises(InvalidOption, match="transactional id is empty"):

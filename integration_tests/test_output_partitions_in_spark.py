@@ -55,7 +55,7 @@ def test_rows_without_a_column_of_keys(spark: SparkSession) -> None:
     assert rows_of(with_partitions(frame, COUNTS, topic="arrivals")) == [("a", None)]
 
 
-def test_what_cannot_be_is_refused(spark: SparkSession) -> None:
+def test_invalid_rows_are_rejected(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(b"a", "elsewhere")], "key binary, topic string")
     with pytest.raises(UnknownTopic, match="'elsewhere'"):
         with_partitions(frame, COUNTS, topic="elsewhere")

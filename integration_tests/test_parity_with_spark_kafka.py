@@ -24,9 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from component_tests.waits import wait_until
-from integration_tests.harness import end_offsets, produce
-from integration_tests.spark_kafka import spark_kafka_jars
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import end_offsets
+from streamgroups_testkit.spark_kafka import spark_kafka_jars
+from streamgroups_testkit.waits import wait_until
 from unit_tests.requirements import without
 
 
@@ -331,7 +332,7 @@ REJECTED: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("case", REJECTED)
-def test_both_refuse(spark: SparkSession, world: World, case: str) -> None:
+def test_both_reject(spark: SparkSession, world: World, case: str) -> None:
     given = {name: world.fill(value) for name, value in REJECTED[case].items()}
     for source in (THEIRS, OURS):
         with pytest.raises((PySparkException, Py4JJavaError)):
@@ -339,16 +340,16 @@ def test_both_refuse(spark: SparkSession, world: World, case: str) -> None:
 
 
 #: Options that Spark's source ignores and this library rejects, because each is nearly always a mistake.
-REFUSED_ON_PURPOSE: dict[str, tuple[dict[str, str], str]] = {
+REJECTED_ON_PURPOSE: dict[str, tuple[dict[str, str], str]] = {
     "misspelt": ({"subscribe": "<a>", "startingOffset": "latest"}, "Did you mean 'startingOffsets'"),
     "misspelt, kafka": ({"subscribe": "<a>", "kafka.fetch.min.byte": "1"}, "Did you mean 'kafka.fetch.min.bytes'"),
     "no such partition": ({"assign": '{"<a>":[0,9]}'}, "-a-9' does not exist"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED_ON_PURPOSE)
-def test_slips_are_refused_on_purpose(spark: SparkSession, world: World, case: str) -> None:
-    options, remedy = REFUSED_ON_PURPOSE[case]
+@pytest.mark.parametrize("case", REJECTED_ON_PURPOSE)
+def test_slips_are_rejected_on_purpose(spark: SparkSession, world: World, case: str) -> None:
+    options, remedy = REJECTED_ON_PURPOSE[case]
     given = {name: world.fill(value) for name, value in options.items()}
     given["kafka.bootstrap.servers"] = world.bootstrap
     assert read(spark, THEIRS, given).count()
@@ -418,7 +419,13 @@ STREAMS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", STREAMS)
+#: Each stream starts two queries. These two have all columns, and an isolation level.
+USUAL = {"several topics", "read committed"}
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in USUAL else pytest.param(case, marks=pytest.mark.long) for case in STREAMS]
+)
 def test_a_stream_gives_the_same(spark: SparkSession, world: World, tmp_path: Path, case: str) -> None:
     streamed = Streamed(spark, world, tmp_path, STREAMS[case])
     streamed.until_now()
@@ -459,7 +466,7 @@ def test_latest_gives_what_comes_after_the_start(
     assert sorted(int(row["key"]) for row in streamed.rows()) == list(range(30, 60))
 
 
-@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("fail", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_deleted_records(
     spark: SparkSession,
     world: World,

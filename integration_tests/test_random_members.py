@@ -1,7 +1,7 @@
 """S1, G11, G12: members that join, leave and are killed at random, under continuous load.
 
-The random part takes half a minute; ``STREAMGROUPS_CHAOS_S=300`` extends it to five. The seed is constant, or the value
-of ``STREAMGROUPS_SEED``. With ``STREAMGROUPS_SEED=random`` it depends on the clock and is printed. More than five
+The random part takes 15 seconds; ``STREAMGROUPS_CHAOS_S=300`` extends it to five minutes. The seed is constant, or the
+value of ``STREAMGROUPS_SEED``. With ``STREAMGROUPS_SEED=random`` it depends on the clock and is printed. More than five
 minutes need ``-o faulthandler_timeout=...``, which otherwise ends the run.
 """
 
@@ -15,26 +15,25 @@ from pathlib import Path
 
 import pytest
 
-from component_tests.waits import wait_until
-from integration_tests.harness import (
-    Broker,
-    Load,
-    QueryProcess,
-    arrived,
-    committed,
-    described,
-    end_offsets,
-    expected,
-    history,
-    never_committed,
-    sharing,
-)
+from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import TopicPartition
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import Load
+from streamgroups_testkit.queries import (
+    QueryProcess,
+    all_records,
+    arrived_records,
+    read_histories,
+    shared_options,
+    uncommitted_records,
+)
+from streamgroups_testkit.reading import committed_offsets, describe_group, end_offsets
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 8
-DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "30"))
+DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "15"))
 
 #: The time outside of the random part: the start, reading to the end, and two minutes for each wait.
 pytestmark = pytest.mark.timeout(DURATION_S + 600)
@@ -86,15 +85,15 @@ class Crowd:
             member.kill()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@EITHER_PROTOCOL
 def test_nothing_lost_one_owner(
     kafka: Broker, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str
 ) -> None:
-    wanted = os.environ.get("STREAMGROUPS_SEED", "20130101")
-    seed = time.time_ns() % 1_000_000 if wanted == "random" else int(wanted)
+    required = os.environ.get("STREAMGROUPS_SEED", "20130101")
+    seed = time.time_ns() % 1_000_000 if required == "random" else int(required)
     print(f"STREAMGROUPS_SEED={seed}")  # noqa: T201
     topic = new_topic(PARTITIONS)
-    options = sharing(bootstrap, group, topic, protocol)
+    options = shared_options(bootstrap, group, topic, protocol)
     crowd = Crowd(tmp_path, options, random.Random(seed))
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=1_000):
@@ -108,7 +107,9 @@ def test_nothing_lost_one_owner(
                 # The remaining members must read records before the next change.
                 crowd.wait_for_progress()
         ends = end_offsets(bootstrap, topic, PARTITIONS)
-        wait_until(lambda: committed(bootstrap, group, topic) == ends, f"all is committed after {crowd.told}", 120)
+        wait_until(
+            lambda: committed_offsets(bootstrap, group, topic) == ends, f"all is committed after {crowd.told}", 120
+        )
         wait_until(
             lambda: agrees(kafka, group, crowd), f"Kafka's own tool agrees after {crowd.told}", 120, interval_s=2
         )
@@ -116,11 +117,11 @@ def test_nothing_lost_one_owner(
             crowd.leave()
     finally:
         crowd.end()
-    found, events = arrived(tmp_path), history(tmp_path)
-    missing = expected(topic, ends) - set(found)
+    found, events = arrived_records(tmp_path), read_histories(tmp_path)
+    missing = all_records(topic, ends) - set(found)
     assert not missing, f"lost {len(missing)} of {sum(ends.values())}: {sorted(missing)[:5]}, seed {seed}, {crowd.told}"
     assert not overlaps(ownership_epochs(events)), f"seed {seed}, {crowd.told}"
-    allowed = never_committed(events, *crowd.gone)
+    allowed = uncommitted_records(events, *crowd.gone)
     twice = {record for record, times in found.items() if times > 1}
     assert twice <= allowed, f"seed {seed}, {crowd.told}: {sorted(twice - allowed)[:5]}"
     regressed = commits_that_go_back([e for e in events if e.kind is Kind.COMMITTED])
@@ -129,7 +130,7 @@ def test_nothing_lost_one_owner(
 
 def agrees(kafka: Broker, group: str, crowd: Crowd) -> bool:
     """Whether ``kafka-consumer-groups.sh --describe`` shows a live member as owner of each partition, and no lag."""
-    rows = described(kafka, group)
+    rows = describe_group(kafka, group)
     live = {member.name for member in crowd.live}
     return len(rows) == PARTITIONS and all(row["CLIENT-ID"] in live and row["LAG"] == "0" for row in rows)
 

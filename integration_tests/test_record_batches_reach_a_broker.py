@@ -15,8 +15,6 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
-from component_tests.waits import wait_until
-from integration_tests.harness import Broker
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.session import AdminSession
@@ -25,6 +23,8 @@ from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.compression import CODECS, Compression
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.waits import wait_until
 
 NOW_MS = 1_700_000_000_000
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER = 45, 47, 2, 6
@@ -88,12 +88,12 @@ def _sent(session: AdminSession, request: ProduceRequest) -> int:
 def identity(session: AdminSession) -> ProducerIdentity:
     """A producer id of the broker, after the broker can assign one."""
 
-    async def ask() -> ProducerIdentity:
+    async def request() -> ProducerIdentity:
         answer = await session.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
         session.check(answer.error_code, "No producer id")
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    return session.run("No producer id", ask)
+    return session.run("No producer id", request)
 
 
 def read(bootstrap: str, topic: str, partitions: int, count: int) -> Records:
@@ -159,7 +159,7 @@ def test_what_was_encoded_is_read(
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
-def test_the_broker_can_compress_it_anew(
+def test_the_broker_can_compress_it_again(
     bootstrap: str, session: AdminSession, new_topic: Callable[..., str], codec: str
 ) -> None:
     """For a topic with another compression, Java reads and compresses every record."""
@@ -188,7 +188,7 @@ def test_kafkas_own_tool_reads_it(
     assert read_by_java.stdout.splitlines() == expected, read_by_java.stderr
 
 
-def test_sequences_go_on_from_call_to_call(
+def test_sequences_continue_from_call_to_call(
     bootstrap: str, session: AdminSession, new_topic: Callable[..., str]
 ) -> None:
     """An idempotent producer: the broker accepts each batch once and in order."""
@@ -212,7 +212,7 @@ def test_sequences_go_on_from_call_to_call(
     assert read(bootstrap, topic, 2, 600) == sorted(expected, key=lambda record: record[:2])
 
 
-def test_a_sequence_that_leaves_a_gap_and_an_old_epoch_are_refused(
+def test_a_sequence_that_leaves_a_gap_and_an_old_epoch_are_rejected(
     session: AdminSession, new_topic: Callable[..., str]
 ) -> None:
     """The negative control: the broker checks the identity and the sequence."""
@@ -243,7 +243,7 @@ def test_sequences_begin_again_at_zero(bootstrap: str, session: AdminSession, ne
     assert read(bootstrap, topic, 1, 30) == expected
 
 
-def test_a_batch_that_was_altered_is_refused(session: AdminSession, new_topic: Callable[..., str]) -> None:
+def test_a_batch_that_was_altered_is_rejected(session: AdminSession, new_topic: Callable[..., str]) -> None:
     """The negative control: the broker checks the checksum."""
     topic = new_topic(1)
     (batch,) = encode(some_rows(5, 1, seed=3)[0], BatchSettings(), topic=topic, now_ms=0)

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from integration_tests.harness import committed, produce, wait_until_empty
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 
 PARTITIONS = 2
 
@@ -69,7 +70,7 @@ def runs(spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: 
 
 
 def move_group(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
-    wait_until_empty(admin, group)
+    wait_until_group_is_empty(admin, group)
     moved = [confluent_kafka.TopicPartition(topic, p, offset) for p, offset in offsets.items()]
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moved)])[group].result(30)
 
@@ -89,10 +90,10 @@ def test_from_the_checkpoint_and_from_the_group(runs: Runs, bootstrap: str, topi
 
 def test_unfinished_batch_is_read_again(runs: Runs, bootstrap: str, topic: str, group: str) -> None:
     runs.run(fail=True)
-    assert committed(bootstrap, group, topic) == {0: 0, 1: 0}, "only where it starts"
+    assert committed_offsets(bootstrap, group, topic) == {0: 0, 1: 0}, "only where it starts"
     produce(bootstrap, topic, 20, partitions=PARTITIONS)
     assert runs.run() == each(0, 20)
-    assert committed(bootstrap, group, topic) == {0: 20, 1: 20}
+    assert committed_offsets(bootstrap, group, topic) == {0: 20, 1: 20}
 
 
 def test_group_is_right_by_default(runs: Runs, admin: AdminClient, topic: str, group: str) -> None:
@@ -101,20 +102,20 @@ def test_group_is_right_by_default(runs: Runs, admin: AdminClient, topic: str, g
     assert runs.run() == Counter([(0, o) for o in range(4, 10)] + [(1, o) for o in range(7, 10)])
 
 
-def test_checkpoint_is_right_if_told(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
+def test_checkpoint_wins_if_configured(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
     assert runs.run() == each(0, 10)
     move_group(admin, group, topic, {0: 4, 1: 7})
     produce(bootstrap, topic, 4, partitions=PARTITIONS)
     assert runs.run(onRestart="checkpoint") == each(10, 12)
-    assert committed(bootstrap, group, topic) == {0: 12, 1: 12}
+    assert committed_offsets(bootstrap, group, topic) == {0: 12, 1: 12}
 
 
-def test_difference_fails_if_told(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
+def test_difference_fails_if_configured(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
     runs.run()
     move_group(admin, group, topic, {0: 4, 1: 10})
     with pytest.raises(StreamingQueryException, match=rf"{topic}-0: checkpoint 10, group 4 \(-6\)"):
         runs.run(onRestart="fail")
-    assert committed(bootstrap, group, topic) == {0: 4, 1: 10}, "a refusal changes nothing"
+    assert committed_offsets(bootstrap, group, topic) == {0: 4, 1: 10}, "a rejection changes nothing"
 
 
 def test_unfinished_batch_that_the_group_has_passed(runs: Runs, admin: AdminClient, topic: str, group: str) -> None:
@@ -128,13 +129,13 @@ def test_group_that_was_deleted_is_rebuilt_from_the_checkpoint(
     runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str
 ) -> None:
     runs.run()
-    wait_until_empty(admin, group)
+    wait_until_group_is_empty(admin, group)
     admin.delete_consumer_groups([group])[group].result(30)
     produce(bootstrap, topic, 20, partitions=PARTITIONS)
     assert runs.run() == each(10, 20)
 
 
-def test_checkpoint_of_another_source_is_refused(runs: Runs, tmp_path: Path, topic: str) -> None:
+def test_checkpoint_of_another_source_is_rejected(runs: Runs, tmp_path: Path, topic: str) -> None:
     runs.run()
     log = tmp_path / "checkpoint" / "offsets" / "0"
     lines = log.read_text().splitlines()

@@ -17,11 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests.event_times import departures
-from integration_tests.harness import alone, committed, end_offsets, produce, sharing
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.plan import analyzed, read_streams
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import exclusive_options, shared_options
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.waits import wait_until
 
 #: No broker runs at this address, because the rejection precedes the first connection.
 NOWHERE = "127.0.0.1:9"
@@ -80,7 +82,7 @@ STARTED: Mapping[str, Callable[[Any, Path], Any]] = {
 @pytest.mark.parametrize("name", STATE)
 def test_what_keeps_state_is_known_by_its_plan(spark: SparkSession, group: str, name: str) -> None:
     keep_state, _ = STATE[name]
-    kept = keep_state(departures(spark, sharing(NOWHERE, group, "flights", "classic")))
+    kept = keep_state(departures(spark, shared_options(NOWHERE, group, "flights", "classic")))
     streams = read_streams(analyzed(kept))
     assert name.split()[0] in {operator for stream in streams for operator in stream.operators}
 
@@ -90,20 +92,21 @@ def test_what_keeps_state_is_rejected(
     rocksdb: None, spark: SparkSession, group: str, tmp_path: Path, name: str
 ) -> None:
     keep_state, mode = STATE[name]
-    kept = keep_state(departures(spark, sharing(NOWHERE, group, "flights", "classic")))
+    kept = keep_state(departures(spark, shared_options(NOWHERE, group, "flights", "classic")))
     writer = STARTED[name](kept.writeStream.outputMode(mode), tmp_path / "output")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    says = rf"is stateful \({name.split()[0]}\), but shares its stream.*'{group}'.*membership=exclusive"
-    with pytest.raises(StreamingQueryException, match=says):
+    message = rf"is stateful \({name.split()[0]}\), but shares its stream.*'{group}'.*membership=exclusive"
+    with pytest.raises(StreamingQueryException, match=message):
         query.awaitTermination(60)
     assert not list((tmp_path / "checkpoint" / "offsets").glob("*")), "it is rejected before its first batch"
 
 
 def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, group: str) -> None:
-    flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
+    flights = departures(spark, shared_options(NOWHERE, group, "flights", "classic"))
     with pytest.raises(InvalidOption, match=r"is stateful \(sg\.with_event_time\).*membership=exclusive"):
         sg.with_event_time(flights, "timestamp")
-    with pytest.raises(InvalidOption, match=r"is stateful \(sg\.windows\).*membership=exclusive"):
+    # Its state follows the partition, but a result without a key would be one for each partition.
+    with pytest.raises(InvalidOption, match=r"windows group by no column.*membership=exclusive"):
         sg.windows(
             flights.withWatermark("timestamp", "1 second"),
             on="timestamp",
@@ -117,8 +120,8 @@ def test_each_stream_and_each_query_counts_for_itself(
 ) -> None:
     topic = new_topic(2)
     produce(bootstrap, topic, 20, partitions=2)
-    shared = departures(spark, sharing(bootstrap, group, topic, "classic"))
-    own = departures(spark, alone(bootstrap, f"{group}-own", topic, "classic"))
+    shared = departures(spark, shared_options(bootstrap, group, topic, "classic"))
+    own = departures(spark, exclusive_options(bootstrap, f"{group}-own", topic, "classic"))
     airlines = spark.range(20).select(F.col("id").cast("string").alias("name")).groupBy("name").count()
     joined = shared.join(airlines, F.expr("cast(value as string) = name")).select("value")
     both = joined.union(own.dropDuplicates(["value"]).select("value"))
@@ -134,7 +137,8 @@ def test_each_stream_and_each_query_counts_for_itself(
         ends = end_offsets(bootstrap, topic, 2)
         groups = (group, f"{group}-own")
         wait_until(
-            lambda: all(committed(bootstrap, reading, topic) == ends for reading in groups), f"{groups} have read all"
+            lambda: all(committed_offsets(bootstrap, reading, topic) == ends for reading in groups),
+            f"{groups} have read all",
         )
         assert queries[0].isActive
 
@@ -145,7 +149,7 @@ def test_what_cannot_be_known_is_not_taken_for_stateless(
     """If Spark does not expose the process of a source, its group identifies the candidate queries. If no candidate
     responds, no query may be shared.
     """
-    flights = departures(spark, sharing(NOWHERE, group, "flights", "classic"))
+    flights = departures(spark, shared_options(NOWHERE, group, "flights", "classic"))
     monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries._process_ids", lambda *_: [])
     query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"is stateful \(Deduplicate\)"):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from integration_tests.harness import produce
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_testkit.producing import produce
 
 
 def test_a_partition_of_large_records_has_a_task_to_itself(
@@ -46,6 +46,6 @@ def test_sizes_are_the_brokers_and_what_is_not_there_has_none(bootstrap: str, ne
     assert stored[empty] == 0
 
 
-def test_where_nobody_tells_sizes_are_not_known() -> None:
+def test_a_broker_that_does_not_report_sizes() -> None:
     nobody = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
     assert nobody.stored_bytes([TopicPartition("flights", 0)]) == {}

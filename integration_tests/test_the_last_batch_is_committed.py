@@ -12,8 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from component_tests.waits import wait_until
-from integration_tests.harness import Broker, committed, described, produce, wait_until_empty
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, describe_group, wait_until_group_is_empty
+from streamgroups_testkit.waits import wait_until
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def count(batch: DataFrame, _batch_id: int) -> None:
 
 def left_at(bootstrap: str, admin: AdminClient, options: dict[str, str]) -> dict[int, int]:
     """The committed offsets after the query's member has left."""
-    wait_until_empty(admin, options["group.id"])
-    return committed(bootstrap, options["group.id"], options["subscribe"])
+    wait_until_group_is_empty(admin, options["group.id"])
+    return committed_offsets(bootstrap, options["group.id"], options["subscribe"])
 
 
 def test_once(
@@ -68,8 +70,8 @@ def test_what_is_available_now_leaves_no_lag(
     spark: SparkSession, kafka: Broker, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
     assert start(spark, options, checkpoint, count, availableNow=True).awaitTermination(60)
-    wait_until_empty(admin, options["group.id"])
-    assert [row["LAG"] for row in described(kafka, options["group.id"])] == ["0", "0"]
+    wait_until_group_is_empty(admin, options["group.id"])
+    assert [row["LAG"] for row in describe_group(kafka, options["group.id"])] == ["0", "0"]
 
 
 def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.harness import produce
+from streamgroups_testkit.producing import produce
 
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
@@ -71,7 +71,9 @@ def test_following(bootstrap: str, new_topic: Callable[..., str]) -> None:
         assert participant.wait(30) == 0
 
 
-def test_describe_says_who_reads(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], group: str) -> None:
+def test_describe_names_the_readers(
+    bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], group: str
+) -> None:
     topic = new_topic(2)
     produce(bootstrap, topic, 10, partitions=2)
     cli(bootstrap, "groups", "reset", group, "--topic", topic, "--to-latest", "--execute")

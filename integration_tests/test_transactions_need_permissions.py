@@ -14,8 +14,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
-from integration_tests.harness import committed, produce, read_committed
-from integration_tests.secured_broker import PLAIN, Listeners, secured_broker
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
@@ -23,6 +21,9 @@ from streamgroups.errors import NotAuthorized
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, read_committed
+from streamgroups_testkit.security import PLAIN, Listeners, secured_broker
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ def test_each_missing_permission_is_named(listeners: Listeners) -> None:
     assert_values(listeners.plain, "target", {0: ["ann's"]})
 
 
-def test_a_query_without_permissions_says_which_and_goes_on_once_it_has_them(
+@pytest.mark.long
+def test_a_query_without_permissions_names_them_and_resumes_once_it_has_them(
     listeners: Listeners, spark: SparkSession, tmp_path: Path
 ) -> None:
     admin = AdminClient({"bootstrap.servers": listeners.plain})
@@ -96,7 +98,7 @@ def test_a_query_without_permissions_says_which_and_goes_on_once_it_has_them(
     with pytest.raises(StreamingQueryException, match=r"group 'board-writers'.*Grant Read"):
         write()
     assert not read_committed(listeners.plain, "board")
-    assert not any(committed(listeners.plain, "board-writers", "flights").values())
+    assert not any(committed_offsets(listeners.plain, "board-writers", "flights").values())
     _allow(listeners, "Read", "--group", "board-writers")
     with pytest.raises(StreamingQueryException, match=r"topic 'flights'.*Grant Read"):
         write()

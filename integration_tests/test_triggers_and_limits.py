@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from component_tests.waits import wait_until
-from integration_tests.harness import committed, produce
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.waits import wait_until
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ def test_available_now_with_a_limit(
     sizes = run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, availableNow=True)
     assert sizes == [300, 300, 300, 100]
     topic = options["subscribe"]
-    assert committed(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250), "S2: the last batch too"
+    assert committed_offsets(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250), (
+        "S2: the last batch too"
+    )
 
 
 def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp_path: Path, bootstrap: str) -> None:
@@ -89,7 +92,7 @@ def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: 
     topic = options["subscribe"]
     try:
         wait_until(
-            lambda: committed(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250),
+            lambda: committed_offsets(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250),
             "S2: it is committed",
         )
         assert query.lastProgress is not None
@@ -100,7 +103,7 @@ def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: 
         query.stop()
 
 
-def test_only_the_columns_asked_for(spark: SparkSession, options: dict[str, str]) -> None:
+def test_only_the_selected_columns(spark: SparkSession, options: dict[str, str]) -> None:
     del options["startingPosition"]
     narrow = spark.read.format("streamgroups").options(**options).schema("value binary, offset long").load()
     assert narrow.columns == ["value", "offset"]

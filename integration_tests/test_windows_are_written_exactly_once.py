@@ -24,17 +24,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from component_tests.waits import wait_until
 from integration_tests import windows_query
 from integration_tests.event_times import START_MS, depart, departures, windows
-from integration_tests.harness import read_committed, sharing, wait_until_empty
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_spark.register import SESSION
+from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import batch_info
-from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten, transactional_id_of
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter, transactional_id_of
 from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.reading import read_committed, wait_until_group_is_empty
+from streamgroups_testkit.waits import wait_until
 
 HOUR = range(60)
 SINKS = ("kafka", "postgres", "delta")
@@ -93,7 +95,13 @@ def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("board", "whose"), [*((sink, "ours") for sink in SINKS), ("kafka", "spark's")], indirect=["board"]
+    ("board", "whose"),
+    [
+        ("kafka", "ours"),
+        *(pytest.param(sink, "ours", marks=pytest.mark.long) for sink in SINKS if sink != "kafka"),
+        pytest.param("kafka", "spark's", marks=pytest.mark.long),
+    ],
+    indirect=["board"],
 )
 def test_a_batch_that_reads_nothing_is_run_again(
     spark: SparkSession,
@@ -106,7 +114,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     checkpoint = tmp_path / "checkpoint"
-    options = sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
+    options = shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
 
     def run_once() -> None:
         flights = departures(spark, options)
@@ -126,7 +134,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     assert board.flights() == WHOLE
 
 
-def test_a_zombie_that_began_when_nothing_was_noted(
+def test_a_zombie_that_began_before_the_batch_was_recorded(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     """X3: an older run is frozen before it reads the positions, and resumes after a newer run has finished a batch. It
@@ -136,15 +144,15 @@ def test_a_zombie_that_began_when_nothing_was_noted(
     checkpoint = str(tmp_path / "checkpoint")
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
     timed = sg.with_event_time(
-        departures(spark, sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"}),
+        departures(spark, shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"}),
         "timestamp",
         watermark_delay="0s",
     )
     board = Board(sg.KafkaSink(bootstrap_servers=bootstrap, topic=to), lambda: in_kafka(bootstrap, to))
     run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=checkpoint))
     assert board.flights() == HALF
-    quiet = batch_info(checkpoint, SESSION).quiet
-    assert quiet is not None
+    no_data = batch_info(checkpoint, SESSION).quiet
+    assert no_data is not None
     # As sg.exactly_once sets it for a query that is the only member of its group.
     own_id = {"kafka.transactional.id": transactional_id_of(group)}
     options = parse_sink({**board.sink.options, **own_id, "checkpointLocation": checkpoint, "group.id": group})
@@ -155,10 +163,11 @@ def test_a_zombie_that_began_when_nothing_was_noted(
     output = OutputSettings(options.topic, options.batches, options.with_headers, 1)
     written = write_records(iter([again]), options.client, output, begun, task=0)
     assert written.records == 1
-    zombie.commit([TaskWritten(written, begun)], quiet.batch_id)
+    zombie.commit([TaskOutput(begun, written, written.records)], no_data.batch_id)
     assert board.flights() == HALF
 
 
+@pytest.mark.long
 def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     rocksdb: None,
     spark: SparkSession,
@@ -172,8 +181,8 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     entry in the commit log.
     """
     topic, to = new_topic(2, retention_ms="-1"), new_topic(2)
-    asked: dict[str, Any] = {
-        "options": sharing(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
+    requested: dict[str, Any] = {
+        "options": shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"},
         "checkpoint": str(tmp_path / "checkpoint"),
         "event_time": {"watermark_delay": "0s"},
         "windows": {"idle_timeout": "2s"},
@@ -190,10 +199,10 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     }
     depart(bootstrap, topic, {0: [0, 1, 6], 1: [2]})
     log = tmp_path / "log"
-    with log.open("wb") as said:
+    with log.open("wb") as result:
         process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.windows_query", json.dumps(asked)],
-            stdout=said,
+            [sys.executable, "-m", "integration_tests.windows_query", json.dumps(requested)],
+            stdout=result,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=os.environ | killable,
@@ -214,16 +223,16 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
-    seen = batch_info(asked["checkpoint"], SESSION)
+    seen = batch_info(requested["checkpoint"], SESSION)
     assert seen.quiet is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
     # An exclusive query is rejected as long as the killed one is a member.
-    wait_until_empty(admin, group)
-    again = windows_query.start(spark, asked)
+    wait_until_group_is_empty(admin, group)
+    again = windows_query.start(spark, requested)
     try:
         depart(bootstrap, topic, {0: [31], 1: [30]})
         wait_until(lambda: len(read_committed(bootstrap, to)) >= 3, "the next windows are there", timeout_s=60)
     finally:
         again.stop()
-    told = [json.loads(m.value) for m in read_committed(bootstrap, to)]
-    assert sorted((row["minute"], row["flights"]) for row in told) == [(0, 3), (5, 1), (30, 2)]
+    reported = [json.loads(m.value) for m in read_committed(bootstrap, to)]
+    assert sorted((row["minute"], row["flights"]) for row in reported) == [(0, 3), (5, 1), (30, 2)]

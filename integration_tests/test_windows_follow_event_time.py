@@ -13,13 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from component_tests.waits import wait_until
 from integration_tests import windows_query
 from integration_tests.event_times import depart
-from integration_tests.harness import alone, wait_until_empty
+from streamgroups_testkit.queries import exclusive_options
+from streamgroups_testkit.reading import wait_until_group_is_empty
+from streamgroups_testkit.waits import wait_until
 
 HOUR = range(60)
 EACH_WINDOW = dict.fromkeys(range(0, 60, 5), 10)
@@ -40,19 +42,22 @@ def test_W5_W7_all_idle(
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     depart(bootstrap, topic, {0: [0, 1, 6], 1: [2]})
-    query = windows_query.start(spark, config(tmp_path, alone(bootstrap, group, topic, "classic"), idle_timeout="2s"))
+    query = windows_query.start(
+        spark, config(tmp_path, exclusive_options(bootstrap, group, topic, "classic"), idle_timeout="2s")
+    )
     try:
         output = tmp_path / "output"
         wait_until(lambda: len(windows_query.rows(output)) >= 2, "both windows close")
         # By the watermark, at minute 2, neither window would be closed.
         assert sorted(windows_query.rows(output)) == [[0, "idle", 3], [5, "idle", 1]]
         depart(bootstrap, topic, {0: [3]})
-        wait_until(lambda: len(windows_query.rows(output)) >= 3, "the late record is told of")
+        wait_until(lambda: len(windows_query.rows(output)) >= 3, "the late record is emitted")
         assert [0, "dead letter", 7 * 60_000] in windows_query.rows(output)
     finally:
         query.stop()
 
 
+@pytest.mark.long
 def test_kill_in_the_middle_of_a_window(
     rocksdb: None,
     spark: SparkSession,
@@ -63,20 +68,20 @@ def test_kill_in_the_middle_of_a_window(
     tmp_path: Path,
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
-    asked = config(tmp_path, alone(bootstrap, group, topic, "classic"), allowed_lateness="2m")
+    requested = config(tmp_path, exclusive_options(bootstrap, group, topic, "classic"), allowed_lateness="2m")
     log = tmp_path / "log"
 
     def wait_for_window(minute: int, why_dead: Callable[[], object]) -> None:
-        def is_told() -> bool:
+        def is_emitted() -> bool:
             assert why_dead() is None, f"{why_dead()}: {log.read_text(errors='replace')[-3_000:]}"
             return minute in {row[0] for row in windows_query.rows(tmp_path / "output")}
 
-        wait_until(is_told, f"the window of minute {minute} is told")
+        wait_until(is_emitted, f"the window of minute {minute} is emitted")
 
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
-    command = [sys.executable, "-m", "integration_tests.windows_query", json.dumps(asked)]
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+    command = [sys.executable, "-m", "integration_tests.windows_query", json.dumps(requested)]
+    with log.open("wb") as result:
+        process = subprocess.Popen(command, stdout=result, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         wait_for_window(25, process.poll)
     finally:
@@ -85,8 +90,8 @@ def test_kill_in_the_middle_of_a_window(
         process.wait(30)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
     # An exclusive query is rejected as long as the killed one is a member.
-    wait_until_empty(admin, group)
-    again = windows_query.start(spark, asked)
+    wait_until_group_is_empty(admin, group)
+    again = windows_query.start(spark, requested)
     try:
         wait_for_window(55, again.exception)
     finally:

@@ -17,12 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from component_tests.waits import wait_until
-from integration_tests.harness import committed
-from integration_tests.query_here import stop_between_batches
-from integration_tests.spark_sessions import STATE_STORE
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import read_progress
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.session_queries import stop_between_batches
+from streamgroups_testkit.spark_sessions import STATE_STORE
+from streamgroups_testkit.waits import wait_until
 
 #: Event times are seconds after this time in the past, so the clock has passed the end of every window.
 EPOCH_MS = 1_577_836_800_000
@@ -69,7 +69,7 @@ class Stream:
         options = self._options
         done = {0: self._sent}
         wait_until(
-            lambda: committed(options["kafka.bootstrap.servers"], options["group.id"], self._topic) == done,
+            lambda: committed_offsets(options["kafka.bootstrap.servers"], options["group.id"], self._topic) == done,
             f"the batch of {records} is done",
         )
         wait_until(lambda: len(self.rows) >= rows, f"{rows} rows; there are {self.rows}", 30)
@@ -113,7 +113,7 @@ def stream(
         opened.stop()
 
 
-def test_a_late_record_refines_and_a_later_one_is_told_what_it_missed(stream: Stream) -> None:
+def test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_it_missed(stream: Stream) -> None:
     windowed = sg.windows(
         stream.frame(),
         on="timestamp",
@@ -178,7 +178,7 @@ def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) 
     assert stream.send_and_take(("b", 40), rows=1) == [(0, 28, "a", 3, "on time", 1)]
 
 
-@pytest.mark.parametrize("dead_letters", [True, False])
+@pytest.mark.parametrize("dead_letters", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) -> None:
     windowed = sg.windows(
         stream.frame(),
@@ -195,9 +195,9 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
     assert stream.take() == [(0, 10, "a", 1, "idle", 0)]
     stream.send(("a", 6), ("b", 11))
     late = [(0, 10, "a", "late", 10, 4_000, 1)] if dead_letters else []
-    wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is told of", 30)
+    wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is emitted", 30)
     assert stream.take() == [*late, (10, 20, "b", 1, "idle", 0)]
-    wait_until(lambda: stream.late == 1, "X8: it is counted, told of or not")
+    wait_until(lambda: stream.late == 1, "X8: it is counted, emitted or not")
 
 
 def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -> None:
@@ -275,12 +275,16 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
     assert stream.rows[-1].window_end.timestamp() > closed_s
 
 
-@pytest.mark.parametrize("window", [sg.hopping("20s", hop="5s"), sg.session("4s")], ids=["hopping", "session"])
+@pytest.mark.parametrize(
+    "window",
+    [pytest.param(sg.hopping("20s", hop="5s"), marks=pytest.mark.long), sg.session("4s")],
+    ids=["hopping", "session"],
+)
 def test_both_ways_give_the_same(
     window: Any, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], rocksdb: None, tmp_path: Path
 ) -> None:
     topic = new_topic(1, retention_ms="-1")
-    told = []
+    reported = []
     for own_state in (False, True):
         stream = Stream(spark, bootstrap, topic, f"{topic}-{own_state}", tmp_path / str(own_state))
         if not own_state:
@@ -299,12 +303,12 @@ def test_both_ways_give_the_same(
         stream.start(sg.window_results(windowed), availableNow=True)
         assert stream.query is not None
         stream.query.awaitTermination(60)
-        told.append(sorted(tuple(row) for row in stream.rows))
-    assert told[0] == told[1]
-    assert len(told[0]) >= 5
+        reported.append(sorted(tuple(row) for row in stream.rows))
+    assert reported[0] == reported[1]
+    assert len(reported[0]) >= 5
 
 
-def test_what_cannot_work_is_refused_by_name(stream: Stream, spark: SparkSession) -> None:
+def test_the_error_names_what_cannot_work(stream: Stream, spark: SparkSession) -> None:
     frame = stream.frame().withColumn("list", F.array("key"))
     good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
     rejected: list[tuple[dict[str, Any], str]] = [

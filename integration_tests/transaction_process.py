@@ -75,9 +75,9 @@ def write(
     return sequences
 
 
-def start(**asked: Any) -> subprocess.Popen[bytes]:
+def start(**requested: Any) -> subprocess.Popen[bytes]:
     """Starts this module in a new process."""
-    command = [sys.executable, "-m", "integration_tests.transaction_process", json.dumps(asked)]
+    command = [sys.executable, "-m", "integration_tests.transaction_process", json.dumps(requested)]
     return subprocess.Popen(command)
 
 
@@ -87,13 +87,19 @@ def packed(transaction: OpenTransaction) -> str:
 
 
 def _main() -> None:
-    asked = json.loads(sys.argv[1])
-    bootstrap, topic = asked["bootstrap"], asked["topic"]
-    if asked["do"] == "write":
-        transaction = pickle.loads(base64.b64decode(asked["transaction"]))
-        write(bootstrap, transaction, topic, [tuple(row) for row in asked["rows"]], batch_bytes=asked["batch_bytes"])
+    requested = json.loads(sys.argv[1])
+    bootstrap, topic = requested["bootstrap"], requested["topic"]
+    if requested["do"] == "write":
+        transaction = pickle.loads(base64.b64decode(requested["transaction"]))
+        write(
+            bootstrap,
+            transaction,
+            topic,
+            [tuple(row) for row in requested["rows"]],
+            batch_bytes=requested["batch_bytes"],
+        )
     else:
-        transaction = Transactions(config_of(bootstrap), asked["transactional_id"]).begin()
+        transaction = Transactions(config_of(bootstrap), requested["transactional_id"]).begin()
         write(bootstrap, transaction, topic, [(0, "of a killed driver")])
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.event_times import MINUTE_MS, START_MS, by_departure, departures, minute_of
-from integration_tests.spark_sessions import ROCKSDB, STATE_STORE, session_builder
+from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder
 
 
 def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFrame:

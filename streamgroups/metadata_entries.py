@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from streamgroups.json_values import read_json_prefix
+from streamgroups.printable import listed
 
 logger = logging.getLogger(__name__)
 
 _VERSION = 1
 #: How many partitions with unreadable entries are remembered, so that each is named once.
 _MAX_NAMED = 10_000
-_MAX_LISTED = 5
 _named: dict[tuple[str, object], None] = {}
 
 _Place = TypeVar("_Place")
@@ -87,6 +87,5 @@ def warn_of_unreadable(group_id: str, places: list[_Place]) -> None:
         "The metadata entries of group %r at %s cannot be read and are ignored: they are damaged, have a newer version or come from another program. "
         "Every principal with Read on the group can write them.",
         group_id,
-        ", ".join(map(str, new[:_MAX_LISTED]))
-        + (f" and {len(new) - _MAX_LISTED} more" if len(new) > _MAX_LISTED else ""),
+        listed(new),
     )

@@ -7,9 +7,13 @@ SEMANTICS G13.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from streamgroups.errors import InvalidOption
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +29,18 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(entries: Iterable[tuple[TopicPartition, _T]]) -> dict[str, list[_T]]:
+    """Groups entries of partitions by topic, as Kafka's requests do.
+
+    >>> by_topic([(TopicPartition("a", 2), 20), (TopicPartition("b", 0), 0), (TopicPartition("a", 1), 10)])
+    {'a': [20, 10], 'b': [0]}
+    """
+    found: dict[str, list[_T]] = {}
+    for tp, entry in entries:
+        found.setdefault(tp.topic, []).append(entry)
+    return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +90,14 @@ class Bounds:
 
     beginning_offset: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StampedOffset:
+    """An offset and the timestamp of its record, in milliseconds since the epoch."""
+
+    offset: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)

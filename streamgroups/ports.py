@@ -7,26 +7,31 @@ Used by the decisions in ``streamgroups``. Implemented by ``streamgroups_kafka``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing
-from streamgroups.groups.history import Kind
-from streamgroups.groups.join_policy import LiveGroup
+from streamgroups.groups.history import MemberEvent
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
-from streamgroups.groups.membership import InFlight, Membership
+from streamgroups.groups.membership import InFlight, Membership, Owned, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
-from streamgroups.partitions import Bounds, OffsetRange, TopicDescription, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicDescription, TopicPartition
 
 #: The output of a sink for one batch: a staging table, files, rows.
 _Output = TypeVar("_Output", contravariant=True)
 _T = TypeVar("_T")
+
+#: Records events of a member. Safe to call from any thread.
+Recorder: TypeAlias = Callable[[MemberEvent], None]
+
+#: Returns positions of partitions without a committed offset. A member calls it during an assignment, on its thread.
+FirstPositions: TypeAlias = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]]
 
 
 class Clock(Protocol):
@@ -48,27 +53,17 @@ class SerialExecutor(Protocol):
         """Queues the last job and does not wait. Callers call it once."""
 
 
-class Recorder(Protocol):
-    """Records events of a member. Safe to call from any thread."""
-
-    def __call__(
-        self,
-        kind: Kind,
-        *,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        ranges: Iterable[OffsetRange] = (),
-        batch: int | None = None,
-        note: str = "",
-    ) -> None: ...
-
-
-class Log(Protocol):
-    """The topics of a cluster. Safe to call from any thread.
+class Cluster(Protocol):
+    """The topics and groups of a cluster, as queries and cursors use them. Safe to call from any thread.
 
     Every method raises :class:`~streamgroups.errors.BrokerUnreachable` when no broker answers,
     :class:`~streamgroups.errors.NotAuthorized` when the broker denies access, and
     :class:`~streamgroups.errors.UnknownTopic` for a partition that does not exist.
     """
+
+    def check_reachable(self) -> None:
+        """Raises :class:`~streamgroups.errors.BrokerUnreachable` after a short timeout if no broker answers."""
+        ...
 
     def topics(self) -> Mapping[str, int]:
         """The number of partitions of every topic, without internal topics."""
@@ -104,6 +99,14 @@ class Log(Protocol):
         """
         ...
 
+    def describe(self, group_id: str) -> GroupDescription:
+        """The current state of the group. A group without members is ``Empty``, also if it does not exist."""
+        ...
+
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """The committed offsets of the group. Partitions without a committed offset are left out."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -113,54 +116,10 @@ class Committed:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StampedOffset:
-    """An offset and the timestamp of its record, in milliseconds since the epoch."""
-
-    offset: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """One record as it is stored.
-
-    Args:
-        topic_partition: its partition.
-        offset: its offset.
-        timestamp_ms: its timestamp, in milliseconds since the epoch.
-        key: its key.
-        value: its value; ``None`` is a tombstone.
-        headers: its headers, in order. A name may repeat.
-    """
-
-    topic_partition: TopicPartition
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-class Groups(Protocol):
-    """The groups of a cluster, for clients outside of them.
-
-    Safe to call from any thread. Raises the errors of :class:`Log`.
-    """
-
-    def describe(self, group_id: str) -> LiveGroup:
-        """The current state of the group; a group without members if it does not exist."""
-        ...
-
-    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """The committed offsets of the group. Partitions without a committed offset are left out."""
-        ...
-
-
 class GroupAdmin(Protocol):
     """The groups of a cluster, for operators. Each request covers many groups.
 
-    Safe to call from any thread. Raises the errors of :class:`Log`. A method that changes something returns the errors
+    Safe to call from any thread. Raises the errors of :class:`Cluster`. A method that changes something returns the errors
     of single partitions or groups. For all others the change succeeded.
     """
 
@@ -194,14 +153,14 @@ class GroupAdmin(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """The topics of a cluster, for operators. Safe to call from any thread. Raises the errors of :class:`Log`."""
+    """The topics of a cluster, for operators. Safe to call from any thread. Raises the errors of :class:`Cluster`."""
 
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
         """These topics, or all. Topics that do not exist, or that this user may not describe, are left out."""
         ...
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """The ids of these topics, as :meth:`Log.identities`. Topics that do not exist are left out."""
+        """The ids of these topics, as :meth:`Cluster.identities`. Topics that do not exist are left out."""
         ...
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
@@ -237,7 +196,7 @@ class TopicAdmin(Protocol):
 
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-    ) -> Iterator[StoredRecord]:
+    ) -> Iterator[Message]:
         """The records of each partition from a start offset to before an end offset.
 
         Without end offsets it does not end.
@@ -249,7 +208,7 @@ class MetadataStore(Protocol):
     """Metadata entries of partitions, stored as committed offsets of groups without members.
 
     See :mod:`streamgroups.coordination.reset_protocol`. Safe to call from any thread. Raises the errors of
-    :class:`Log`.
+    :class:`Cluster`.
     """
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
@@ -267,6 +226,20 @@ class MetadataStore(Protocol):
     def close(self) -> None:
         """Closes connections. Call it once."""
         ...
+
+
+class NoMetadata:
+    """The :class:`MetadataStore` of a query that joins no group: it stores nothing."""
+
+    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """Returns no entries."""
+        return {}
+
+    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +264,7 @@ class Records(Protocol):
         Raises:
             DataLoss: if a position is not, or no longer, in its partition.
             ReadTimedOut: if records exist, and none arrives in time.
-            StreamGroupsError: see :class:`Log`.
+            StreamGroupsError: see :class:`Cluster`.
         """
         ...
 
@@ -301,7 +274,10 @@ class Records(Protocol):
 
 
 class Member(Protocol):
-    """One member of a group, used by one query. Only :meth:`join` and :meth:`close` wait."""
+    """One member of a group, used by one query.
+
+    Only :meth:`join` and :meth:`close` wait, and :meth:`move` for the ledger of a sink.
+    """
 
     def join(self, timeout_ms: int) -> None:
         """Joins the group and waits for the first assignment.
@@ -320,10 +296,14 @@ class Member(Protocol):
         """
         ...
 
-    def finish(self, number: int) -> None:
+    def finish(self, number: int, states: States = MappingProxyType({})) -> None:
         """Commits batch ``number``, which is done, as soon as the group permits it.
 
         The broker rejects the commit of a fenced member.
+
+        Args:
+            number: the number of the batch.
+            states: the states after the batch. The commit names them.
         """
         ...
 
@@ -331,15 +311,20 @@ class Member(Protocol):
         self,
         next_offsets: Mapping[TopicPartition, int],
         *,
-        note: str,
+        detail: str,
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+        states: States = MappingProxyType({}),
     ) -> None:
         """Sets and commits positions of owned partitions that were not reached by reading.
 
         Args:
             next_offsets: the positions.
-            note: the reason, for the log.
+            detail: the reason, for the log.
             identities: the topic of each position. Without an entry, a position belongs to the current topic.
+            states: the state of each position. Without an entry, a new position names none.
+
+        Raises:
+            StreamGroupsError: if the ledger of a sink cannot move to these positions. Then no position changes.
         """
         ...
 
@@ -351,7 +336,7 @@ class Member(Protocol):
         """Sets positions of owned partitions and does not commit them: the output of their records is already written."""
         ...
 
-    def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
+    def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """Begins a batch with those ranges that may be read at this moment.
 
         See :meth:`streamgroups.groups.membership.Membership.readable`.

@@ -7,6 +7,11 @@ forge a log line. Source: ECMA-48 (control sequences).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+#: The maximum number of names in one text.
+_MAX_LISTED = 10
+
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""The text with its unprintable characters as escapes.
@@ -21,6 +26,16 @@ def printable(text: str, *, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _escaped(ord(c)) for c in text)
+
+
+def listed(items: Iterable[object], most: int = _MAX_LISTED) -> str:
+    """The first items, separated by commas, and the number of the others.
+
+    >>> listed("abc"), listed(range(5), most=2)
+    ('a, b, c', '0, 1 and 3 more')
+    """
+    texts = [str(item) for item in items]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def _escaped(number: int) -> str:

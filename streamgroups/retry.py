@@ -1,4 +1,4 @@
-"""Waits for a condition that can only be polled.
+"""Repeats requests after transient errors, and waits for a condition that can only be polled.
 
 Used by the query engine, the command line and the connectors to wait for a broker or another member. Source:
 ``tenacity``.
@@ -8,7 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
+from tenacity import (
+    RetryCallState,
+    RetryError,
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_exponential,
+)
+
+from streamgroups.errors import StreamGroupsError
+
+
+def retrying(
+    stop: float | Callable[[RetryCallState], bool],
+    *,
+    every_s: float,
+    slowest_s: float | None = None,
+    on: type[Exception] | None = None,
+) -> Retrying:
+    """Creates a function that calls another one until it raises no transient error.
+
+    Args:
+        stop: how long to retry, in seconds; or a stop condition of ``tenacity``. Then the last error is raised.
+        every_s: seconds between two calls.
+        slowest_s: the interval between two calls doubles up to this number of seconds; ``None`` if it is constant.
+        on: the errors to retry; ``None`` for retriable errors of this library.
+
+    >>> retrying(10, every_s=0, on=IndexError)([lambda: 1, lambda: 2].pop)()
+    2
+    """
+    return Retrying(
+        retry=retry_if_exception(_is_retriable) if on is None else retry_if_exception_type(on),
+        stop=stop if callable(stop) else stop_after_delay(stop),
+        wait=wait_exponential(multiplier=every_s, max=every_s if slowest_s is None else slowest_s),
+        reraise=True,
+    )
+
+
+def _is_retriable(error: BaseException) -> bool:
+    return isinstance(error, StreamGroupsError) and error.retriable
 
 
 def comes_true(

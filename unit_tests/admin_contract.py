@@ -6,37 +6,17 @@ integration tests.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
-
 from streamgroups.errors import GroupRejected, UnknownTopic
-from streamgroups.groups.lag import NothingUnread, PartitionError, Unread, UnreadRecords
-from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
-from streamgroups.ports import Committed, GroupAdmin, Log, StampedOffset, TopicAdmin
-
-
-class Outside(Protocol):
-    """A cluster, and the operations of a test on it."""
-
-    @property
-    def groups(self) -> GroupAdmin: ...
-    @property
-    def topics(self) -> TopicAdmin: ...
-    @property
-    def log(self) -> Log: ...
-    def create_topic(self, partitions: int) -> str: ...
-    def produce(self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int) -> None: ...
-    def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
-    def new_group(self) -> str: ...
-    def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
-        """During the block, a member ``alice`` is in the group and owns all partitions of the topic."""
-        ...
+from streamgroups.groups.lag import NothingUnread, PartitionError, UnreadRecords
+from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicPartition
+from streamgroups.ports import Committed
+from unit_tests.port_contracts import Outside
 
 
 class AdminContract:
     """The contract of :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports.TopicAdmin`."""
 
-    def test_a_group_that_nobody_made_is_dead_and_not_listed(self, outside: Outside) -> None:
+    def test_a_group_that_does_not_exist_is_dead_and_not_listed(self, outside: Outside) -> None:
         group = outside.new_group()
         assert group not in [g.group_id for g in outside.groups.list_groups()]
         assert outside.groups.describe_groups([group])[group].state == "Dead"
@@ -59,7 +39,7 @@ class AdminContract:
         assert [(tp, type(e)) for tp, e in failures.items()] == [(missing, UnknownTopic)]
         assert outside.groups.committed_offsets([group])[group] == {there: Committed(1)}
 
-    def test_O1_a_group_with_members_is_seen_and_refuses_every_change(self, outside: Outside) -> None:
+    def test_O1_a_group_with_members_is_shown_and_rejects_every_change(self, outside: Outside) -> None:
         topic, group = outside.create_topic(2), outside.new_group()
         tps = frozenset(TopicPartition(topic, p) for p in range(2))
         with outside.member_of(group, topic):
@@ -100,7 +80,7 @@ class AdminContract:
     def test_S11_ids_of_topics(self, outside: Outside) -> None:
         topic = outside.create_topic(1)
         found = outside.topics.identities([topic, "no-such-topic"])
-        assert found == outside.log.identities([topic])
+        assert found == outside.cluster.identities([topic])
         assert None not in (found[topic].cluster_id, found[topic].topic_id)
         assert outside.topics.identities([]) == {}
 
@@ -131,12 +111,12 @@ class AdminContract:
         assert outside.topics.at_times({p0: 3_001}) == {p0: None}
         assert outside.topics.newest([p0, p1]) == {p0: StampedOffset(1, 3_000), p1: None}
 
-    def test_O3_the_first_record_at_an_offset_or_that_there_is_none(self, outside: Outside) -> None:
+    def test_O3_the_first_record_at_an_offset_or_its_absence(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
         for timestamp_ms in (1_000, 2_000):
             outside.produce(p0, 1, timestamp_ms=timestamp_ms)
-        assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: Unread(1, 2_000), p1: NothingUnread()}
+        assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: StampedOffset(1, 2_000), p1: NothingUnread()}
         assert outside.topics.first_records({p0: 2}) == {p0: NothingUnread()}
 
     def test_records_are_read_from_an_offset_to_before_another(self, outside: Outside) -> None:
@@ -170,7 +150,7 @@ class AdminContract:
         assert outside.topics.count_unread(ranges, 1 << 20) == {p0: UnreadRecords(2), p1: UnreadRecords(0)}
         assert outside.topics.count_unread(ranges[:1], 0).get(p0, UnreadRecords(2, is_exact=False)).records == 2
 
-    def test_nothing_asked_nothing_answered(self, outside: Outside) -> None:
+    def test_an_empty_request_has_an_empty_response(self, outside: Outside) -> None:
         assert outside.topics.bounds([]) == {}
         assert outside.topics.at_times({}) == {}
         assert outside.topics.newest([]) == {}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.cursors.starting_position import CursorType, position_of
 from streamgroups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import StreamGroupsError
-from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember, FakeMetadataStore, FakeRecords
+from streamgroups.fakes import FakeAdmin, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -29,7 +31,7 @@ def now_ms() -> int:
 
 
 class FakeCursors:
-    """See :class:`streamgroups_cli.cursors.client.Cursors`."""
+    """See :class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`."""
 
     def __init__(self, cluster: FakeCluster, key: bytes) -> None:
         self._cluster, self._key = cluster, key
@@ -61,7 +63,7 @@ class FakeCursors:
         type: CursorType | str,
         time: str | None = None,
         commit_on_get: bool = True,
-        timeout_ms: int = 30_000,
+        lease_timeout_ms: int = 30_000,
     ) -> str:
         assert position_of(type, time=time, of_group=True) == TrimHorizon()
         if stream not in self._cluster.topics():
@@ -78,12 +80,12 @@ class FakeCursors:
             ),
             Outside(
                 self._cluster,
-                FakeMetadataStore(self._cluster),
+                AdminMetadataStore(FakeAdmin(self._cluster)),
                 FakeRecords(self._cluster),
                 now_ms,
                 TopicIds(self._cluster, now_ms),
             ),
-            timeout_ms=timeout_ms,
+            lease_timeout_ms=lease_timeout_ms,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
             wait_timeout_ms=0,
@@ -136,14 +138,13 @@ class Instances:
         self._threads: list[threading.Thread] = []
         made = self.servers
 
-        class QuickServer(InstanceServer):
-            timeout = 0.01
-
-            def __enter__(self) -> QuickServer:
+        class RecordedServer(InstanceServer):
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
                 made.append(self)
-                return self
 
-        monkeypatch.setattr(instance_process, "InstanceServer", QuickServer)
+        monkeypatch.setattr(instance_process, "_POLL_S", 0.01)
+        monkeypatch.setattr(instance_process, "InstanceServer", RecordedServer)
         monkeypatch.setattr(instance_process, "launch", self._launch)
 
     def join(self) -> None:
@@ -159,23 +160,23 @@ class Instances:
 
     def _launch(self, job: Job) -> str:
         self.jobs.append(job)
-        said: list[str | Exception] = []
+        result: list[str | Exception] = []
         spoken = threading.Event()
 
         def ready(cursor: str) -> None:
-            said.append(cursor)
+            result.append(cursor)
             spoken.set()
 
         def work() -> None:
             try:
                 instance_process.run(job, ready)
             except Exception as e:
-                said.append(e)
+                result.append(e)
                 spoken.set()
 
         self._threads.append(threading.Thread(target=work))
         self._threads[-1].start()
         assert spoken.wait(10)
-        if isinstance(said[0], Exception):
-            raise said[0]
-        return said[0]
+        if isinstance(result[0], Exception):
+            raise result[0]
+        return result[0]

@@ -49,8 +49,8 @@ class CommandLine:
         self._monkeypatch.setattr(sys, "argv", ["streamgroups", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = self._capsys.readouterr()
-        return Result(int(ended.value.code or 0), said.out, said.err)
+        result = self._capsys.readouterr()
+        return Result(int(ended.value.code or 0), result.out, result.err)
 
     def join(self, group_id: str, topic: str, name: str = "alice") -> FakeMember:
         """Adds a member that owns all partitions of a topic to a group."""

@@ -118,7 +118,7 @@ class World:
     def start(self, query: Query) -> None:
         """Starts a query. A live process of the query becomes a zombie."""
         if (old := self.newest(query)) is not None:
-            self.shut_out(old)
+            self.fence(old)
             # The old process can also write to its checkpoint, but the log of the new run is the valid one.
             old.spark.checkpoint = deepcopy(query.checkpoint)
         self._started += 1
@@ -130,7 +130,7 @@ class World:
         """A process of a query that has not started."""
         return Process(self, query, name)
 
-    def shut_out(self, process: Process) -> None:
+    def fence(self, process: Process) -> None:
         """Removes a process from the group without a notification: it becomes a zombie."""
         if process.is_in_group:
             self.kafka.group.fence(process.name)
@@ -332,8 +332,8 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.processes)
     @rule(pick=PICK)
-    def shut_out(self, pick: int) -> None:
-        self.world.shut_out(self.picked(pick))
+    def fence(self, pick: int) -> None:
+        self.world.fence(self.picked(pick))
 
     @precondition(lambda self: self.world.processes)
     @rule(pick=PICK)

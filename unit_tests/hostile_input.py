@@ -29,11 +29,9 @@ from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.cursors import tokens
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as noted
-from streamgroups.event_time.encoding import decode_source, encode_source
 from streamgroups.event_time.observations import read_time, write_entry
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
@@ -110,7 +108,6 @@ PARSERS = (
         (write_entry(_TIME, TimeSettings(Generation())),),
         lambda text: noted.group_time({_P0: text}, {_P0: 3}),
     ),
-    Parser("time of a source", (json.dumps(encode_source(SourceTime(At(5), {_P0: _TIME}))),), _json(decode_source)),
     Parser("checkpoint offset", (json.dumps(encode(_OFFSET)),), _json(decode), (OffsetFormat,)),
     Parser("report", (json.dumps(encode_report("g", "m", {"t": {"0": 5}})),), _json(decode_report)),
     Parser("progress", _SPARK_EVENTS, read_progress, (ValueError,)),
@@ -268,11 +265,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description="Fuzzes every parser of what others write.")
     arguments.add_argument("--minutes", type=float, default=1.0, help="for how long")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the inputs")
-    wanted = arguments.parse_args()
+    required = arguments.parse_args()
     logging.disable(logging.CRITICAL)
-    by, ends_s = random.Random(wanted.seed), time.monotonic() + wanted.minutes * 60
+    by, ends_s = random.Random(required.seed), time.monotonic() + required.minutes * 60
     read, accepted = Counter[str](), Counter[str]()
-    print(f"seed {wanted.seed}, {wanted.minutes:g} min, {len(PARSERS)} parsers", flush=True)
+    print(f"seed {required.seed}, {required.minutes:g} min, {len(PARSERS)} parsers", flush=True)
     while time.monotonic() < ends_s:
         for parser in PARSERS:
             given = spoiled(by.choice(parser.valid), by)

@@ -31,7 +31,7 @@ class Outside(Protocol):
 class LedgerContract:
     """The contract of :class:`streamgroups.ports.Ledger`."""
 
-    def test_a_new_ledger_knows_nothing(self, outside: Outside) -> None:
+    def test_a_new_ledger_is_empty(self, outside: Outside) -> None:
         assert outside.ledger.positions([P0, P1]) == {}
         assert outside.visible == []
 
@@ -110,7 +110,7 @@ class LedgerContract:
             assert [transaction.of(group).positions([P0]) for group in ("fares", "flights")] == [{}, {}]
         assert outside.visible == []
 
-    def test_who_asked_for_what_others_changed_is_refused(self, outside: Outside) -> None:
+    def test_a_request_that_conflicts_with_a_change_is_rejected(self, outside: Outside) -> None:
         """With optimistic transactions. With row locks the second transaction waits, and never gets to this point."""
 
         def slow() -> None:

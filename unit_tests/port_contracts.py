@@ -14,15 +14,28 @@ from typing import Protocol
 
 import pytest
 
-from streamgroups.errors import DataLoss, FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
+from streamgroups.errors import DataLoss, FencedMember, GroupRejected, SinkUnreachable, StreamGroupsError, UnknownTopic
+from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Batch, Committed, Groups, Log, Member, MetadataStore, Records
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import (
+    Batch,
+    Cluster,
+    Committed,
+    FirstPositions,
+    GroupAdmin,
+    Member,
+    MetadataStore,
+    Records,
+    TopicAdmin,
+)
 
 #: The prefix of commit metadata (``streamgroups.groups.commit_metadata``).
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
 
 TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
+MoveLedger = Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None]
 
 
 class Transaction(Protocol):
@@ -37,14 +50,25 @@ class Outside(Protocol):
     """A cluster, and the operations of a test on it."""
 
     @property
-    def log(self) -> Log: ...
+    def cluster(self) -> Cluster: ...
     @property
-    def log_of_committed(self) -> Log:
-        """The log as a reader of committed records sees it."""
+    def cluster_of_committed(self) -> Cluster:
+        """The cluster as a reader of committed records sees it."""
         ...
 
     @property
-    def groups(self) -> Groups: ...
+    def groups(self) -> GroupAdmin: ...
+    @property
+    def topics(self) -> TopicAdmin: ...
+    @property
+    def metadata_store(self) -> MetadataStore: ...
+    @property
+    def other_metadata_store(self) -> MetadataStore:
+        """Another store that reads the entries of :attr:`metadata_store`: another program, possibly with another
+        implementation.
+        """
+        ...
+
     def create_topic(self, partitions: int) -> str: ...
     def produce(
         self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
@@ -53,16 +77,21 @@ class Outside(Protocol):
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None: ...
     def new_records(self, *, read_committed: bool = False) -> Records: ...
     def new_group(self) -> str: ...
+    def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
+        """During the block, a member ``alice`` is in the group and owns all partitions of the topic."""
+        ...
+
     def new_member(
         self,
         group_id: str,
         name: str,
         topic: str,
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        first_positions: FirstPositions,
         *,
         exclusive: bool = False,
         assign: tuple[TopicPartition, ...] | None = None,
         take_over: TakeOver = dict,
+        move_ledger: MoveLedger = lambda *_: None,
     ) -> Member: ...
     def commit_as_a_sink(self, member: Member) -> None:
         """Commits the offsets of the batch in flight in a transaction, as a sink does together with its output."""
@@ -77,81 +106,81 @@ class Outside(Protocol):
         ...
 
 
-class LogContract:
-    """The contract of :class:`streamgroups.ports.Log`."""
+class ClusterContract:
+    """The contract of :class:`streamgroups.ports.Cluster`."""
 
     def test_an_empty_partition_begins_and_ends_at_0(self, outside: Outside) -> None:
         tp = TopicPartition(outside.create_topic(1), 0)
-        assert (outside.log.beginning_offsets([tp]), outside.log.end_offsets([tp])) == ({tp: 0}, {tp: 0})
+        assert (outside.cluster.beginning_offsets([tp]), outside.cluster.end_offsets([tp])) == ({tp: 0}, {tp: 0})
 
     def test_topics_are_listed_with_the_number_of_their_partitions(self, outside: Outside) -> None:
         topic = outside.create_topic(3)
-        assert outside.log.topics()[topic] == 3
+        assert outside.cluster.topics()[topic] == 3
 
     def test_beginnings_and_ends_follow_what_is_written_and_deleted(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
         outside.produce(p0, 5, timestamp_ms=1_000)
         outside.delete_records(p0, 2)
-        assert outside.log.beginning_offsets([p0, p1]) == {p0: 2, p1: 0}
-        assert outside.log.end_offsets([p0, p1]) == {p0: 5, p1: 0}
+        assert outside.cluster.beginning_offsets([p0, p1]) == {p0: 2, p1: 0}
+        assert outside.cluster.end_offsets([p0, p1]) == {p0: 5, p1: 0}
 
     def test_G1_a_time_means_the_first_record_at_or_after_it(self, outside: Outside) -> None:
         tp = TopicPartition(outside.create_topic(1), 0)
         for timestamp_ms in (1_000, 2_000, 3_000):
             outside.produce(tp, 2, timestamp_ms=timestamp_ms)
-        found = [outside.log.offsets_at_times({tp: time_ms})[tp] for time_ms in (0, 1_001, 2_000, 3_001)]
+        found = [outside.cluster.offsets_at_times({tp: time_ms})[tp] for time_ms in (0, 1_001, 2_000, 3_001)]
         assert found == [0, 2, 2, None]
 
-    def test_nothing_asked_nothing_answered(self, outside: Outside) -> None:
-        assert outside.log.end_offsets([]) == {}
-        assert outside.log.beginning_offsets([]) == {}
-        assert outside.log.offsets_at_times({}) == {}
+    def test_an_empty_request_has_an_empty_response(self, outside: Outside) -> None:
+        assert outside.cluster.end_offsets([]) == {}
+        assert outside.cluster.beginning_offsets([]) == {}
+        assert outside.cluster.offsets_at_times({}) == {}
 
     def test_a_partition_that_does_not_exist_is_an_error(self, outside: Outside) -> None:
         with pytest.raises(UnknownTopic):
-            outside.log.end_offsets([TopicPartition(outside.create_topic(1), 7)])
+            outside.cluster.end_offsets([TopicPartition(outside.create_topic(1), 7)])
 
     def test_larger_records_take_more(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
         outside.produce(p0, 5, timestamp_ms=1_000, value=b"x" * 10_000)
         outside.produce(p1, 5, timestamp_ms=1_000, value=b"x")
-        stored = outside.log.stored_bytes([p0, p1, TopicPartition(topic, 7)])
+        stored = outside.cluster.stored_bytes([p0, p1, TopicPartition(topic, 7)])
         assert stored.keys() == {p0, p1}
         assert stored[p0] > 100 * stored[p1] > 0
 
-    def test_a_size_that_nobody_tells_is_left_out(self, outside: Outside) -> None:
-        assert outside.log.stored_bytes([TopicPartition("no-such-topic", 0)]) == {}
+    def test_a_size_that_is_not_reported_is_left_out(self, outside: Outside) -> None:
+        assert outside.cluster.stored_bytes([TopicPartition("no-such-topic", 0)]) == {}
 
     def test_an_open_transaction_ends_what_readers_of_committed_records_see(self, outside: Outside) -> None:
         tp = TopicPartition(outside.create_topic(1), 0)
         outside.produce(tp, 3, timestamp_ms=1_000)
         transaction = outside.begin_transaction()
         transaction.produce(tp, 2)
-        assert (outside.log.end_offsets([tp]), outside.log.high_watermarks([tp])) == ({tp: 5}, {tp: 5})
-        assert outside.log_of_committed.end_offsets([tp]) == {tp: 3}
-        assert outside.log_of_committed.high_watermarks([tp]) == {tp: 5}
-        assert outside.log.offsets_at_times({tp: 1_001}) == {tp: 3}
-        assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: None}
+        assert (outside.cluster.end_offsets([tp]), outside.cluster.high_watermarks([tp])) == ({tp: 5}, {tp: 5})
+        assert outside.cluster_of_committed.end_offsets([tp]) == {tp: 3}
+        assert outside.cluster_of_committed.high_watermarks([tp]) == {tp: 5}
+        assert outside.cluster.offsets_at_times({tp: 1_001}) == {tp: 3}
+        assert outside.cluster_of_committed.offsets_at_times({tp: 1_001}) == {tp: None}
         transaction.commit()
         # The marker also has an offset.
-        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 6})
-        assert outside.log.end_offsets([tp]) == {tp: 6}
-        assert outside.log_of_committed.offsets_at_times({tp: 1_001}) == {tp: 3}
+        outside.eventually(lambda: outside.cluster_of_committed.end_offsets([tp]) == {tp: 6})
+        assert outside.cluster.end_offsets([tp]) == {tp: 6}
+        assert outside.cluster_of_committed.offsets_at_times({tp: 1_001}) == {tp: 3}
 
     def test_what_an_aborted_transaction_wrote_keeps_its_offsets(self, outside: Outside) -> None:
         tp = TopicPartition(outside.create_topic(1), 0)
         transaction = outside.begin_transaction()
         transaction.produce(tp, 2)
         transaction.abort()
-        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 3})
+        outside.eventually(lambda: outside.cluster_of_committed.end_offsets([tp]) == {tp: 3})
 
 
 class RecordsContract:
     """The contract of :class:`streamgroups.ports.Records`."""
 
-    def test_records_are_read_from_where_it_is_told_to(self, outside: Outside) -> None:
+    def test_records_are_read_from_the_given_offset(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
         outside.produce(p0, 5, timestamp_ms=1_000, value=b"v")
@@ -206,7 +235,7 @@ class RecordsContract:
         aborted = outside.begin_transaction()
         aborted.produce(tp, 2)
         aborted.abort()
-        outside.eventually(lambda: outside.log_of_committed.end_offsets([tp]) == {tp: 6})
+        outside.eventually(lambda: outside.cluster_of_committed.end_offsets([tp]) == {tp: 6})
         records = outside.new_records(read_committed=True)
         try:
             batch = records.read({tp: 0}, limit=10)
@@ -239,82 +268,61 @@ class RecordsContract:
         return dict(found)
 
 
-class OutsideMetadataStore(Protocol):
-    """A cluster, and the operations of a test of :class:`streamgroups.ports.MetadataStore` on it."""
-
-    @property
-    def metadata_store(self) -> MetadataStore: ...
-    @property
-    def other(self) -> MetadataStore:
-        """Another store that reads the entries of :attr:`metadata_store`: another program, possibly with another
-        implementation.
-        """
-        ...
-
-    def create_topic(self, partitions: int) -> str: ...
-    def new_group(self) -> str: ...
-    def member_of(self, group_id: str, topic: str) -> AbstractContextManager[None]:
-        """During the block, the group has a member."""
-        ...
-
-
 class MetadataStoreContract:
     """The contract of :class:`streamgroups.ports.MetadataStore`."""
 
-    def test_entries_are_read_as_they_were_written_and_others_left_out(
-        self, outside_metadata_store: OutsideMetadataStore
-    ) -> None:
-        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(3)
+    def test_entries_are_read_as_they_were_written_and_others_left_out(self, outside: Outside) -> None:
+        group, topic = outside.new_group(), outside.create_topic(3)
         p0, p1, p2 = (TopicPartition(topic, p) for p in range(3))
         written = {p0: Committed(5, '{"to": "Z\u00fcrich \U0001f6eb"}'), p1: Committed(0, "")}
-        assert outside_metadata_store.metadata_store.read(group, [p0, p1, p2]) == {}
-        outside_metadata_store.metadata_store.write(group, written)
-        for metadata_store in (outside_metadata_store.metadata_store, outside_metadata_store.other):
+        assert outside.metadata_store.read(group, [p0, p1, p2]) == {}
+        outside.metadata_store.write(group, written)
+        for metadata_store in (outside.metadata_store, outside.other_metadata_store):
             assert metadata_store.read(group, [p0, p1, p2]) == written
             assert metadata_store.read(group, [p0]) == {p0: written[p0]}
             assert metadata_store.read(group, []) == {}
 
-    def test_an_entry_is_replaced_and_others_stay(self, outside_metadata_store: OutsideMetadataStore) -> None:
-        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(2)
+    def test_an_entry_is_replaced_and_others_stay(self, outside: Outside) -> None:
+        group, topic = outside.new_group(), outside.create_topic(2)
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        outside_metadata_store.metadata_store.write(group, {p0: Committed(5, "first"), p1: Committed(6, "stays")})
-        outside_metadata_store.metadata_store.write(group, {p0: Committed(3, "second")})
-        outside_metadata_store.metadata_store.write(group, {})
-        assert outside_metadata_store.metadata_store.read(group, [p0, p1]) == {
+        outside.metadata_store.write(group, {p0: Committed(5, "first"), p1: Committed(6, "stays")})
+        outside.metadata_store.write(group, {p0: Committed(3, "second")})
+        outside.metadata_store.write(group, {})
+        assert outside.metadata_store.read(group, [p0, p1]) == {
             p0: Committed(3, "second"),
             p1: Committed(6, "stays"),
         }
 
-    def test_an_entry_as_large_as_a_broker_takes(self, outside_metadata_store: OutsideMetadataStore) -> None:
+    def test_an_entry_as_large_as_a_broker_takes(self, outside: Outside) -> None:
         """The broker counts the NUL that librdkafka adds to a text."""
-        group, tp = outside_metadata_store.new_group(), TopicPartition(outside_metadata_store.create_topic(1), 0)
+        group, tp = outside.new_group(), TopicPartition(outside.create_topic(1), 0)
         largest = "x" * 4_094 + "\u00e9"
-        outside_metadata_store.metadata_store.write(group, {tp: Committed(1, largest)})
-        assert outside_metadata_store.other.read(group, [tp]) == {tp: Committed(1, largest)}
+        outside.metadata_store.write(group, {tp: Committed(1, largest)})
+        assert outside.other_metadata_store.read(group, [tp]) == {tp: Committed(1, largest)}
         with pytest.raises(StreamGroupsError):
-            outside_metadata_store.metadata_store.write(group, {tp: Committed(2, largest + "x")})
-        assert outside_metadata_store.metadata_store.read(group, [tp]) == {tp: Committed(1, largest)}
+            outside.metadata_store.write(group, {tp: Committed(2, largest + "x")})
+        assert outside.metadata_store.read(group, [tp]) == {tp: Committed(1, largest)}
 
-    def test_a_group_with_members_rejects_entries(self, outside_metadata_store: OutsideMetadataStore) -> None:
-        group, topic = outside_metadata_store.new_group(), outside_metadata_store.create_topic(1)
+    def test_a_group_with_members_rejects_entries(self, outside: Outside) -> None:
+        group, topic = outside.new_group(), outside.create_topic(1)
         tp = TopicPartition(topic, 0)
-        with outside_metadata_store.member_of(group, topic):
+        with outside.member_of(group, topic):
             with pytest.raises(GroupRejected):
-                outside_metadata_store.metadata_store.write(group, {tp: Committed(1, "entry")})
-            assert outside_metadata_store.metadata_store.read(group, [tp]) == {}
+                outside.metadata_store.write(group, {tp: Committed(1, "entry")})
+            assert outside.metadata_store.read(group, [tp]) == {}
 
 
 class MemberContract:
-    """The contract of :class:`streamgroups.ports.Member` and :class:`streamgroups.ports.Groups`."""
+    """The contract of :class:`streamgroups.ports.Member`, and of groups in :class:`streamgroups.ports.Cluster`."""
 
     @staticmethod
     def oldest(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
         return {tp: Owned(0, Origin.STARTING) for tp in partitions}
 
-    def test_a_group_that_nobody_joined_has_no_members_and_no_offsets(self, outside: Outside) -> None:
+    def test_a_group_that_was_never_joined_has_no_members_and_no_offsets(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
-        assert outside.groups.describe(group_id).members == ()
-        assert outside.groups.committed(group_id, [TopicPartition(topic, 0)]) == {}
+        assert outside.cluster.describe(group_id).members == ()
+        assert outside.cluster.committed(group_id, [TopicPartition(topic, 0)]) == {}
 
     def test_S1_a_member_alone_owns_everything_and_is_seen(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(3), outside.new_group()
@@ -322,12 +330,12 @@ class MemberContract:
         member.join(30_000)
         try:
             outside.eventually(lambda: len(member.membership.plannable) == 3)
-            outside.eventually(lambda: outside.groups.describe(group_id).settled)
-            (seen,) = outside.groups.describe(group_id).members
+            outside.eventually(lambda: outside.cluster.describe(group_id).is_settled)
+            (seen,) = outside.cluster.describe(group_id).members
             assert (seen.client_id, seen.partitions) == ("alice", frozenset(member.membership.owned))
         finally:
             member.close()
-        outside.eventually(lambda: not outside.groups.describe(group_id).members)
+        outside.eventually(lambda: not outside.cluster.describe(group_id).members)
 
     def test_S2_a_finished_batch_is_committed_and_an_unfinished_one_is_not(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
@@ -337,10 +345,10 @@ class MemberContract:
         member.join(30_000)
         try:
             outside.eventually(lambda: tp in member.membership.plannable)
-            member.plan(1, {tp: (0, 4)})
+            member.plan(1, [OffsetRange(tp, 0, 4)])
             member.finish(1)
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 4)
-            member.plan(2, {tp: (4, 9)})
+            member.plan(2, [OffsetRange(tp, 4, 9)])
         finally:
             member.close()
         assert self.committed(outside, group_id, tp) == 4
@@ -355,7 +363,7 @@ class MemberContract:
         alice.join(30_000)
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
-            alice.plan(1, dict.fromkeys(tps, (0, 5)))
+            alice.plan(1, [OffsetRange(tp, 0, 5) for tp in tps])
             # The first assignment is empty. With KIP-848 it arrives together with the partition.
             joined = outside.in_background(lambda: bob.join(30_000))
             outside.eventually(lambda: len(alice.membership.plannable) == 1)
@@ -379,7 +387,7 @@ class MemberContract:
         alice.join(30_000)
         try:
             outside.eventually(lambda: bool(alice.membership.plannable))
-            alice.plan(1, {tp: (0, 9)})
+            alice.plan(1, [OffsetRange(tp, 0, 9)])
             bob.join(30_000)
             # The batch in flight has no owner: it is not committed, and is read again.
             alice.close()
@@ -388,7 +396,7 @@ class MemberContract:
             alice.close()
             bob.close()
 
-    def test_X2_what_a_sink_has_committed_is_not_committed_again_and_says_so(self, outside: Outside) -> None:
+    def test_X2_what_a_sink_has_committed_is_not_committed_again_and_reported(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
@@ -396,25 +404,25 @@ class MemberContract:
         alice.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(alice.membership.plannable))
-            alice.plan(1, {tp: (0, 4)})
+            alice.plan(1, [OffsetRange(tp, 0, 4)])
             outside.commit_as_a_sink(alice)
             alice.finish(1)
             assert alice.membership.plannable == {tp: 4}
         finally:
             alice.close()
-        found = outside.groups.committed(group_id, [tp])[tp]
+        found = outside.cluster.committed(group_id, [tp])[tp]
         # Another version of librdkafka can append bytes to the metadata.
         assert (found.next_offset, found.metadata.startswith(SHARED_MARK + WRITTEN)) == (4, True)
         bob = outside.new_member(group_id, "bob", topic, self.oldest)
         bob.join(30_000)
         try:
             outside.eventually(lambda: bob.membership.owned == {tp: Owned(4, Origin.WRITTEN)})
-            bob.plan(1, {tp: (4, 6)})
+            bob.plan(1, [OffsetRange(tp, 4, 6)])
             bob.finish(1)
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
         finally:
             bob.close()
-        found = outside.groups.committed(group_id, [tp])[tp]
+        found = outside.cluster.committed(group_id, [tp])[tp]
         assert found.metadata.startswith(SHARED_MARK)
         assert WRITTEN not in found.metadata
 
@@ -422,10 +430,10 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
         outside.produce(tp, 9, timestamp_ms=1_000)
-        said: list[Mapping[TopicPartition, Owned]] = []
+        result: list[Mapping[TopicPartition, Owned]] = []
 
         def ledger(owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
-            said.append(owned)
+            result.append(owned)
             return {tp: Owned(6, Origin.WRITTEN) for tp in owned}
 
         member = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
@@ -433,10 +441,10 @@ class MemberContract:
         try:
             outside.eventually(lambda: member.membership.owned == {tp: Owned(6, Origin.WRITTEN)})
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
-            assert {tp: Owned(0, Origin.STARTING)} in said
+            assert {tp: Owned(0, Origin.STARTING)} in result
         finally:
             member.close()
-        assert outside.groups.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK + WRITTEN)
+        assert outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK + WRITTEN)
 
     def test_a_move_is_committed_and_a_rewind_is_not(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
@@ -446,13 +454,31 @@ class MemberContract:
         member.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
-            member.move({tp: 7}, note="")
+            member.move({tp: 7}, detail="")
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 7)
             member.rewind({tp: 2})
             assert member.membership.plannable == {tp: 2}
         finally:
             member.close()
         assert self.committed(outside, group_id, tp) == 7
+
+    def test_S6_if_the_ledger_cannot_move_no_position_changes(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+
+        def away(*_: object) -> None:
+            raise SinkUnreachable("The database is away.")
+
+        member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=away)
+        member.join(30_000)
+        try:
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
+            with pytest.raises(SinkUnreachable):
+                member.move({tp: 7}, detail="")
+            assert member.membership.plannable == {tp: 0}
+        finally:
+            member.close()
+        assert self.committed(outside, group_id, tp) == 0
 
     def test_an_exclusive_member_is_known_by_its_mark_until_another_kind_takes_over(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
@@ -462,20 +488,20 @@ class MemberContract:
         alice.join(30_000)
         try:
             outside.eventually(lambda: bool(alice.membership.plannable))
-            alice.plan(1, {tp: (0, 4)})
+            alice.plan(1, [OffsetRange(tp, 0, 4)])
             outside.commit_as_a_sink(alice)
             alice.finish(1)
             # The metadata of a sink's commit has additional text after the mark.
-            outside.eventually(lambda: outside.groups.describe(group_id).held_exclusively)
+            outside.eventually(lambda: self.is_held_exclusively(outside, group_id, tp))
         finally:
             alice.close()
-        assert outside.groups.committed(group_id, [tp])[tp].metadata.startswith(EXCLUSIVE_MARK)
+        assert outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(EXCLUSIVE_MARK)
         bob = outside.new_member(group_id, "bob", topic, self.oldest)
         bob.join(30_000)
         try:
             outside.eventually(lambda: bob.membership.plannable == {tp: 4})
-            outside.eventually(lambda: outside.groups.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK))
-            assert not outside.groups.describe(group_id).held_exclusively
+            outside.eventually(lambda: outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK))
+            assert not self.is_held_exclusively(outside, group_id, tp)
         finally:
             bob.close()
 
@@ -489,7 +515,7 @@ class MemberContract:
         alice.join(30_000)
         try:
             outside.eventually(lambda: len(alice.membership.plannable) == 2)
-            alice.plan(1, dict.fromkeys(tps, (0, 9)))
+            alice.plan(1, [OffsetRange(tp, 0, 9) for tp in tps])
             bob.join(30_000)
             # Alice's batch is never finished.
             outside.eventually(lambda: bob.membership.plannable == dict.fromkeys(tps, 0))
@@ -508,13 +534,13 @@ class MemberContract:
         lone.join(30_000)
         try:
             outside.eventually(lambda: lone.membership.plannable == {tp: 0})
-            lone.plan(1, {tp: (0, 4)})
+            lone.plan(1, [OffsetRange(tp, 0, 4)])
             lone.finish(1)
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 4)
-            assert outside.groups.describe(group_id).members == ()
+            assert outside.cluster.describe(group_id).members == ()
             alice.join(30_000)
             outside.eventually(lambda: alice.membership.plannable == {tp: 4})
-            lone.plan(2, {tp: (4, 9)})
+            lone.plan(2, [OffsetRange(tp, 4, 9)])
             lone.finish(2)
             outside.eventually(lambda: self.failure_of(lone) is FencedMember)
             assert self.committed(outside, group_id, tp) == 4
@@ -531,6 +557,10 @@ class MemberContract:
             return type(e)
 
     @staticmethod
+    def is_held_exclusively(outside: Outside, group_id: str, tp: TopicPartition) -> bool:
+        return is_held_exclusively(c.metadata for c in outside.cluster.committed(group_id, [tp]).values())
+
+    @staticmethod
     def committed(outside: Outside, group_id: str, tp: TopicPartition) -> int | None:
-        found = outside.groups.committed(group_id, [tp]).get(tp)
+        found = outside.cluster.committed(group_id, [tp]).get(tp)
         return found.next_offset if found else None

@@ -28,7 +28,7 @@ def without(what: str, reason: str) -> None:
     required = [name.strip() for name in os.environ.get(REQUIRE, "").split(",") if name.strip()]
     unknown = sorted({what, *required} - set(KNOWN))
     if unknown:
-        raise ValueError(f"{REQUIRE} does not know {', '.join(unknown)}; known are {', '.join(KNOWN)}")
+        raise ValueError(f"{REQUIRE} contains {', '.join(unknown)}; possible are {', '.join(KNOWN)}")
     if what in required:
         pytest.fail(f"{REQUIRE} requires {what}: {reason}", pytrace=False)
     pytest.skip(reason, allow_module_level=True)

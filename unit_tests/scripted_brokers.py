@@ -19,8 +19,8 @@ from confluent_kafka import KafkaError
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.transactions.errors import Code
 
 _PRODUCER_ID = 77
 
@@ -68,10 +68,10 @@ class ScriptedBrokers:
     def close(self) -> None:
         self.closed += 1
 
-    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
+    def once(self, what: str, request: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
         # The coroutine never suspends, so it ends at its first step.
         try:
-            ask(*args).send(None)
+            request(*args).send(None)
         except StopIteration as e:
             return e.value
         raise AssertionError("an exchange waits for something")

@@ -45,7 +45,7 @@ class Message:
     at: TopicPartition | None
     at_offset: int = 0
     data: bytes = b""
-    trouble: KafkaError | None = None
+    failure: KafkaError | None = None
 
     def topic(self) -> str | None:
         return None if self.at is None else self.at.topic
@@ -57,7 +57,7 @@ class Message:
         return self.at_offset
 
     def error(self) -> KafkaError | None:
-        return self.trouble
+        return self.failure
 
     def key(self) -> bytes | None:
         return None
@@ -82,12 +82,12 @@ def records(tp: TopicPartition, *offsets: int) -> list[Message]:
 
 def end_of(tp: TopicPartition, offset: int) -> Message:
     """librdkafka's event for the end of a partition."""
-    return Message(tp, offset, trouble=KafkaError(KafkaError._PARTITION_EOF))
+    return Message(tp, offset, failure=KafkaError(KafkaError._PARTITION_EOF))
 
 
-def trouble(tp: TopicPartition | None, code: int) -> Message:
+def failed_fetch(tp: TopicPartition | None, code: int) -> Message:
     """An error of a partition, or of the client."""
-    return Message(tp, trouble=KafkaError(code))
+    return Message(tp, failure=KafkaError(code))
 
 
 def metadata(group_id: str, generation: int) -> bytes:

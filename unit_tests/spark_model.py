@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.fakes import (
+    FakeAdmin,
     FakeClock,
     FakeCluster,
     FakeExecutor,
@@ -26,18 +28,16 @@ from streamgroups.fakes import (
     FakeHistory,
     FakeLedger,
     FakeMember,
-    FakeMetadataStore,
 )
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Member
+from streamgroups.ports import FirstPositions, Member
 from streamgroups.positions import Positions, TrimHorizon
 from streamgroups.query.admission import UNLIMITED, Limits
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
-from streamgroups.query.ledger_member import LedgerMember, TakingOver
+from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
 from streamgroups.query.reset_participation import ResetParticipation
@@ -82,7 +82,7 @@ class World:
         self.cluster = FakeCluster(self.clock)
         self.cluster.create_topic("flights", partitions)
         self.group = FakeGroup(self.cluster, "airline")
-        self.metadata_store = FakeMetadataStore(self.cluster)
+        self.metadata_store = AdminMetadataStore(FakeAdmin(self.cluster))
         self.resets = ResetRequests(self.metadata_store, self.clock)
 
     def produce(self, *counts: int) -> None:
@@ -108,7 +108,7 @@ class World:
     def applied(self) -> dict[TopicPartition, str]:
         """The last applied reset request, by partition."""
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
-        return {p: note.applied for p, note in self.resets.notes("airline", partitions).items()}
+        return {p: entry.applied for p, entry in self.resets.notes("airline", partitions).items()}
 
     def commit(self, *next_offsets: int) -> None:
         """Commits offsets, as an administration tool does."""
@@ -143,7 +143,7 @@ class Run:
         checkpoint: Checkpoint | None = None,
         run: str = "1",
         *,
-        knows_checkpoint: bool = False,
+        reads_checkpoint: bool = False,
         run_id: str = "",
         time: TimeSettings | None = None,
         ledger: FakeLedger[Any] | None = None,
@@ -181,7 +181,7 @@ class Run:
             world.clock,
             self.history,
             whole_timeout_ms=300,
-            commit_log=self.checkpoint if knows_checkpoint else None,
+            commit_log=self.checkpoint if reads_checkpoint else Checkpoint(),
             resets=self.participation,
             left=SkippedRangeStore(world.metadata_store, "airline"),
             times=self.time,
@@ -194,13 +194,9 @@ class Run:
         records = [record for r in ranges for record in self.world.cluster.read(r)]
         return [TaskObservation(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
-    def _new_member(
-        self,
-        *,
-        topics: Callable[[], Collection[str]],
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-    ) -> Member:
+    def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
         subscription = self.settings.subscription
+        ledger = LedgerPositions(self._sink, "airline", self.settings.on_restart) if self._sink is not None else None
         self._member = FakeMember(
             self.world.group,
             self.name,
@@ -209,9 +205,10 @@ class Run:
             record=self.history,
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
-            take_over=dict if self._sink is None else TakingOver(self._sink, "airline", self.settings.on_restart),
+            take_over=dict if ledger is None else ledger.take_over,
+            move_ledger=(lambda *_: None) if ledger is None else ledger.move,
         )
-        return self._member if self._sink is None else LedgerMember(self._member, self._sink, "airline")
+        return self._member
 
     def facts(self, *, to_commit: bool = False) -> BatchFacts | None:
         """The information for a sink about the running batch, as in ``streamgroups_spark.source.running_query``;

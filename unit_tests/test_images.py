@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests import containers
+from streamgroups_testkit import containers
 
 COMPOSE = Path(__file__).parents[1] / "docker" / "compose.yaml"
 DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")

@@ -22,8 +22,8 @@ from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeGroup, FakeGroupMetadata, FakeTransaction
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.transactions.errors import Code
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
 _T = TypeVar("_T")
@@ -226,9 +226,9 @@ class _Session:
     def __init__(self, broker: FakeTransactionBroker) -> None:
         self._broker = broker
 
-    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+    def once(self, what: str, request: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         try:
-            ask(*args).send(None)
+            request(*args).send(None)
         except StopIteration as done:
             result: _T = done.value
             return result
@@ -258,13 +258,13 @@ def connected(broker: FakeTransactionBroker) -> Iterator[None]:
 
 def encoded(producer: ProducerIdentity, partition: int, rows: list[Row], sequence: int = 0) -> EncodedBatch:
     """A batch in the format of this broker."""
-    told = {
+    reported = {
         "producer_id": producer.producer_id,
         "epoch": producer.epoch,
         "sequence": sequence,
         "rows": [[tp.topic, tp.partition, offset] for tp, offset in rows],
     }
-    return EncodedBatch(partition, 0, len(rows), sequence, json.dumps(told).encode())
+    return EncodedBatch(partition, 0, len(rows), sequence, json.dumps(reported).encode())
 
 
 def lose_the_answer() -> None:

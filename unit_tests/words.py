@@ -1,6 +1,6 @@
 """Checks that texts use the words of Kafka, Spark, Flink and Beam. ``make lint`` runs it.
 
-It reads the prose of ``.rst`` files, and the comments and strings of ``.py`` files. Code is not prose: literal blocks,
+It reads the prose of ``.rst`` files, and the comments, strings and names of tests of ``.py`` files. Code is not prose: literal blocks,
 text between double backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
 
 To add a file or directory to the check, add its path to ``CHECKED``. ``python -m unit_tests.words PATH ...`` checks
@@ -24,11 +24,16 @@ CHECKED = (
     "README.rst",
     "benchmarks",
     "changelog.d",
+    "component_tests",
     "connectors",
     "demo",
     "docs",
+    "integration_tests",
     "streamgroups",
+    "unit_tests",
 )
+#: Files that quote the words to avoid, or code.
+EXCLUDED = ("unit_tests/words.py", "unit_tests/test_words.py", "unit_tests/mutants/lists")
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ WORDS = (
     Word(r"look(s|ed|ing)?", "poll, read, inspect, check", unless=r"look(s|ed|ing)?[ -]up"),
     Word("(goes|go|going|gone|went) on", "continue, resume"),
     Word(r"stands?|stood", "is at, equals, is", unless=r"stands? for|stood for"),
-    Word("refus(e|es|ed|ing|als?)", "reject, rejected"),
+    Word("refus(e|es|ed|ing|als?)", "reject, rejected", unless="connection( failed:)? refused"),
     Word("hears?|heard", "receive"),
     Word("believed?|believes", "accept, use"),
     Word("obey(s|ed|ing)?", "apply"),
@@ -79,7 +84,7 @@ WORDS = (
     Word("so many|so long", "the number, the time: n, timeout", unless="so long as"),
     Word("anew", "again; of a topic: recreated"),
     Word("made again", "recreated"),
-    Word("(is|are|was|were|be) none", "does not exist, is missing"),
+    Word("(is|are|was|were|be) (?-i:none)", "does not exist, is missing"),
     Word("that there (is|are|was|were) (not|none)", "that exists, that does not exist"),
     Word("of which", "a relative clause, or a new sentence"),
     Word("(?-i:What) (an?|the|its?|this|they|comes?|becomes?|was|of)", "a noun instead of a clause"),
@@ -89,8 +94,8 @@ WORDS = (
     Word("in good order", "in an orderly way; leaves the group"),
     Word("(rejected|refused) by name", "rejected; the error names it"),
     # Nouns
-    Word(r"(?<!-)boards?", "metadata groups"),
-    Word("notes?|noted", "metadata entry; store, record", unless='release notes?|note that|"notes?"'),
+    Word("(the|an?|no|this|its|each|every) boards?|boards", "metadata groups"),
+    Word("(?-i:[Nn]otes?|noted)", "metadata entry; store, record", unless='release notes?|note that|"notes?"'),
     Word("strangers?", "members of other clients"),
     Word("tenures?", "ownership epoch"),
     Word("heirs?", "the next owner"),
@@ -119,6 +124,7 @@ _LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
 _CODE_DIRECTIVE = re.compile(r"\.\. (code|code-block|include|image|raw|_)\b")
 
 
+_TEST_NAME = re.compile(r"test_\w+_\w+")
 _ARGUMENT = re.compile(r"^[ ]+\w+(?:, \w+)*:(?= )", re.MULTILINE)
 
 
@@ -165,19 +171,24 @@ def _without_fields(body: str) -> str:
 
 
 def texts_of_python(source: str) -> str:
-    """Comments and strings of a Python source, at their lines and columns. Strings without a space are identifiers.
+    """Comments, strings and names of tests of a Python source, at their lines and columns. Strings without a space are
+    identifiers.
 
     >>> texts_of_python("told = 'told'  # and a comment").split()
     ['#', 'and', 'a', 'comment']
+    >>> texts_of_python("def test_it_is_told(told): ...").split()
+    ['test', 'it', 'is', 'told']
     """
     lines = source.split("\n")
     shown = [[" "] * len(line) for line in lines]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         kind = tokenize.tok_name[token.type]
-        if kind not in {"COMMENT", "STRING", "FSTRING_MIDDLE"}:
+        if kind not in {"COMMENT", "STRING", "FSTRING_MIDDLE"} and not _TEST_NAME.fullmatch(token.string):
             continue
         text = token.string
-        if kind != "COMMENT":
+        if kind == "NAME":
+            text = text.replace("_", " ")
+        elif kind != "COMMENT":
             if not re.search(r"\s", text.strip("\"'")):
                 continue
             if kind == "STRING":
@@ -202,7 +213,7 @@ def findings(text: str, name: str) -> list[str]:
     """One line for each word to avoid in a text that :func:`prose` or :func:`texts_of_python` has returned.
 
     >>> findings("The board\\ntells it.", "a.rst")
-    ["a.rst:1: 'board': write metadata groups", "a.rst:2: 'tells': write report, return, indicate, distinguish; of windows: emit"]
+    ["a.rst:1: 'The board': write metadata groups", "a.rst:2: 'tells': write report, return, indicate, distinguish; of windows: emit"]
     """
     found = []
     for word, pattern, unless in _PATTERNS:
@@ -230,7 +241,8 @@ def checked_files(names: Sequence[str] = CHECKED) -> list[Path]:
         if not path.exists():
             raise SystemExit(f"{name} does not exist: correct the path, or CHECKED in unit_tests/words.py.")
         files.update([path] if path.is_file() else (p for p in path.rglob("*") if p.suffix in {".rst", ".py"}))
-    return sorted(files)
+    excluded = [ROOT / name for name in EXCLUDED]
+    return sorted(path for path in files if not any(path.is_relative_to(other) for other in excluded))
 
 
 if __name__ == "__main__":

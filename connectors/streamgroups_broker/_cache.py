@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups.printable import listed
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +290,7 @@ def _check_shipped(name: str, found: Mapping[str, str]) -> None:
         return
     others = sorted(jar for jar in known.keys() | found.keys() if known.get(jar) != found.get(jar))
     raise EmbeddedBrokerError(
-        f"The jars of {name} are not those that streamgroups expects: {', '.join(others[:5])}{', ...' if len(others) > 5 else ''}.",
+        f"The jars of {name} are not those that streamgroups expects: {listed(others)}.",
         remedy=("Check the Maven repository or the mirror in STREAMGROUPS_MAVEN_REPOSITORY: it returned other files."),
     )
 

@@ -48,14 +48,6 @@ class Running:
     nodes: int
 
 
-def state_directory(data_dir: Path | None) -> Path:
-    """Returns the directory of a background broker's record: its data directory, else the user's state directory."""
-    if data_dir is not None:
-        return data_dir
-    base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "streamgroups"
-
-
 def serve(kafka: EmbeddedKafka, ready: Callable[[EmbeddedKafka], None], state: Path | None = None) -> None:
     """Starts a broker, and stops it in an orderly way at SIGINT, SIGTERM or SIGHUP.
 
@@ -167,10 +159,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request(number: int, frame: FrameType | None) -> None:
         raise _Asked(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    before = {number: signal.signal(number, request) for number in _SIGNALS}
     try:
         yield
     finally:

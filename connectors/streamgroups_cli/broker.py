@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from platformdirs import user_state_path
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
@@ -74,11 +75,11 @@ def start(
     ] = "10m",
 ) -> None:
     """Start a broker in the background."""
-    from streamgroups_broker.background import launch, state_directory
+    from streamgroups_broker.background import launch
 
     parse_properties(properties or [])
     timeout_ms = parse_duration_ms(timeout, option="--timeout")
-    state = state_directory(data_dir).absolute()
+    state = _state(data_dir).absolute()
     arguments = ["broker", "run", "--port", str(port), "--nodes", str(nodes), "--record-in", str(state)]
     if data_dir is not None:
         arguments += ["--data-dir", str(data_dir.absolute())]
@@ -94,7 +95,7 @@ def stop(data_dir: DataDir = None) -> None:
     """Stop the broker in the background. Succeeds if none is running."""
     from streamgroups_broker import background
 
-    stopped = background.stop(background.state_directory(data_dir))
+    stopped = background.stop(_state(data_dir))
     print("No broker is running." if stopped is None else f"Stopped the broker at {stopped.bootstrap_servers}.")
 
 
@@ -103,7 +104,7 @@ def status(data_dir: DataDir = None, output: OutputOption = Output.table) -> Non
     """Show the broker in the background. Exit code 0 if it is running, 1 if not."""
     from streamgroups_broker import background
 
-    running = background.find(background.state_directory(data_dir))
+    running = background.find(_state(data_dir))
     if running is None:
         emit(
             output,
@@ -133,6 +134,11 @@ def parse_properties(assignments: list[str]) -> dict[str, str]:
             )
         parsed[name.strip()] = value
     return parsed
+
+
+def _state(data_dir: Path | None) -> Path:
+    """The directory of a background broker's record: its data directory, else the user's state directory."""
+    return data_dir or user_state_path("streamgroups")
 
 
 def _broker(

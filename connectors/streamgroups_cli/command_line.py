@@ -42,6 +42,7 @@ app = lazy_app(
         "gaps": "streamgroups_cli.gaps:gaps",
         "cursors": "streamgroups_cli.cursors:app",
         "broker": "streamgroups_cli.broker:app",
+        "state": "streamgroups_cli.state:app",
         "metrics": "streamgroups_cli.metrics:metrics",
         "doctor": "streamgroups_cli.doctor:doctor",
     },

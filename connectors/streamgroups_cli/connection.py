@@ -7,16 +7,14 @@ without a network.
 
 from __future__ import annotations
 
-import functools
 import gc
-import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,29 +31,39 @@ _MIN_TIMEOUT_MS = 100
 
 _SETTINGS_HELP = "A client setting by its Java or librdkafka name; repeatable. Overrides the file."
 
-BootstrapServerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT",
-        envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
-        help="One or more brokers of the cluster, separated by commas.",
-        rich_help_panel="Cluster",
-    ),
-]
-CommandConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        metavar="FILE",
-        help="A Java properties file, as for Kafka's tools.",
-        rich_help_panel="Cluster",
-    ),
-]
-KafkaOption = Annotated[
-    list[str] | None, typer.Option("--kafka", metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
-]
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The options with the settings of a client."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+            help="One or more brokers of the cluster, separated by commas.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            help="A Java properties file, as for Kafka's tools.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None
+    kafka: Annotated[
+        list[str] | None, typer.Option("--kafka", metavar="NAME=VALUE", help=_SETTINGS_HELP, rich_help_panel="Cluster")
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of ``--kafka``; see :func:`parse_settings`."""
+        return parse_settings(self.kafka or [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,56 +85,37 @@ class Cluster:
     now_ms: Clock
 
 
-#: A command calls it to connect. The end of the ``with`` block closes the connection.
-Connect: TypeAlias = Callable[[], AbstractContextManager[Cluster]]
+@dataclass(frozen=True, slots=True)
+class Connect(ClusterOptions):
+    """The options of a command that connects to a cluster. The command calls it to connect."""
 
+    timeout: Annotated[
+        str, typer.Option(metavar="DURATION", help="Timeout for requests to the cluster.", rich_help_panel="Cluster")
+    ] = "10s"
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print the number of requests.", rich_help_panel="Cluster")
+    ] = False
 
-def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of the cluster to a command, and passes the connection as its first argument, ``connect``."""
-    own = inspect.signature(command, eval_str=True)
-    shared = inspect.signature(_connect, eval_str=True)
-
-    def run(**arguments: Any) -> None:
+    @contextmanager
+    def __call__(self) -> Iterator[Cluster]:
+        """Connects. The end of the ``with`` block closes the connection."""
         # Tens of thousands of offsets live until the end. Repeated garbage collections of them take a fifth of the time
         # of a command.
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
-        connecting = {name: arguments.pop(name) for name in shared.parameters}
-        command(functools.partial(_connect, **connecting), **arguments)
+        started_s = time.monotonic()
+        try:
+            with open_cluster(
+                self.bootstrap_server, self.command_config, self.settings, timeout_s(self.timeout)
+            ) as cluster:
+                try:
+                    yield cluster
+                finally:
+                    if self.verbose:
+                        _say_what_it_took(cluster.requests, time.monotonic() - started_s)
+        except StreamGroupsError as e:
+            from streamgroups_kafka.client.properties_file import as_in_a_file
 
-    parameters = [
-        p.replace(kind=p.KEYWORD_ONLY) for p in (*list(own.parameters.values())[1:], *shared.parameters.values())
-    ]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    # typer reads these attributes.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
-
-
-@contextmanager
-def _connect(
-    bootstrap_server: BootstrapServerOption = None,
-    command_config: CommandConfigOption = None,
-    kafka: KafkaOption = None,
-    timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="Timeout for requests to the cluster.", rich_help_panel="Cluster")
-    ] = "10s",
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print the number of requests.", rich_help_panel="Cluster")
-    ] = False,
-) -> Iterator[Cluster]:
-    started_s = time.monotonic()
-    try:
-        with open_cluster(bootstrap_server, command_config, parse_settings(kafka or []), timeout_s(timeout)) as cluster:
-            try:
-                yield cluster
-            finally:
-                if verbose:
-                    _say_what_it_took(cluster.requests, time.monotonic() - started_s)
-    except StreamGroupsError as e:
-        from streamgroups_kafka.client.properties_file import as_in_a_file
-
-        raise as_in_a_file(e) from None
+            raise as_in_a_file(e) from None
 
 
 def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:
@@ -143,6 +132,7 @@ def open_cluster(
     from streamgroups_kafka.admin.groups import KafkaGroupAdmin
     from streamgroups_kafka.admin.session import AdminSession
     from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+    from streamgroups_kafka.client.clock import now_ms
     from streamgroups_kafka.client.properties_file import command_config
 
     # The client logs each failed attempt as an error. The final result is reported once, at the end.
@@ -150,13 +140,9 @@ def open_cluster(
     config = command_config(bootstrap_server, file, settings)
     session = AdminSession(config, timeout_s=timeout_s)
     try:
-        yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, _now_ms)
+        yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, now_ms)
     finally:
         session.close()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def timeout_s(text: str) -> float:

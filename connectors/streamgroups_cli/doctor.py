@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +18,8 @@ import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption
-from streamgroups_cli.connection import BootstrapServerOption, CommandConfigOption, KafkaOption, parse_settings
+from streamgroups_cli.connection import ClusterOptions
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Column, Output, OutputOption, Table, emit
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ _COLUMNS = tuple(map(Column, ("state", "about", "in_use", "what", "remedy")))
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
+@with_options
 def doctor(
-    bootstrap_server: BootstrapServerOption = None,
-    command_config: CommandConfigOption = None,
-    kafka: KafkaOption = None,
+    cluster: ClusterOptions,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +60,7 @@ def doctor(
     """
     from streamgroups.doctor.check_results import State, worst
 
-    config = _client_config(bootstrap_server, command_config, parse_settings(kafka or []))
+    config = _client_config(cluster)
     findings = _local_findings(script)
     if config is not None:
         from streamgroups.doctor.cluster import judge_cluster
@@ -80,16 +80,16 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _client_config(bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str]) -> ClientConfig | None:
+def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
     """The settings of the cluster to check, validated before any other check; None without a cluster."""
-    if bootstrap_server is None and file is None and not settings:
+    if cluster.bootstrap_server is None and cluster.command_config is None and not cluster.settings:
         return None
     try:
         from streamgroups_kafka.client.properties_file import command_config
     except ImportError as e:
         remedy = "Run `streamgroups doctor` without --bootstrap-server first."
         raise InvalidOption(f"A check of the cluster requires a Kafka client: {e}.", remedy=remedy) from e
-    return command_config(bootstrap_server, file, settings)
+    return command_config(cluster.bootstrap_server, cluster.command_config, cluster.settings)
 
 
 def _local_findings(script: Path | None) -> list[Finding]:

@@ -7,17 +7,17 @@ O4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from streamgroups.coordination.reset_protocol import gaps_group_of, group_of
 from streamgroups.groups.gaps import Gap, Gaps
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.describing import unknown_groups
+from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 
 _COLUMNS = (
@@ -36,12 +36,10 @@ _COLUMNS = (
 )
 
 
-@with_cluster
+@with_options
 def gaps(
     connect: Connect,
-    groups: Annotated[
-        list[str] | None, typer.Argument(metavar="GROUP", help="Groups. Default: all.", show_default=False)
-    ] = None,
+    groups: GroupsOrAllArgument = None,
     output: OutputOption = Output.table,
 ) -> None:
     """List the gaps of groups: offsets that were deleted before they were read."""

@@ -15,24 +15,23 @@ import typer
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.monitor import Monitor
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import say
 
 if TYPE_CHECKING:
     from streamgroups_prometheus.exporter import Polls
 
 
-@with_cluster
+@with_options
 def metrics(
     connect: Connect,
+    groups: GroupsOrAllArgument = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 selects a free port.")
     ] = "127.0.0.1:9308",
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="Only this group; repeatable. Default: all."),
-    ] = None,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval between polls of the cluster.")] = "15s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
@@ -56,7 +55,7 @@ def metrics(
         monitor = Monitor(
             cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
         )
-        polls = Polls(lambda: monitor.poll(group), lambda: sum(cluster.requests.values()))
+        polls = Polls(lambda: monitor.poll(groups), lambda: sum(cluster.requests.values()))
         failure = polls.refresh()
         if failure is not None:
             raise failure

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise, takewhile
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from streamgroups.printable import printable
+
+if TYPE_CHECKING:
+    from rich.text import Text as RichText
 
 #: The version of all JSON and YAML documents. It increases when a field is removed or changes its meaning.
 SCHEMA_VERSION = 1
@@ -187,19 +190,21 @@ def rich_table(table: Table) -> Any:
     """Returns the table for a terminal."""
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text
 
     framed = RichTable(box=box.SIMPLE_HEAD)
     for column in table.columns:
         framed.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in table.rows:
-        texts = (_text(cell) for cell in row)
-        styled = (
-            Text(text, style=column.style(text) if column.style else "")
-            for column, text in zip(table.columns, texts, strict=True)
-        )
-        framed.add_row(*styled)
+        framed.add_row(*(styled(column, cell) for column, cell in zip(table.columns, row, strict=True)))
     return framed
+
+
+def styled(column: Column, cell: Cell) -> RichText:
+    """Returns a cell for a terminal, with its colour and its alignment."""
+    from rich.text import Text
+
+    text = _text(cell)
+    return Text(text, column.style(text) if column.style else "", justify="right" if column.right else "left")
 
 
 def say(text: str) -> None:

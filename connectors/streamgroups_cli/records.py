@@ -11,11 +11,11 @@ import json
 import sys
 from collections.abc import Iterable
 from enum import Enum
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 
-from streamgroups.partitions import TopicPartition
+from streamgroups.message import Message
 from streamgroups.times import utc
 from streamgroups_cli.output import Output, json_text
 
@@ -40,23 +40,6 @@ ShowOption = Annotated[
 FullOption = Annotated[bool, typer.Option("--full", help="Do not truncate long values in tables.")]
 
 
-class Printable(Protocol):
-    """A record or message."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int | None: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-
-
 class RecordPrinter:
     """Prints records one by one, as they arrive.
 
@@ -71,7 +54,7 @@ class RecordPrinter:
         self._csv = csv.writer(sys.stdout, lineterminator="\n")
         self._headed = False
 
-    def print(self, records: Iterable[Printable]) -> None:
+    def print(self, records: Iterable[Message]) -> None:
         """Prints each record when it arrives. It can be called again with more records."""
         if self._output is Output.csv and not self._headed:
             self._csv.writerow(_COLUMNS)
@@ -81,13 +64,13 @@ class RecordPrinter:
             # With --follow, each record must be visible when it arrives.
             sys.stdout.flush()
 
-    def document(self, record: Printable) -> dict[str, Any]:
+    def document(self, record: Message) -> dict[str, Any]:
         """Returns a record as an object of a JSON or YAML document."""
         headers = [[name, self._words(value)] for name, value in record.headers]
         key, value = self._words(record.key), self._words(record.value)
         return {**dict(zip(_COLUMNS, [*self._place(record), key, value], strict=True)), "headers": headers}
 
-    def _one(self, record: Printable) -> None:
+    def _one(self, record: Message) -> None:
         if self._output is Output.json:
             print(json_text(self.document(record)))
         elif self._output is Output.yaml:
@@ -101,7 +84,7 @@ class RecordPrinter:
             key, value = (self._cut(self._words(field)) for field in (record.key, record.value))
             print(f"{utc(record.timestamp_ms) or '-'} {record.topic_partition}@{record.offset} {key} {value}")
 
-    def _place(self, record: Printable) -> list[str | int | None]:
+    def _place(self, record: Message) -> list[str | int | None]:
         tp = record.topic_partition
         return [utc(record.timestamp_ms), tp.topic, tp.partition, record.offset]
 

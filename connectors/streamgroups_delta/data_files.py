@@ -30,7 +30,7 @@ def write_files(
     stage: Stage,
     records: Iterator[pa.RecordBatch],
     attempt: int,
-    telling: Callable[[str], AbstractContextManager[None]],
+    translating: Callable[[str], AbstractContextManager[None]],
 ) -> Staged:
     """Stages the records of one attempt of a task.
 
@@ -39,7 +39,7 @@ def write_files(
         stage: the stage of the batch.
         records: records with the columns of the stage, of types that can be cast to it without loss.
         attempt: the number of the attempt, unique in this stage.
-        telling: translates the errors of the store.
+        translating: translates the errors of the store.
 
     Raises:
         RecordRejected: if a value is null in a required column, or does not fit its column.
@@ -50,7 +50,7 @@ def write_files(
     files: list[StagedFile] = []
 
     def flush() -> None:
-        with telling("writing to"):
+        with translating("writing to"):
             for values, batches in held.items():
                 files.append(_write_file(store, stage, values, pa.Table.from_batches(batches), attempt, len(files)))
         held.clear()

@@ -94,7 +94,7 @@ def translated(
 
 
 @contextmanager
-def telling(doing: str, uri: str, secrets: Callable[[], tuple[str, ...]]) -> Iterator[None]:
+def translating(doing: str, uri: str, secrets: Callable[[], tuple[str, ...]]) -> Iterator[None]:
     """Translates the errors of the block.
 
     Raises:

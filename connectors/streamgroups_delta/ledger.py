@@ -92,14 +92,14 @@ class DeltaLedger:
     def _identities(
         self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, TopicIdentity]:
-        with self._target.telling("reading"):
+        with self._target.translating("reading"):
             found = {tp: table.transaction_version(identity_application_id(group_id, tp)) for tp in partitions}
         return {tp: _identity(version) for tp, version in found.items() if version}
 
     def _positions(
         self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        with self._target.telling("reading"):
+        with self._target.translating("reading"):
             found = {tp: table.transaction_version(application_id(group_id, tp)) for tp in partitions}
         return {tp: version for tp, version in found.items() if version is not None}
 

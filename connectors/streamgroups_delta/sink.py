@@ -155,9 +155,9 @@ class DeltaSink:
             SinkUnreachable: if the store does not respond, or is full.
         """
         target = self._target
-        with target.telling("writing to"):
+        with target.translating("writing to"):
             store = Store(target.uri, target.storage_options)
-        return write_files(store, stage, records, attempt, target.telling)
+        return write_files(store, stage, records, attempt, target.translating)
 
     def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.open`.

@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamgroups.errors import LedgerConflict, SinkRejected
-from streamgroups_delta.failures import telling, translated
+from streamgroups_delta.failures import translated, translating
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullable
 
@@ -74,9 +74,9 @@ class Target:
         """Returns the texts that no error may contain."""
         return tuple(self.storage_options.values())
 
-    def telling(self, doing: str) -> AbstractContextManager[None]:
-        """See :func:`streamgroups_delta.failures.telling`."""
-        return telling(doing, self.uri, self.secrets)
+    def translating(self, doing: str) -> AbstractContextManager[None]:
+        """See :func:`streamgroups_delta.failures.translating`."""
+        return translating(doing, self.uri, self.secrets)
 
     def open(self) -> DeltaTable:
         """Opens the current version of the table.
@@ -85,14 +85,14 @@ class Target:
             SinkRejected: if it is missing, may not be read, or expires transaction identifiers.
             SinkUnreachable: if the store does not respond.
         """
-        with self.telling("reading"):
+        with self.translating("reading"):
             table = DeltaTable(self.uri, storage_options=dict(self.storage_options))
             check_ledger(table.metadata().configuration, uri=self.uri)
             return table
 
     def exists(self) -> bool:
         """Returns whether the table exists."""
-        with self.telling("reading"):
+        with self.translating("reading"):
             return bool(DeltaTable.is_deltatable(self.uri, dict(self.storage_options)))
 
     def open_or_create(self, records: pa.Schema | None) -> DeltaTable:
@@ -105,7 +105,7 @@ class Target:
             return self.open()
         columns = self._no_columns() if records is None else nullable(records)
         try:
-            with self.telling("creating"):
+            with self.translating("creating"):
                 return DeltaTable.create(
                     self.uri,
                     Schema.from_arrow(columns),

@@ -1,4 +1,4 @@
-"""Whether the native reader and encoder are available, with the reason if they are not.
+"""Whether the native reader and encoder are available and used, with the reason if they are not.
 
 Called by ``range_reader`` and ``record_batches`` in Spark's workers, and by ``streamgroups doctor``. Both are in one C
 extension, which is missing if the build had no compiler. The encoder has no other dependency. The reader uses the
@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib
+import logging
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import confluent_kafka
+
+from streamgroups.errors import InvalidOption
+
+logger = logging.getLogger(__name__)
 
 #: An environment variable of the workers: ``plain`` or ``native``. By default, the native reader is used if it is
 #: available.
@@ -31,7 +38,7 @@ _WHEEL = "Install confluent-kafka again from its wheel, which contains librdkafk
 
 _ENTRY_OF_MAPS = 5
 #: The version of the interface of ``Client``. In a checkout the extension may be older than this file.
-_INTERFACE = 2
+_INTERFACE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +68,9 @@ def status() -> NativeStatus:
     >>> found.available == (not found.reason)
     True
     """
-    try:
-        native = _module()
-    except ImportError as e:
-        return NativeStatus(False, f"The extension cannot be imported ({e}).", _BUILD)
-    if getattr(native, "INTERFACE", 1) != _INTERFACE:
-        return NativeStatus(False, "The extension belongs to another version of streamgroups.", _BUILD)
+    native = _extension()
+    if isinstance(native, NativeStatus):
+        return native
     wanted = confluent_kafka.libversion()[0]
     reasons = []
     for path in _candidates():
@@ -90,18 +94,57 @@ def encoder_status() -> NativeStatus:
     >>> found.available == (not found.reason)
     True
     """
+    native = _extension()
+    return native if isinstance(native, NativeStatus) else NativeStatus(True)
+
+
+def uses_native(part: Literal["reader", "encoder"]) -> bool:
+    """Returns whether the native reader or encoder is used. A missing one is logged once per process.
+
+    Args:
+        part: the reader or the encoder. Its variable contains ``native`` or ``plain``. If it is empty, the native one is
+            used if it is available.
+
+    Raises:
+        InvalidOption: for another value, or if ``native`` is required and not available.
+    """
+    return _uses_native(part, os.environ.get(READER_VARIABLE if part == "reader" else ENCODER_VARIABLE, ""))
+
+
+@cache
+def _uses_native(part: str, wanted: str) -> bool:
+    variable, found = (READER_VARIABLE, status) if part == "reader" else (ENCODER_VARIABLE, encoder_status)
+    if wanted == "plain":
+        return False
+    if wanted not in ("", "native"):
+        raise InvalidOption(f"{variable} is '{wanted}'.", remedy="Set it to native or plain, or unset it.")
+    native = found()
+    if native.available:
+        return True
+    if wanted:
+        raise InvalidOption(
+            f"{variable} requires the native {part}, which cannot be used. {native.reason}",
+            remedy=f"{native.remedy} Or unset the variable, to use the plain {part}.",
+        )
+    logger.warning(
+        "The plain %s is used, which is several times slower than the native one. %s %s",
+        part,
+        native.reason,
+        native.remedy,
+    )
+    return False
+
+
+def _extension() -> ModuleType | NativeStatus:
+    """Returns the extension, or why it cannot be used."""
     try:
-        native = _module()
+        # Imported by name, because the extension may be missing.
+        extension = importlib.import_module("streamgroups_kafka._native")
     except ImportError as e:
         return NativeStatus(False, f"The extension cannot be imported ({e}).", _BUILD)
-    if not hasattr(native, "murmur2_of_keys"):
-        return NativeStatus(False, "The extension belongs to an older version of streamgroups.", _BUILD)
-    return NativeStatus(True)
-
-
-def _module() -> ModuleType:
-    # Imported by name, because the extension may be missing.
-    return importlib.import_module("streamgroups_kafka._native")
+    if getattr(extension, "INTERFACE", 1) != _INTERFACE:
+        return NativeStatus(False, "The extension belongs to another version of streamgroups.", _BUILD)
+    return extension
 
 
 def _candidates() -> Iterator[str]:

@@ -130,7 +130,7 @@ def connection_error(text: str, doing: str) -> StreamGroupsError:
     A server with messages in another language than English counts as unreachable.
 
     >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
-    'sink_refused'
+    'sink_rejected'
     """
     what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
     if re.search(r"database .* does not exist", text):

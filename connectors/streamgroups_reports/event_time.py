@@ -10,18 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from xml.etree.ElementTree import Element
+
+from markupsafe import Markup
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc
-from streamgroups_reports.html_page import html_page
+from streamgroups_reports import svg
+from streamgroups_reports.html_page import templates
 
-_WIDTH, _LEFT, _RIGHT, _TOP = 1160, 150, 16, 12
+_LEFT, _TOP = 150, 12
 _CHART, _BARS, _BETWEEN = 340, 70, 34
-_COLOURS = 6
-#: The number of dates on the vertical axis.
-_LINES = 6
-_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400)
+#: The maximum of steps on the vertical axis.
+_MAX_EVENT_TIMES = 8
+_SAMPLES = (
+    ([svg.path("M0 7H18", "line low")], "watermark"),
+    ([svg.diamond(9, 7)], "windows closed"),
+    ([svg.rect(5, 0, 8, 14, "flight", radius=0)], "late records"),
+    ([svg.path("M0 7H18", "line mark")], "idle: does not hold back the watermark"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,116 +69,82 @@ def time_page(moments: Sequence[Moment], *, title: str) -> str:
     in_order = sorted(moments, key=lambda moment: moment.time_ms)
     late, closed = sum(m.late for m in in_order), sum(m.closed for m in in_order)
     intro = f"{late:,} late records, {closed:,} closed windows, counted for each key."
-    return html_page(title, intro, _drawn(in_order) if in_order else "<p>No events were recorded.</p>")
+    drawn = _chart(in_order) if in_order else Markup("<p>No events were recorded.</p>")
+    return templates().get_template("page.html").render(title=title, intro=intro, chart=drawn)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
-    begin_ms: int
-    end_ms: int
-    lowest_ms: int
-    highest_ms: int
+class _Scales:
+    """The scales of the clock and of event time."""
 
-    def x(self, time_ms: int) -> float:
-        share = (time_ms - self.begin_ms) / max(1, self.end_ms - self.begin_ms)
-        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
-
-    def y(self, event_time_ms: int) -> float:
-        share = (event_time_ms - self.lowest_ms) / max(1, self.highest_ms - self.lowest_ms)
-        return round(_TOP + (1 - share) * _CHART, 1)
+    x: svg.Scale
+    y: svg.Scale
 
 
-def _drawn(moments: Sequence[Moment]) -> str:
+def _chart(moments: Sequence[Moment]) -> Markup:
     times = [ms for m in moments for ms in (m.watermark_ms, *m.event_times_ms.values()) if ms is not None] or [0]
-    scale = _Scale(moments[0].time_ms, moments[-1].time_ms, min(times), max(times))
-    partitions = sorted({tp for m in moments for tp in m.event_times_ms})
+    at = _Scales(
+        svg.Scale(moments[0].time_ms, moments[-1].time_ms, _LEFT, svg.WIDTH_PX - svg.RIGHT_PX),
+        svg.Scale(min(times), max(times), _TOP + _CHART, _TOP),
+    )
+    colours = {
+        tp: f"s{i % svg.COLOURS}" for i, tp in enumerate(sorted({tp for m in moments for tp in m.event_times_ms}))
+    }
     bars_top = _TOP + _CHART + _BETWEEN
     bottom = bars_top + _BARS
-    drawn = [
-        *_grid(scale, bottom),
-        *_watermark(scale, moments),
-        *(line for i, tp in enumerate(partitions) for line in _partition(scale, moments, tp, i)),
-        *_closings(scale, moments),
-        *_late(scale, moments, bars_top),
+    shapes = [
+        *_event_time_axis(at.y),
+        *svg.time_axis(at.x, _TOP, bottom),
+        *_watermark(at, moments),
+        *(line for tp, colour in colours.items() for line in _partition(at, moments, tp, colour)),
+        *_closings(at, moments),
+        *_late(at.x, moments, bars_top),
     ]
-    newline = "\n"
-    return f"""{_legend(partitions)}
-<div class="wide"><svg viewBox="0 0 {_WIDTH} {bottom + 34}" role="img" aria-label="Event time of each partition over time">
-{newline.join(drawn)}
-</svg></div>"""
+    partitions = [([svg.path("M0 7H18", f"line {colour}")], str(tp)) for tp, colour in colours.items()]
+    return svg.chart("Event time of each partition over time", shapes, bottom + 34, [*partitions, *_SAMPLES])
 
 
-def _legend(partitions: Sequence[TopicPartition]) -> str:
-    def item(sample: str, words: str) -> str:
-        return f'<li><svg width="18" height="14">{sample}</svg>{escape(words)}</li>'
-
-    lines = [item(f'<path d="M0 7H18" class="line s{i % _COLOURS}"/>', str(tp)) for i, tp in enumerate(partitions)]
-    return "".join(
-        [
-            '<ul class="legend">',
-            *lines,
-            item('<path d="M0 7H18" class="line low"/>', "watermark"),
-            item('<path d="M9 1l6 6-6 6-6-6z" class="over"/>', "windows closed"),
-            item('<rect x="5" width="8" height="14" class="flight"/>', "late records"),
-            item('<path d="M0 7H18" class="line mark"/>', "idle: does not hold back the watermark"),
-            "</ul>",
-        ]
-    )
+def _event_time_axis(y: svg.Scale) -> Iterator[Element]:
+    step_ms = svg.time_step_ms(y.last - y.first, _MAX_EVENT_TIMES)
+    round_times_ms = range(-(-y.first // step_ms) * step_ms, y.last + 1, step_ms)
+    for event_time_ms in round_times_ms or [y.first]:
+        yield svg.path(f"M{_LEFT} {y(event_time_ms):g}H{svg.WIDTH_PX - svg.RIGHT_PX}", "grid")
+        yield svg.text(_LEFT - 10, y(event_time_ms) + 4, (utc(event_time_ms) or "")[:19].replace("T", " "), "end soft")
 
 
-def _grid(scale: _Scale, bottom: int) -> Iterator[str]:
-    for i in range(_LINES):
-        event_time_ms = scale.lowest_ms + (scale.highest_ms - scale.lowest_ms) * i // (_LINES - 1)
-        y = scale.y(event_time_ms)
-        yield f'<path d="M{_LEFT} {y}H{_WIDTH - _RIGHT}" class="grid"/>'
-        yield f'<text x="{_LEFT - 10}" y="{y + 4}" class="end soft">{(utc(event_time_ms) or "")[:19].replace("T", " ")}</text>'
-    span_s = (scale.end_ms - scale.begin_ms) / 1000
-    step_s = next((s for s in _STEPS_S if span_s / s <= 14), _STEPS_S[-1])
-    for second in range(0, int(span_s) + 1, step_s):
-        x = scale.x(scale.begin_ms + second * 1000)
-        yield f'<path d="M{x} {_TOP}V{bottom}" class="grid"/><text x="{x}" y="{bottom + 17}" class="mid soft">{second} s</text>'
-
-
-def _partition(scale: _Scale, moments: Sequence[Moment], tp: TopicPartition, i: int) -> Iterator[str]:
+def _partition(at: _Scales, moments: Sequence[Moment], tp: TopicPartition, colour: str) -> Iterator[Element]:
     """Draws the event time of a partition, in steps; dashed while it is idle."""
     known = [(m.time_ms, ms, tp in m.idle) for m in moments if (ms := m.event_times_ms.get(tp)) is not None]
     steps: list[tuple[list[str], bool]] = []
-    for (time_ms, event_time_ms, idle), (end_ms, *_) in zip(known, [*known[1:], (scale.end_ms,)], strict=False):
+    for (time_ms, event_time_ms, idle), (end_ms, *_) in zip(known, [*known[1:], (at.x.last,)], strict=False):
         if not steps or steps[-1][1] != idle:
-            steps.append(([f"M{scale.x(time_ms)} {scale.y(event_time_ms)}"], idle))
-        steps[-1][0].append(f"V{scale.y(event_time_ms)}H{scale.x(end_ms)}")
-    for path, idle in steps:
-        style = f"line s{i % _COLOURS}" + (" idle" if idle else "")
-        dashes = ' stroke-dasharray="3 4"' if idle else ""
-        title = f"{tp}, idle" if idle else str(tp)
-        yield f'<path d="{" ".join(path)}" class="{style}"{dashes}><title>{escape(title)}</title></path>'
+            steps.append(([f"M{at.x(time_ms):g} {at.y(event_time_ms):g}"], idle))
+        steps[-1][0].append(f"V{at.y(event_time_ms):g}H{at.x(end_ms):g}")
+    for d, idle in steps:
+        yield svg.path("".join(d), f"line {colour}" + " idle" * idle, f"{tp}, idle" if idle else str(tp))
 
 
-def _watermark(scale: _Scale, moments: Sequence[Moment]) -> Iterator[str]:
-    known = [(m, m.watermark_ms) for m in moments if m.watermark_ms is not None]
-    if not known:
-        return
-    path = [f"M{scale.x(known[0][0].time_ms)} {scale.y(known[0][1])}"]
-    path += [f"H{scale.x(m.time_ms)}V{scale.y(ms)}" for m, ms in known[1:]]
-    yield f'<path d="{" ".join(path)}H{scale.x(scale.end_ms)}" class="line low"><title>watermark</title></path>'
+def _watermark(at: _Scales, moments: Sequence[Moment]) -> Iterator[Element]:
+    known = [(at.x(m.time_ms), at.y(m.watermark_ms)) for m in moments if m.watermark_ms is not None]
+    if known:
+        first_x, first_y = known[0]
+        steps = "".join(f"H{x:g}V{y:g}" for x, y in known[1:])
+        yield svg.path(f"M{first_x:g} {first_y:g}{steps}H{at.x.last_px}", "line low", "watermark")
 
 
-def _closings(scale: _Scale, moments: Sequence[Moment]) -> Iterator[str]:
+def _closings(at: _Scales, moments: Sequence[Moment]) -> Iterator[Element]:
     for moment in moments:
         if moment.closed and (ms := moment.watermark_ms) is not None:
-            title = f"{moment.closed:,} closed by the watermark of {utc(ms)}"
-            diamond = f"M{scale.x(moment.time_ms)} {scale.y(ms) - 6}l6 6-6 6-6-6z"
-            yield f'<path d="{diamond}" class="over"><title>{escape(title)}</title></path>'
+            yield svg.diamond(at.x(moment.time_ms), at.y(ms), f"{moment.closed:,} closed by the watermark of {utc(ms)}")
 
 
-def _late(scale: _Scale, moments: Sequence[Moment], top: int) -> Iterator[str]:
+def _late(x: svg.Scale, moments: Sequence[Moment], top: int) -> Iterator[Element]:
     most = max((m.late for m in moments), default=0)
     base = top + _BARS
-    yield f'<text x="{_LEFT - 10}" y="{top + 10}" class="end soft">{most or "none"} late</text>'
-    yield f'<path d="M{_LEFT} {base}H{_WIDTH - _RIGHT}" class="axis"/>'
+    yield svg.text(_LEFT - 10, top + 10, f"{most or 'none'} late", "end soft")
+    yield svg.path(f"M{_LEFT} {base}H{svg.WIDTH_PX - svg.RIGHT_PX}", "axis")
     for moment in moments:
         if moment.late:
             height = round(moment.late / most * _BARS, 1)
-            title = f"{moment.late:,} late records, {(moment.time_ms - scale.begin_ms) / 1000:.1f} s"
-            place = f'x="{scale.x(moment.time_ms) - 3:.1f}" y="{base - height:g}" width="6" height="{height:g}"'
-            yield f'<rect {place} class="flight"><title>{title}</title></rect>'
+            title = f"{moment.late:,} late records, {(moment.time_ms - x.first) / 1000:.1f} s"
+            yield svg.rect(x(moment.time_ms) - 3, base - height, 6, height, "flight", title, radius=0)

@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import atexit
 import threading
-import uuid
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups_spark.event_time.messages import ObservationsRequest
-from streamgroups_spark.event_time.observed_times import ObservationStore, Tell, new_tell
+from streamgroups.query.operator_states import StateReport
+from streamgroups_spark.event_time.messages import Observations, ObservationsRequest
+from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.internals.active_queries import ActiveQueries
-from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.internals.channel import Channel
+from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
+from streamgroups_spark.state.reports import ReportedStates, StateReports, StateReportsRequest
 
 #: Identifies this driver process, so that it receives no requests from the queries of another driver.
-SESSION = uuid.uuid4().hex[:12]
+SESSION = new_session()
 #: The event times that tasks have reported.
 SEEN = ObservationStore()
-#: The reporting channel of each Spark application that this process has run.
+#: The state files that tasks have reported.
+STATES = StateReports()
+#: The reporting channels of each Spark application that this process has run.
 _tells: dict[str, Tell] = {}
+_state_channels: dict[str, Channel[StateReport]] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
-_answering: Answering | None = None
+_rpc_server: SessionServer | None = None
 
 
 def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
@@ -54,7 +59,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
     # class.
-    told = {"parallelism": cores, "session": SESSION, "tell": tell_of(spark)}
+    application = spark.sparkContext.applicationId
+    told = {"parallelism": cores, "session": SESSION, "application": application, "tell": tell_of(spark)}
     spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
     spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     _answer_sources(spark)
@@ -62,18 +68,20 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
 
 def _answer_sources(spark: SparkSession) -> None:
     """Starts the server that answers requests of sources about their queries."""
-    global _answering, _queries
+    global _rpc_server, _queries
     with _lock:
         # A process runs one application at a time, and the latest session belongs to it.
         _queries = ActiveQueries(spark)
-        if _answering is None:
-            _answering = Answering(SESSION, _answer)
-            atexit.register(_answering.close)
+        if _rpc_server is None:
+            _rpc_server = SessionServer(SESSION, _answer)
+            atexit.register(_rpc_server.close)
 
 
 def _answer(request: Any) -> Any:
     if isinstance(request, ObservationsRequest):
-        return SEEN.take(request.reported_as, request.ranges)
+        return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
+    if isinstance(request, StateReportsRequest):
+        return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
     return None if _queries is None else _queries.answer(request)
 
 
@@ -91,5 +99,13 @@ def tell_of(spark: SparkSession) -> Tell:
     """The channel by which the tasks of a session report observed event times."""
     application = spark.sparkContext.applicationId
     if application not in _tells:
-        _tells[application] = new_tell(spark, SEEN.keep)
+        _tells[application] = Tell(spark, SEEN.keep)
     return _tells[application]
+
+
+def state_channel_of(spark: SparkSession) -> Channel[StateReport]:
+    """The channel by which the tasks of a session report state files."""
+    application = spark.sparkContext.applicationId
+    if application not in _state_channels:
+        _state_channels[application] = Channel(spark, STATES.keep)
+    return _state_channels[application]

@@ -3,7 +3,7 @@
 #
 #     docker/broker/build-local-image.sh [image name]
 #
-# Called manually or by CI if apache/kafka cannot be pulled; integration_tests/containers.py runs both images. The root
+# Called manually or by CI if apache/kafka cannot be pulled; streamgroups_testkit runs both images. The root
 # file system is a minimal Debian with a Java 17 runtime. It is built by debootstrap, which requires root. Kafka's jars
 # are those of the embedded broker, which downloads missing ones. The last line of the output is the name of the image.
 #

@@ -43,7 +43,7 @@ def passing(point: str) -> None:
         os.unlink(lost)
         from streamgroups.errors import SinkUnreachable
 
-        raise SinkUnreachable("The campaign has lost the answer.", remedy="Ask again.")
+        raise SinkUnreachable("The campaign has lost the response.", remedy="Send the request again.")
 
 
 def _around(before: str | None, after: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -115,12 +115,12 @@ def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
     return not_fenced
 
 
-def _nobody_is_asked(_: Callable[..., Any]) -> Callable[..., Any]:
+def _no_request_is_sent(_: Callable[..., Any]) -> Callable[..., Any]:
     """Reading resumes at the position of the group, independently of the ledger."""
-    return lambda *_: dict
+    return lambda self, owned: dict(owned)
 
 
-def _anybody(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
+def _any_member(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
     """The commit of offsets contains no generation and no member id."""
     return lambda self, transaction, offsets, group_metadata: commit_offsets(
         self, transaction, offsets, replace(group_metadata, generation=None, member_id="")
@@ -147,15 +147,15 @@ def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
         "streamgroups.ledgers.commit": [("judge", _all_is_new)],
-        "streamgroups_spark.source.running_query": [("TakingOver", _nobody_is_asked)],
+        "streamgroups.query.ledger_positions": [("LedgerPositions.take_over", _no_request_is_sent)],
     },
     "fence": {
         "streamgroups.ledgers.commit": [("judge", _only_done_is_done)],
-        "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _anybody)],
+        "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _any_member)],
     },
     "batch-id": {
         "streamgroups.ledgers.commit": [("judge", _all_is_new)],
-        "streamgroups_spark.source.running_query": [("TakingOver", _nobody_is_asked)],
+        "streamgroups.query.ledger_positions": [("LedgerPositions.take_over", _no_request_is_sent)],
         "streamgroups_spark.sinks.ledger": [("LedgerStreamWriter.commit", _by_batch_id)],
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },

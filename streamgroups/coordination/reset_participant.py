@@ -24,7 +24,7 @@ from streamgroups.coordination.reset_protocol import (
 )
 from streamgroups.coordination.reset_requests import member_entries_in, reset_requests_in
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Clock, Committed, Groups, MetadataStore
+from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
 from streamgroups.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -59,21 +59,13 @@ class Place(Protocol):
         ...
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
     ) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them.
 
         Returns:
             The partitions whose new position is committed.
         """
-        ...
-
-
-class Cluster(Groups, Protocol):
-    """The part of the cluster that a member uses: its group and the topics."""
-
-    def topics(self) -> Mapping[str, int]:
-        """See :meth:`streamgroups.ports.Log.topics`."""
         ...
 
 
@@ -191,7 +183,7 @@ class ResetParticipant:
             members_group_of(self._group_id), self._metadata_store.read(members_group_of(self._group_id), resets.keys())
         )
         group = self._cluster.describe(self._group_id)
-        owners = {tp: m.client_id for m in group.members for tp in m.partitions} if group.settled else None
+        owners = {tp: member.client_id for tp, member in group.owners.items()} if group.is_settled else None
         return next_step(resets, notes, due.keys(), owners, counts, me=self._signed().instance)
 
     def _warn(self, step: Step) -> None:
@@ -215,7 +207,7 @@ class ResetParticipant:
             places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
             there |= set(
                 place.move(
-                    where, note=f"the offsets of group '{self._group_id}' were reset: {places}", request_id=request_id
+                    where, detail=f"the offsets of group '{self._group_id}' were reset: {places}", request_id=request_id
                 )
             )
         if there:

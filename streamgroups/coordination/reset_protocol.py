@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, time_ms_or_none, whole
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 
 _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
@@ -168,7 +169,7 @@ class MemberEntry:
                 "instance": self.instance,
                 "used": self.used_ms,
                 "until": self.until_ms,
-                "obeyed": self.applied,
+                "applied": self.applied,
                 "stopped": self.stopped,
                 "reading": self.reading_until,
             }
@@ -183,7 +184,7 @@ class MemberEntry:
                 instance=string(raw["instance"]),
                 used_ms=time_ms(raw["used"]),
                 until_ms=time_ms_or_none(raw["until"]),
-                applied=string(raw["obeyed"], most=_MAX_ID),
+                applied=string(raw["applied"], most=_MAX_ID),
                 stopped=string(raw["stopped"], most=_MAX_ID),
                 reading_until=whole(raw["reading"]),
             )
@@ -342,5 +343,4 @@ def _missing(order: ResetRequest, resets: Mapping[TopicPartition, ResetRequest],
 
 
 def _late(partitions: list[TopicPartition]) -> str:
-    shown = ", ".join(map(str, partitions[:3])) + (f" and {len(partitions) - 3} more" if len(partitions) > 3 else "")
-    return f"{shown} {'has' if len(partitions) == 1 else 'have'} not paused"
+    return f"{listed(partitions, 3)} {'has' if len(partitions) == 1 else 'have'} not paused"

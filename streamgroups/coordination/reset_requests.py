@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol, TypeVar
 
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
@@ -20,29 +19,18 @@ from streamgroups.coordination.reset_protocol import (
     resets_group_of,
 )
 from streamgroups.errors import GroupRejected
+from streamgroups.groups.description import GroupMember
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
 
 #: The maximum number of entries in one commit: far below the maximum size of a request (about 1 MB).
-_NOTES_PER_COMMIT = 1_000
+_ENTRIES_PER_COMMIT = 1_000
 #: The default limit of a broker for offset metadata (``offset.metadata.max.bytes``): 4,096, including the NUL that ends
 #: a text in librdkafka.
 _MAX_BYTES = 4_095
 #: How long after the end of its written lease an instance may still be a member: it writes its lease once a second.
-_NOTE_DELAY_MS = 2_000
-
-
-class Owner(Protocol):
-    """A live member in any description of a group."""
-
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def partitions(self) -> frozenset[TopicPartition]: ...
-
-
-_Owner = TypeVar("_Owner", bound=Owner)
+_ENTRY_DELAY_MS = 2_000
 
 
 class ResetRequests:
@@ -94,7 +82,7 @@ class ResetRequests:
             members_group_of(group_id), self._metadata_store.read(members_group_of(group_id), partitions)
         )
 
-    def incompatible_members(self, group_id: str, members: Iterable[_Owner]) -> list[_Owner]:
+    def incompatible_members(self, group_id: str, members: Iterable[GroupMember]) -> list[GroupMember]:
         """The members that own partitions and do not apply reset requests: they have written no metadata entry."""
         members = list(members)
         notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
@@ -102,7 +90,7 @@ class ResetRequests:
         signed = {
             (tp, note.instance)
             for tp, note in notes.items()
-            if note.until_ms is None or note.until_ms + _NOTE_DELAY_MS > now_ms
+            if note.until_ms is None or note.until_ms + _ENTRY_DELAY_MS > now_ms
         }
         return [m for m in members if any((tp, m.client_id) not in signed for tp in m.partitions)]
 
@@ -121,8 +109,8 @@ class ResetRequests:
                 remedy="Reset fewer topics at a time, or stop the members first.",
             )
         rows = [(tp, Committed(order.next_offset, order.encode())) for tp, order in resets.items()]
-        for i in range(0, len(rows), _NOTES_PER_COMMIT):
-            self._metadata_store.write(resets_group_of(group_id), dict(rows[i : i + _NOTES_PER_COMMIT]))
+        for i in range(0, len(rows), _ENTRIES_PER_COMMIT):
+            self._metadata_store.write(resets_group_of(group_id), dict(rows[i : i + _ENTRIES_PER_COMMIT]))
         return number
 
 

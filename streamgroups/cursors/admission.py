@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
 from streamgroups.cursors.tokens import LIFETIME_MS
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.join_policy import LiveGroup
+from streamgroups.groups.description import GroupDescription
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 
@@ -41,7 +41,7 @@ def check_limit(limit: int | None) -> int:
     return limit
 
 
-def check_instance(group: str, instance: str, timeout_ms: int) -> None:
+def check_instance(group: str, instance: str, lease_timeout_ms: int) -> None:
     """Rejects invalid names and timeouts.
 
     Raises:
@@ -49,9 +49,9 @@ def check_instance(group: str, instance: str, timeout_ms: int) -> None:
     """
     check_group_name(group)
     _check_name("instance_name", instance)
-    if isinstance(timeout_ms, bool) or not _MIN_TIMEOUT_MS <= timeout_ms <= LIFETIME_MS:
+    if isinstance(lease_timeout_ms, bool) or not _MIN_TIMEOUT_MS <= lease_timeout_ms <= LIFETIME_MS:
         raise InvalidOption(
-            f"timeout_ms is {timeout_ms!r}. It must be between {_MIN_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
+            f"lease_timeout_ms is {lease_timeout_ms!r}. It must be between {_MIN_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
             remedy="If the instance processes messages for longer, call consumer_heartbeat meanwhile.",
         )
 
@@ -77,7 +77,7 @@ def _check_name(what: str, name: str) -> None:
         )
 
 
-def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None:
+def check_name_is_free(group: GroupDescription, instance: str, *, own: int = 0) -> None:
     """Rejects the name of a live member (G3).
 
     Args:
@@ -88,9 +88,9 @@ def check_name_is_free(group: LiveGroup, instance: str, *, own: int = 0) -> None
     Raises:
         GroupRejected: with the live member and its partitions.
 
-    >>> from streamgroups.groups.join_policy import LiveMember
-    >>> alice = LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset())
-    >>> check_name_is_free(LiveGroup("billing", (alice,)), "alice")
+    >>> from streamgroups.groups.description import GroupMember
+    >>> alice = GroupMember("alice", "/10.0.0.2")
+    >>> check_name_is_free(GroupDescription("billing", "Stable", members=(alice,)), "alice")
     Traceback (most recent call last):
     streamgroups.errors.GroupRejected: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which owns \
 nothing. Use another instance name. If that instance has failed, the group removes it after its session timeout.

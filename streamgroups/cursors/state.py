@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
-from streamgroups.groups.join_policy import LiveGroup
+from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 
 
@@ -52,7 +52,7 @@ class GroupState:
 
 
 def group_state(
-    live: LiveGroup,
+    live: GroupDescription,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
     notes: Mapping[TopicPartition, MemberEntry],
@@ -68,10 +68,10 @@ def group_state(
         waiting: the reset requests that are not applied yet.
 
     >>> p = TopicPartition("flights", 0)
-    >>> group_state(LiveGroup("billing"), [p], {p: 100}, {}, {})
+    >>> group_state(GroupDescription("billing", "Empty"), [p], {p: 100}, {}, {})
     (PartitionState(partition=0, next_offset=100, instance=None, until_ms=None, moving_to=None),)
     """
-    owners = {tp: m.client_id for m in live.members for tp in m.partitions}
+    owners = {tp: member.client_id for tp, member in live.owners.items()}
     return tuple(
         PartitionState(
             tp.partition,

@@ -197,7 +197,7 @@ def _release(cluster: Cluster) -> Finding:
     if len(releases) > 1:
         return warning(
             "kafka",
-            f"The brokers run different releases; the cluster works as {release_of(agreed)}.",
+            f"The brokers run different releases. All of them support the features of {release_of(agreed)}.",
             "Finish the upgrade of the brokers.",
             ", ".join(releases),
         )

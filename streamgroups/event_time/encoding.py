@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from streamgroups.event_time.partition_time import PartitionTime
-from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Progress
 from streamgroups.event_time.watermark import At, AtEnd, NotYet, Watermark
-from streamgroups.json_values import items, partition_number, time_ms, time_ms_or_none, whole, whole_or_none
-from streamgroups.partitions import TopicPartition
+from streamgroups.json_values import time_ms, time_ms_or_none, whole, whole_or_none
 
 _VERSION = 1
 _UNREADABLE = (KeyError, TypeError, ValueError)
@@ -56,7 +54,7 @@ def encode_partition(time: PartitionTime) -> dict[str, Any]:
         "records": time.progress.records,
         "period": time.progress.period_from_ms,
         "next": time.next_offset,
-        "quiet": time.idle_since_ms,
+        "idle_since": time.idle_since_ms,
         "seen": time.seen_ms,
     }
 
@@ -75,37 +73,8 @@ def decode_partition(raw: Any) -> PartitionTime | None:
             watermark=decode_watermark(raw["watermark"]),
             progress=Progress(whole(raw["records"]), time_ms_or_none(raw["period"])),
             next_offset=whole_or_none(raw["next"]),
-            idle_since_ms=time_ms_or_none(raw["quiet"]),
+            idle_since_ms=time_ms_or_none(raw["idle_since"]),
             seen_ms=time_ms_or_none(raw["seen"]),
         )
-    except _UNREADABLE:
-        return None
-
-
-def encode_source(state: SourceTime) -> dict[str, Any]:
-    """Encodes the time of a source as JSON.
-
-    >>> p0 = TopicPartition("flights", 0)
-    >>> state = SourceTime(At(5), {p0: PartitionTime(7)})
-    >>> decode_source(encode_source(state)) == state
-    True
-    """
-    topics: dict[str, dict[str, Any]] = {}
-    for tp, time in sorted(state.partitions.items()):
-        topics.setdefault(tp.topic, {})[str(tp.partition)] = encode_partition(time)
-    return {"v": _VERSION, "watermark": encode_watermark(state.watermark), "partitions": topics}
-
-
-def decode_source(raw: Any) -> SourceTime | None:
-    """Decodes the time of a source. ``None`` if it is invalid, or a newer version wrote it."""
-    try:
-        if raw["v"] != _VERSION:
-            return None
-        times = {
-            TopicPartition(topic, partition_number(p)): decode_partition(time) or PartitionTime()
-            for topic, by_partition in items(raw["partitions"])
-            for p, time in items(by_partition)
-        }
-        return SourceTime(decode_watermark(raw["watermark"]), times)
     except _UNREADABLE:
         return None

@@ -1,8 +1,8 @@
 """Watermarks imported from another stream: a slow reference stream follows a fast one, and does not hold back a join.
 
-Called when the streams of a query are combined, and after each observation of them. Source: SEMANTICS W10;
-StreamInsight's ``AdvanceTimeImportSettings``. If a stream both generates and imports a watermark, the later one counts,
-and an earlier one has no effect.
+``streamgroups_spark.event_time.with_event_time`` validates imports here, and ``punctuation_source`` follows them.
+Source: SEMANTICS W10; StreamInsight's ``AdvanceTimeImportSettings``. If a stream both generates and imports a watermark,
+the later one counts, and an earlier one has no effect.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, advance_to
-from streamgroups.event_time.watermark import latest
 
 
 def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
@@ -54,27 +52,6 @@ Allowed values: orders, prices.
             f"Stream '{stream}' has no watermark: it imports event time along {' <- '.join(way)}, and no stream of these generates a watermark.",
             remedy="Set 'emitEvery' or 'watermarkDelay' for one of them.",
         )
-
-
-def follow_imports(states: Mapping[str, SourceTime], streams: Mapping[str, TimeSettings]) -> dict[str, SourceTime]:
-    """Returns the streams of a query after an observation of each.
-
-    A stream with an import has at least the watermark that it follows.
-
-    Args:
-        states: the time of each stream, by its name.
-        streams: the event-time settings of each stream.
-
-    >>> from streamgroups.event_time.strategy import Generation
-    >>> from streamgroups.event_time.watermark import At
-    >>> streams = {"prices": TimeSettings(import_from="trades"), "trades": TimeSettings(Generation())}
-    >>> follow_imports({"prices": SourceTime(), "trades": SourceTime(At(7))}, streams)["prices"].watermark
-    At(time_ms=7)
-    """
-    return {
-        stream: advance_to(state, latest(*(states[name].watermark for name in way_of(stream, streams))))
-        for stream, state in states.items()
-    }
 
 
 def way_of(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:

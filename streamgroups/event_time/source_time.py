@@ -133,31 +133,6 @@ def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTim
     return replace(state, partitions={tp: time for tp, time in state.partitions.items() if tp not in partitions})
 
 
-def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
-    """Merges the partitions of several members into one source.
-
-    Its watermark is the later one of two: the combined watermark of the partitions, and the minimum of the members'
-    watermarks.
-
-    Args:
-        states: the state of each member, with its own partitions.
-        settings: the event-time settings.
-
-    >>> from streamgroups.event_time.strategy import Generation
-    >>> from streamgroups.event_time.watermark import At
-    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> alice = SourceTime(At(900), {p0: PartitionTime(watermark=At(900))})
-    >>> bob = SourceTime(At(300), {p1: PartitionTime(watermark=At(300))})
-    >>> merge([alice, bob], TimeSettings(Generation())).watermark
-    At(time_ms=300)
-    """
-    together = SourceTime(
-        oldest(*(state.watermark for state in states if state.partitions)),
-        {tp: time for state in states for tp, time in state.partitions.items()},
-    )
-    return advance_to(together, generated(together.partitions.values(), settings.partition_idle_timeout_ms))
-
-
 def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
     """Advances the watermark without records: by an import, or because windows of an idle source have closed (W5, W10).
 

@@ -62,15 +62,6 @@ def reached(watermark: Watermark, time_ms: int) -> bool:
     return _rank(watermark) >= (1, time_ms)
 
 
-def is_final(time_ms: int, watermark: Watermark) -> bool:
-    """Returns whether the records of a time are complete: the watermark has passed it (SEMANTICS W12, W13).
-
-    >>> is_final(4, At(5)), is_final(5, At(5))
-    (True, False)
-    """
-    return reached(watermark, time_ms + 1)
-
-
 def latest(*watermarks: Watermark) -> Watermark:
     """Returns the maximum of watermarks; ``NotYet`` without arguments.
 

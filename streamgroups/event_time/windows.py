@@ -139,27 +139,6 @@ class Windowing:
             )
 
 
-def windows_of(shape: Shape, time_ms: int) -> tuple[Window, ...]:
-    """Returns the windows that contain a time, in ascending order. A session is that of a single record.
-
-    Args:
-        shape: the shape of the windows.
-        time_ms: milliseconds since the epoch.
-
-    >>> windows_of(tumbling(5), 13)
-    (Window(start_ms=10, end_ms=15),)
-    >>> windows_of(Hopping(10, 5), 13)
-    (Window(start_ms=5, end_ms=15), Window(start_ms=10, end_ms=20))
-    >>> windows_of(Session(5), 13)
-    (Window(start_ms=13, end_ms=18),)
-    """
-    if isinstance(shape, Session):
-        return (Window(time_ms, time_ms + shape.gap_ms),)
-    newest_ms = time_ms - time_ms % shape.hop_ms
-    starts = range(newest_ms, time_ms - shape.size_ms, -shape.hop_ms)
-    return tuple(Window(start_ms, start_ms + shape.size_ms) for start_ms in reversed(starts))
-
-
 def _reject_nothing(**durations_ms: int) -> None:
     for name, duration_ms in durations_ms.items():
         if duration_ms <= 0:

@@ -1,4 +1,4 @@
-"""In-memory implementations of every port, for tests: a cluster, a group with rebalances, a clock and a history.
+"""In-memory implementations of the ports, for tests: a cluster, a group with rebalances, a clock and a history.
 
 The unit tests of users and of this library use them. They have no thread, no network and no running clock: every event
 is an action of the test, in the order of the test. Where a real group works in the background, a test calls
@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from streamgroups.fakes.admin import FakeAdmin
 from streamgroups.fakes.clock import FakeClock
-from streamgroups.fakes.cluster import FakeCluster, FakeTransaction, Record
+from streamgroups.fakes.cluster import FakeCluster, FakeTransaction
 from streamgroups.fakes.executor import FakeExecutor
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.ledger import FakeLedger, Moment
 from streamgroups.fakes.member import FakeMember, FakeMemberSnapshot
-from streamgroups.fakes.metadata_store import FakeMetadataStore
 from streamgroups.fakes.records import FakeRecords
 
 __all__ = [
@@ -48,9 +47,7 @@ __all__ = [
     "FakeLedger",
     "FakeMember",
     "FakeMemberSnapshot",
-    "FakeMetadataStore",
     "FakeRecords",
     "FakeTransaction",
     "Moment",
-    "Record",
 ]

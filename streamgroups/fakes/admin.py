@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup, UnknownTopic
-from streamgroups.fakes.cluster import MAX_METADATA_UNITS, FakeCluster, utf16_units
-from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
-from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, Unread, UnreadRecords
+from streamgroups.fakes.cluster import BROKER, MAX_METADATA_UNITS, FakeCluster, utf16_units
+from streamgroups.groups.description import GroupDescription, GroupListing
+from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
-from streamgroups.ports import Committed, StampedOffset, StoredRecord
-
-_BROKER = 1
+from streamgroups.message import Message
+from streamgroups.partitions import (
+    Bounds,
+    OffsetRange,
+    PartitionDescription,
+    StampedOffset,
+    TopicDescription,
+    TopicPartition,
+)
+from streamgroups.ports import Committed
 
 
 class FakeAdmin:
@@ -44,19 +50,16 @@ class FakeAdmin:
     def list_groups(self) -> list[GroupListing]:
         """See :meth:`streamgroups.ports.GroupAdmin.list_groups`."""
         described = [self._describe(group_id) for group_id in self.cluster.group_ids()]
-        return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, _BROKER) for g in described]
+        return [GroupListing(g.group_id, g.state, g.type, g.protocol_type, BROKER) for g in described]
 
     def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """See :meth:`streamgroups.ports.GroupAdmin.describe_groups`."""
         return {group_id: self._describe(group_id) for group_id in group_ids}
 
     def _describe(self, group_id: str) -> GroupDescription:
-        live = self.cluster.describe(group_id)
         if group_id not in self.cluster.group_ids():
             return GroupDescription(group_id, "Dead")
-        members = tuple(GroupMember(m.client_id, m.client_id, m.host, None, m.partitions) for m in live.members)
-        state = "Empty" if not members else "Stable" if live.settled else "PreparingRebalance"
-        return GroupDescription(group_id, state, "classic", "consumer", live.assignor, _BROKER, members)
+        return self.cluster.describe(group_id)
 
     def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
         """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
@@ -115,7 +118,7 @@ class FakeAdmin:
                 name,
                 str(self.cluster.identities([name])[name].topic_id),
                 False,
-                tuple(PartitionDescription(p, _BROKER, (1,), (1,)) for p in range(count)),
+                tuple(PartitionDescription(p, BROKER, (BROKER,), (BROKER,)) for p in range(count)),
             )
             for name, count in sorted(self.cluster.topics().items())
             if names is None or name in names
@@ -132,7 +135,10 @@ class FakeAdmin:
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
         found = self.cluster.offsets_at_times(times_ms)
-        return {tp: None if offset is None else self._stamped(tp, offset) for tp, offset in found.items()}
+        return {
+            tp: None if offset is None else _stamped(*self.cluster.read(OffsetRange(tp, offset, offset + 1)))
+            for tp, offset in found.items()
+        }
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
@@ -140,8 +146,8 @@ class FakeAdmin:
         for tp in partitions:
             bounds = self._bounds(tp)
             records = self.cluster.read(OffsetRange(tp, bounds.beginning_offset, bounds.end_offset))
-            latest = max(records, key=lambda r: r.timestamp_ms, default=None)
-            found[tp] = None if latest is None else StampedOffset(latest.offset, latest.timestamp_ms)
+            latest = max(records, key=lambda r: r.timestamp_ms or 0, default=None)
+            found[tp] = None if latest is None else _stamped(latest)
         return found
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
@@ -149,7 +155,7 @@ class FakeAdmin:
         found: dict[TopicPartition, FirstUnread] = {}
         for tp, offset in offsets.items():
             records = self.cluster.read(OffsetRange(tp, offset, self._bounds(tp).end_offset))
-            found[tp] = Unread(records[0].offset, records[0].timestamp_ms) if records else NothingUnread()
+            found[tp] = _stamped(records[0]) if records else NothingUnread()
         return found
 
     def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
@@ -170,12 +176,11 @@ class FakeAdmin:
 
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-    ) -> Iterator[StoredRecord]:
+    ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record: no new records arrive meanwhile."""
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
-            for record in self.cluster.read(OffsetRange(tp, start, end)):
-                yield StoredRecord(tp, record.offset, record.timestamp_ms, record.key, record.value)
+            yield from self.cluster.read(OffsetRange(tp, start, end))
 
     def _before_change(self) -> None:
         self.cluster.check_reachable()
@@ -187,6 +192,6 @@ class FakeAdmin:
     def _bounds(self, tp: TopicPartition) -> Bounds:
         return Bounds(self.cluster.beginning_offsets([tp])[tp], self.cluster.end_offsets([tp])[tp])
 
-    def _stamped(self, tp: TopicPartition, offset: int) -> StampedOffset:
-        (record,) = self.cluster.read(OffsetRange(tp, offset, offset + 1))
-        return StampedOffset(offset, record.timestamp_ms)
+
+def _stamped(record: Message) -> StampedOffset:
+    return StampedOffset(record.offset, record.timestamp_ms or 0)

@@ -1,6 +1,6 @@
 """The topics and committed offsets of a cluster, in memory.
 
-Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`. Offsets behave as in Kafka: they
+Implements :class:`streamgroups.ports.Cluster`. Offsets behave as in Kafka: they
 start at 0 and only increase, and between records there can be offsets without one (SEMANTICS G13).
 """
 
@@ -11,28 +11,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRejected, ReadTimedOut, UnknownTopic
-from streamgroups.groups.join_policy import LiveGroup
+from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
+from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Committed
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record of one partition."""
-
-    topic_partition: TopicPartition
-    offset: int
-    timestamp_ms: int
-    key: bytes | None = None
-    value: bytes | None = None
 
 
 @dataclass(slots=True)
 class _Partition:
     beginning_offset: int = 0
     end_offset: int = 0
-    records: list[Record] = field(default_factory=list)
+    records: list[Message] = field(default_factory=list)
     #: The first offset of each open transaction.
     open: dict[FakeTransaction, int] = field(default_factory=dict)
     #: The offsets of records of aborted transactions.
@@ -89,6 +79,8 @@ class FakeTransaction:
         self._offsets.clear()
 
 
+#: The id of the only broker.
+BROKER = 1
 #: The maximum metadata of a commit (``offset.metadata.max.bytes``). A broker counts the characters of Java's strings.
 MAX_METADATA_UNITS = 4_096
 
@@ -132,7 +124,7 @@ class FakeCluster:
         self._clock, self._read_committed = clock, read_committed
         self._topics: dict[str, list[_Partition]] = {}
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
-        self._live: dict[str, Callable[[], LiveGroup]] = {}
+        self._live: dict[str, Callable[[], GroupDescription]] = {}
         self._transactions: list[FakeTransaction] = []
         self._topic_ids: dict[str, str] = {}
         self._n_recreated = 0
@@ -180,7 +172,8 @@ class FakeCluster:
         stamp_ms = self._clock() if timestamp_ms is None else timestamp_ms
         partition.end_offset += count
         partition.records += [
-            Record(topic_partition, offset, stamp_ms, key, value) for offset in range(first, partition.end_offset)
+            Message(topic_partition.topic, topic_partition.partition, offset, stamp_ms, key, value)
+            for offset in range(first, partition.end_offset)
         ]
         if transaction is not None:
             transaction.add(partition, range(first, partition.end_offset))
@@ -212,7 +205,7 @@ class FakeCluster:
         partition.beginning_offset = max(partition.beginning_offset, before_offset)
         partition.records = [r for r in partition.records if r.offset >= before_offset]
 
-    def read(self, offset_range: OffsetRange) -> tuple[Record, ...]:
+    def read(self, offset_range: OffsetRange) -> tuple[Message, ...]:
         """Returns the records of a range.
 
         Raises:
@@ -263,7 +256,7 @@ class FakeCluster:
         for tp in partitions:
             self._committed.get(group_id, {}).pop(tp, None)
 
-    def host(self, group_id: str, describe: Callable[[], LiveGroup]) -> None:
+    def host(self, group_id: str, describe: Callable[[], GroupDescription]) -> None:
         """Registers ``describe`` as the description of a group (:class:`~streamgroups.fakes.group.FakeGroup` does)."""
         self._live[group_id] = describe
 
@@ -284,38 +277,38 @@ class FakeCluster:
             raise BrokerUnreachable("The cluster is unreachable.", remedy="Set FakeCluster.reachable to True.")
 
     def topics(self) -> Mapping[str, int]:
-        """See :meth:`streamgroups.ports.Log.topics`."""
+        """See :meth:`streamgroups.ports.Cluster.topics`."""
         self.check_reachable()
         return {name: len(partitions) for name, partitions in self._topics.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.beginning_offsets`."""
+        """See :meth:`streamgroups.ports.Cluster.beginning_offsets`."""
         self.check_reachable()
         return {tp: self._partition(tp).beginning_offset for tp in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.end_offsets`."""
+        """See :meth:`streamgroups.ports.Cluster.end_offsets`."""
         self.check_reachable()
         return {tp: self._readable_end(self._partition(tp)) for tp in partitions}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.high_watermarks`."""
+        """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
         self.check_reachable()
         return {tp: self._partition(tp).end_offset for tp in partitions}
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
+        """See :meth:`streamgroups.ports.Cluster.offsets_at_times`."""
         self.check_reachable()
         return {tp: self._offset_at(self._partition(tp), time_ms) for tp, time_ms in times_ms.items()}
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """See :meth:`streamgroups.ports.Log.identities`."""
+        """See :meth:`streamgroups.ports.Cluster.identities`."""
         self.check_reachable()
         ids = self._topic_ids if self.has_topic_ids else {}
         return {name: TopicIdentity(self.cluster_id, ids.get(name)) for name in topics if name in self._topics}
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.stored_bytes`. The size of a record is that of its key and value."""
+        """See :meth:`streamgroups.ports.Cluster.stored_bytes`. The size of a record is that of its key and value."""
         if not self.reachable:
             return {}
         return {
@@ -324,13 +317,15 @@ class FakeCluster:
             if tp.partition < len(self._topics.get(tp.topic, ()))
         }
 
-    def describe(self, group_id: str) -> LiveGroup:
-        """See :meth:`streamgroups.ports.Groups.describe`."""
+    def describe(self, group_id: str) -> GroupDescription:
+        """See :meth:`streamgroups.ports.Cluster.describe`."""
         self.check_reachable()
-        return self._live[group_id]() if group_id in self._live else LiveGroup(group_id)
+        if group_id in self._live:
+            return self._live[group_id]()
+        return GroupDescription(group_id, "Empty", "classic", "consumer", coordinator=BROKER)
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """See :meth:`streamgroups.ports.Groups.committed`."""
+        """See :meth:`streamgroups.ports.Cluster.committed`."""
         self.check_reachable()
         return {tp: c for tp, c in self._committed.get(group_id, {}).items() if tp in partitions}
 
@@ -339,7 +334,7 @@ class FakeCluster:
 
     def _offset_at(self, partition: _Partition, time_ms: int) -> int | None:
         # Like a broker: aborted records count, unstable ones do not.
-        found = next((r.offset for r in partition.records if r.timestamp_ms >= time_ms), None)
+        found = next((r.offset for r in partition.records if (r.timestamp_ms or 0) >= time_ms), None)
         return found if found is not None and found < self._readable_end(partition) else None
 
     def _partition(self, topic_partition: TopicPartition) -> _Partition:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamgroups.fakes.assignment import assign
-from streamgroups.fakes.cluster import FakeCluster
-from streamgroups.groups.commit_metadata import is_exclusive
-from streamgroups.groups.join_policy import LiveGroup, LiveMember
+from streamgroups.fakes.cluster import BROKER, FakeCluster
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+
+if TYPE_CHECKING:
+    from streamgroups.fakes.member import FakeMember
 
 
 class CommitAnswer(Enum):
@@ -43,22 +45,9 @@ class FakeGroupMetadata:
     generation: int
 
 
-class Participant(Protocol):
-    """The calls of a group to a member."""
-
-    @property
-    def name(self) -> str: ...
-    def subscribed(self) -> frozenset[str]: ...
-    def enter(self, generation: int) -> None: ...
-    def revoke(self, partitions: Collection[TopicPartition]) -> None: ...
-    def hand_over(self, partitions: Collection[TopicPartition]) -> None: ...
-    def serve(self) -> bool: ...
-    def die(self) -> None: ...
-
-
 @dataclass(slots=True)
 class _Seat:
-    participant: Participant
+    participant: FakeMember
     held: frozenset[TopicPartition] = frozenset()
 
 
@@ -80,7 +69,7 @@ class FakeGroup:
         self._target: dict[int, frozenset[TopicPartition]] = {}
         self._partitions: frozenset[TopicPartition] = frozenset()
         # All live participants, including fenced ones that have not detected it yet.
-        self._believers: list[Participant] = []
+        self._believers: list[FakeMember] = []
         self._next_id = 0
         cluster.host(group_id, self.describe)
 
@@ -120,24 +109,28 @@ class FakeGroup:
         """The owner of each partition in the group. Fenced members own none."""
         return {tp: seat.participant.name for seat in self._seats.values() for tp in sorted(seat.held)}
 
-    def describe(self) -> LiveGroup:
-        """See :meth:`streamgroups.ports.Groups.describe`."""
-        committed = self.cluster.committed(self.group_id, [tp for seat in self._seats.values() for tp in seat.held])
-        return LiveGroup(
-            self.group_id,
-            tuple(
-                LiveMember(seat.participant.name, "/127.0.0.1", seat.participant.subscribed(), seat.held)
-                for seat in self._seats.values()
-            ),
-            assignor="cooperative-sticky" if self._seats else "",
-            held_exclusively=any(is_exclusive(c.metadata) for c in committed.values()),
-            settled=not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items()),
+    def describe(self) -> GroupDescription:
+        """See :meth:`streamgroups.ports.Cluster.describe`."""
+        members = tuple(
+            GroupMember(
+                seat.participant.name,
+                "/127.0.0.1",
+                seat.held,
+                member_id=seat.participant.name,
+                subscription=seat.participant.subscribed(),
+            )
+            for seat in self._seats.values()
         )
+        if not members:
+            return GroupDescription(self.group_id, "Empty", "classic", "consumer", coordinator=BROKER)
+        settled = not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items())
+        state = "Stable" if settled else "PreparingRebalance"
+        return GroupDescription(self.group_id, state, "classic", "consumer", "cooperative-sticky", BROKER, members)
 
     # ---- requests of members
     # -------------------------------------------------------------------------------------------
 
-    def join(self, participant: Participant) -> int:
+    def join(self, participant: FakeMember) -> int:
         """Adds a member.
 
         Returns:
@@ -150,7 +143,7 @@ class FakeGroup:
         self._rebalance()
         return self._next_id
 
-    def leave(self, participant: Participant, member_id: int | None) -> None:
+    def leave(self, participant: FakeMember, member_id: int | None) -> None:
         """Removes a member that has released its partitions."""
         if participant in self._believers:
             self._believers.remove(participant)
@@ -193,7 +186,7 @@ class FakeGroup:
     # ---- assignment
     # ----------------------------------------------------------------------------------------------------
 
-    def _expel(self, participant: Participant) -> None:
+    def _expel(self, participant: FakeMember) -> None:
         self._seats = {i: seat for i, seat in self._seats.items() if seat.participant is not participant}
         self._rebalance()
 

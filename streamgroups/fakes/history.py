@@ -18,9 +18,9 @@ class FakeHistory(EventRecorder):
         member: the member's name.
         run: distinguishes runs of members with one name.
 
-    >>> from streamgroups.groups.history import Kind
+    >>> from streamgroups.groups.history import Kind, MemberEvent
     >>> history = FakeHistory(lambda: 17, "airline", "alice")
-    >>> history(Kind.CLOSED)
+    >>> history(MemberEvent(Kind.CLOSED))
     >>> [(e.time_ms, e.kind.value) for e in history.events]
     [(17, 'closed')]
     """

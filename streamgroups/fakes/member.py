@@ -13,12 +13,13 @@ from types import MappingProxyType
 
 from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
-from streamgroups.groups.commit_metadata import CommitMark, is_exclusive
-from streamgroups.groups.history import Kind, no_history
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.groups.commit_metadata import CommitMark, is_held_exclusively
+from streamgroups.groups.history import Kind, MemberEvent, no_history
+from streamgroups.groups.membership import InFlight, Membership, Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Committed, Recorder
+from streamgroups.ports import Committed, FirstPositions, Recorder
+from streamgroups.state.origins import UNNAMED
 
 _OURS = (Origin.COMMITTED, Origin.WRITTEN)
 
@@ -49,6 +50,7 @@ class FakeMember:
         exclusive: fail when the group assigns partitions to another member (``membership=exclusive``).
         take_over: returns the positions of assigned partitions from those of the group, because a sink's ledger can be
             ahead.
+        move_ledger: sets the positions of a sink's ledger before the member moves there.
     """
 
     def __init__(
@@ -57,15 +59,19 @@ class FakeMember:
         name: str,
         *,
         topics: Callable[[], Collection[str]],
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        first_positions: FirstPositions,
         record: Recorder = no_history,
         assign: Collection[TopicPartition] | None = None,
         exclusive: bool = False,
         take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict,
+        move_ledger: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None] = (
+            lambda *_: None
+        ),
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
-        self._record, self._assign, self._exclusive, self._take_over = record, assign, exclusive, take_over
+        self._record, self._assign, self._exclusive = record, assign, exclusive
+        self._take_over, self._move_ledger = take_over, move_ledger
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
         #: Assigned partitions whose offsets an open transaction can still change.
@@ -85,7 +91,7 @@ class FakeMember:
     def join(self, timeout_ms: int) -> None:
         """See :meth:`streamgroups.ports.Member.join`. Never waits: the first assignment is immediate, and can be empty."""
         self._check_alive()
-        self._record(Kind.JOINING)
+        self._record(MemberEvent(Kind.JOINING))
         if self._assign is not None:
             self.hand_over(self._assign)
         else:
@@ -99,17 +105,17 @@ class FakeMember:
         self._check_alive()
         return self._membership
 
-    def finish(self, number: int) -> None:
+    def finish(self, number: int, states: States = MappingProxyType({})) -> None:
         """See :meth:`streamgroups.ports.Member.finish`. Commits at once, unless the group is rebalancing."""
         self._check_alive()
         had = self._membership.in_flight
-        self._membership, to_commit = self._membership.finish(number)
+        self._membership, to_commit = self._membership.finish(number, states)
         if had is not self._membership.in_flight:
-            self._record(Kind.FINISHED, offsets=to_commit, batch=number)
+            self._record(MemberEvent(Kind.FINISHED, offsets=to_commit, batch=number))
         if self._written == number:
             # The commit of the sink is that of the group.
             self._sinks |= to_commit
-            self._record(Kind.COMMITTED, offsets=to_commit)
+            self._record(MemberEvent(Kind.COMMITTED, offsets=to_commit))
         else:
             self._to_commit |= to_commit
         self._commit_due()
@@ -139,7 +145,7 @@ class FakeMember:
 
     def time_out(self) -> None:
         """Ends the wait of the group for the batch in flight. Revoked partitions are released during the batch."""
-        self._let_go(sorted(self._membership.releasing), Kind.RELEASED)
+        self._release(sorted(self._membership.releasing), Kind.RELEASED)
 
     def commit_as_a_sink(self) -> CommitAnswer:
         """Commits as a sink at the end of its batch: offsets and output together, with a commit metadata tag."""
@@ -147,7 +153,7 @@ class FakeMember:
         if snapshot.in_flight is None or snapshot.group_metadata is None:
             return CommitAnswer.TRY_AGAIN
         offsets = {
-            r.topic_partition: Committed(r.end_offset, self._mark_of(r.topic_partition, written=True))
+            r.topic_partition: Committed(r.end_offset, self._mark_of(r.topic_partition, r.end_offset, written=True))
             for r in snapshot.in_flight.ranges
         }
         answer = self._group.commit(snapshot.group_metadata, offsets)
@@ -159,13 +165,15 @@ class FakeMember:
         self,
         next_offsets: Mapping[TopicPartition, int],
         *,
-        note: str,
+        detail: str,
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+        states: States = MappingProxyType({}),
     ) -> None:
         """See :meth:`streamgroups.ports.Member.move`."""
         self._check_alive()
+        self._move_ledger(next_offsets, identities)
         moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
-        self._membership = self._membership.move(next_offsets).identify(moved)
+        self._membership = self._membership.move(next_offsets, states).identify(moved)
         self._to_commit |= {tp: n for tp, n in next_offsets.items() if tp in self._membership.owned}
         self._commit_due()
 
@@ -179,13 +187,12 @@ class FakeMember:
         self._check_alive()
         self._membership = self._membership.move(next_offsets)
 
-    def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
+    def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
         self._check_alive()
-        wanted = (OffsetRange(tp, first, end) for tp, (first, end) in ranges.items())
-        batch = InFlight(number, self._membership.readable(wanted))
+        batch = InFlight(number, self._membership.readable(ranges))
         self._membership = self._membership.plan(batch)
-        self._record(Kind.PLANNED, ranges=batch.ranges, batch=number)
+        self._record(MemberEvent(Kind.PLANNED, ranges=batch.ranges, batch=number))
         self._release_what_may_go()
         return batch
 
@@ -196,8 +203,7 @@ class FakeMember:
         self._closed = True
         self._leave()
 
-    # ---- calls of the group (streamgroups.fakes.group.Participant)
-    # -----------------------------------------------------
+    # ---- calls of the group ------------------------------------------------------------------------------------------
 
     def subscribed(self) -> frozenset[str]:
         """The topics it subscribes to now."""
@@ -213,14 +219,14 @@ class FakeMember:
         if waiting and self._member_id is not None:
             self._group.release(self._member_id, waiting)
         self._membership = self._membership.revoke(partitions)
-        self._record(Kind.REVOKING, offsets=self._offsets_of(partitions))
+        self._record(MemberEvent(Kind.REVOKING, offsets=self._offsets_of(partitions)))
         if self._exclusive:
             self._failure = GroupRejected(
                 f"Another member joined group '{self._group.group_id}', which this query needs alone "
                 "(membership=exclusive).",
                 remedy="Give the other member another group.id, or use membership=shared for stateless queries.",
             )
-            self._let_go(partitions, Kind.RELEASED)
+            self._release(partitions, Kind.RELEASED)
         self._commit_due()
         self._release_what_may_go()
 
@@ -242,14 +248,14 @@ class FakeMember:
         stale = {
             tp
             for tp, o in known.items()
-            if o.origin in _OURS and is_exclusive(committed[tp].metadata) != self._exclusive
+            if o.origin in _OURS and is_held_exclusively([committed[tp].metadata]) != self._exclusive
         }
         self._to_commit |= {tp: known[tp].next_offset for tp in stale}
         # A sink's ledger is ahead of the group, so the committed offsets follow it.
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
         self._sinks |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN}
         self._membership = self._membership.assign(positions)
-        self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
+        self._record(MemberEvent(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()}))
         # A position decided here is committed at once, so that the next owner does not decide differently (G2).
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING}
         self._commit_due()
@@ -279,15 +285,14 @@ class FakeMember:
         """Kills the process. A later call to this member is an error in the test."""
         self._dead = True
 
-    # ---- commit and release
-    # --------------------------------------------------------------------------------------------
+    # ---- commit and release ------------------------------------------------------------------------------------------
 
     def _commit_due(self) -> None:
         due = {tp: n for tp, n in self._to_commit.items() if tp in self._membership.owned}
         if not due:
             self._to_commit.clear()
             return
-        offsets = {tp: Committed(n, self._mark_of(tp, written=self._sinks.get(tp) == n)) for tp, n in due.items()}
+        offsets = {tp: Committed(n, self._mark_of(tp, n, written=self._sinks.get(tp) == n)) for tp, n in due.items()}
         if self._assign is not None:
             answer = self._group.commit_without_joining(offsets)
         elif self._member_id is None:
@@ -297,9 +302,9 @@ class FakeMember:
             answer = self._group.commit(FakeGroupMetadata(self._member_id, self._generation), offsets)
         if answer is CommitAnswer.ACCEPTED:
             self._to_commit.clear()
-            self._record(Kind.COMMITTED, offsets=due)
+            self._record(MemberEvent(Kind.COMMITTED, offsets=due))
         elif answer is CommitAnswer.FENCED:
-            self._record(Kind.REJECTED, offsets=due, note="fenced")
+            self._record(MemberEvent(Kind.REJECTED, offsets=due, detail="fenced"))
             if self._assign is not None:
                 self._failure = FencedMember(
                     f"Group '{self._group.group_id}' has live members, so '{self.name}' cannot commit to it.",
@@ -307,9 +312,12 @@ class FakeMember:
                 )
             self._lose_all("fenced")
 
-    def _mark_of(self, tp: TopicPartition, *, written: bool) -> str:
+    def _mark_of(self, tp: TopicPartition, next_offset: int, *, written: bool) -> str:
         owned = self._membership.owned.get(tp)
-        return CommitMark(self._exclusive, written, owned.identity if owned else UNKNOWN).encode()
+        if owned is None:
+            return CommitMark(self._exclusive, written).encode()
+        state = owned.state if owned.next_offset == next_offset else UNNAMED
+        return CommitMark(self._exclusive, written, owned.identity, state).encode()
 
     def _release_what_may_go(self) -> None:
         ready = [
@@ -318,9 +326,9 @@ class FakeMember:
             if self._membership.may_release(tp) and tp not in self._to_commit
         ]
         if ready:
-            self._let_go(ready, Kind.RELEASED)
+            self._release(ready, Kind.RELEASED)
 
-    def _lose_all(self, note: str) -> None:
+    def _lose_all(self, detail: str) -> None:
         """Fenced: its partitions have other owners. It joins again as a new member when the group is settled."""
         if self._exclusive and not self._failure:
             self._failure = FencedMember(
@@ -329,17 +337,17 @@ class FakeMember:
             )
         self._to_commit.clear()
         self._unstable.clear()
-        self._let_go(sorted(self._membership.owned), Kind.LOST, note)
+        self._release(sorted(self._membership.owned), Kind.LOST, detail)
         self._member_id = None
 
-    def _let_go(self, partitions: Collection[TopicPartition], kind: Kind, note: str = "") -> None:
+    def _release(self, partitions: Collection[TopicPartition], kind: Kind, detail: str = "") -> None:
         offsets = self._offsets_of(partitions)
         self._membership, abandoned = self._membership.release(partitions)
         for tp in partitions:
             self._to_commit.pop(tp, None)
             self._sinks.pop(tp, None)
         if partitions:
-            self._record(kind, offsets=offsets, ranges=abandoned, note=note)
+            self._record(MemberEvent(kind, offsets=offsets, ranges=abandoned, detail=detail))
         # A member that leaves records that once for all its partitions, in _leave().
         if kind is Kind.RELEASED and not self._left and self._member_id is not None:
             self._group.release(self._member_id, partitions)
@@ -351,10 +359,10 @@ class FakeMember:
         self._left = True
         self._unstable.clear()
         self._commit_due()
-        self._record(Kind.CLOSING)
-        self._let_go(sorted(self._membership.owned), Kind.RELEASED)
+        self._record(MemberEvent(Kind.CLOSING))
+        self._release(sorted(self._membership.owned), Kind.RELEASED)
         self._group.leave(self, self._member_id)
-        self._record(Kind.CLOSED)
+        self._record(MemberEvent(Kind.CLOSED))
 
     def _offsets_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}

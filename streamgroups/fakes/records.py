@@ -43,9 +43,7 @@ class FakeRecords:
             for record in self._cluster.read(OffsetRange(tp, positions[tp], max(end, positions[tp]))):
                 if len(messages) == limit:
                     break
-                messages.append(
-                    Message(tp.topic, tp.partition, record.offset, record.timestamp_ms, record.key, record.value)
-                )
+                messages.append(record)
                 reached[tp] = record.offset + 1
             else:
                 reached[tp] = max(end, positions[tp])

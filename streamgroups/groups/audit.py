@@ -227,7 +227,7 @@ def reads_at_old_places(events: Iterable[Event]) -> list[Event]:
         finished are left out: their member was killed or fenced.
 
     >>> p, q = TopicPartition("t", 0), TopicPartition("t", 1)
-    >>> moved = [Event(5, "g", "a", "r", Kind.MOVED, {p: 0}, note="1"), Event(9, "g", "b", "r", Kind.MOVED, {q: 0}, note="1")]
+    >>> moved = [Event(5, "g", "a", "r", Kind.MOVED, {p: 0}, detail="1"), Event(9, "g", "b", "r", Kind.MOVED, {q: 0}, detail="1")]
     >>> old = [
     ...     Event(3, "g", "b", "r", Kind.PLANNED, ranges=(OffsetRange(q, 50, 60),), batch=7),
     ...     Event(8, "g", "b", "r", Kind.FINISHED, batch=7),
@@ -240,7 +240,7 @@ def reads_at_old_places(events: Iterable[Event]) -> list[Event]:
     moves: defaultdict[str, list[Event]] = defaultdict(list)
     for event in ordered:
         if event.kind is Kind.MOVED:
-            moves[event.note].append(event)
+            moves[event.detail].append(event)
     found: list[Event] = []
     for of_order in moves.values():
         began_ms = of_order[0].time_ms

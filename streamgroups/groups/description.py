@@ -12,15 +12,13 @@ from dataclasses import dataclass
 
 from streamgroups.errors import GroupRejected
 from streamgroups.partitions import TopicPartition
-from streamgroups.printable import printable
+from streamgroups.printable import listed, printable
 
 #: The states of a group without members, in which a tool may reset it. ``kafka-consumer-groups.sh`` uses the same rule.
 INACTIVE_STATES = frozenset({"Empty", "Dead"})
 
 #: The types of groups with committed offsets, which these commands can describe and reset.
 TYPES_WITH_OFFSETS = frozenset({"classic", "consumer", ""})
-
-_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,18 +46,25 @@ class GroupMember:
     """One live member.
 
     Args:
-        member_id: its id in Kafka, a new one after every join.
         client_id: its ``client.id``.
         host: its host, according to the broker.
-        instance_id: its ``group.instance.id``, if it is a static member.
         partitions: the partitions that it owns.
+        member_id: its id in Kafka, a new one after every join.
+        instance_id: its ``group.instance.id``, if it is a static member.
+        subscription: the topics that it subscribes to; ``None`` if they are not known.
     """
 
-    member_id: str
     client_id: str
     host: str
-    instance_id: str | None
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[TopicPartition] = frozenset()
+    member_id: str = ""
+    instance_id: str | None = None
+    subscription: frozenset[str] | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Its subscription, or else the topics of its partitions."""
+        return frozenset(tp.topic for tp in self.partitions) if self.subscription is None else self.subscription
 
     def __str__(self) -> str:
         return printable(f"{self.client_id} ({self.host})")
@@ -92,6 +97,20 @@ class GroupDescription:
         """The owner of each assigned partition."""
         return {tp: member for member in self.members for tp in member.partitions}
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no rebalance is in progress."""
+        return self.state == "Stable" or self.state in INACTIVE_STATES
+
+    def has_nothing_for(self, name: str) -> bool:
+        """Whether a member of this name is idle because the group has no partition left for it (SEMANTICS G10).
+
+        >>> bob = GroupMember("bob", "/10.0.0.2")
+        >>> [GroupDescription("g", state, members=(bob,)).has_nothing_for("bob") for state in ("Stable", "Assigning")]
+        [True, False]
+        """
+        return self.is_settled and any(m.client_id == name and not m.partitions for m in self.members)
+
 
 def is_active(group: GroupDescription) -> bool:
     """Whether the group has members. Then only they may commit to it."""
@@ -108,7 +127,7 @@ def require_inactive(groups: Iterable[GroupDescription], *, doing: str) -> None:
     Raises:
         GroupRejected: if a group is active. The text names each active group, its state and its members.
 
-    >>> bob = GroupMember("m-1", "bob", "/10.0.0.2", None, frozenset())
+    >>> bob = GroupMember("bob", "/10.0.0.2")
     >>> require_inactive([GroupDescription("orders", "Stable", members=(bob,))], doing="reset")
     Traceback (most recent call last):
     streamgroups.errors.GroupRejected: Group 'orders' is Stable with 1 member, bob (/10.0.0.2): it cannot be reset. \
@@ -123,8 +142,7 @@ Stop its members first (a killed one counts until its session times out); nothin
             )
         if is_active(group):
             count = len(group.members)
-            who = ", ".join(str(m) for m in group.members[:_NAMES_SHOWN]) + (" …" if count > _NAMES_SHOWN else "")
-            members = f"{count} member{'' if count == 1 else 's'}" + (f", {who}" if who else "")
+            members = f"{count} member{'' if count == 1 else 's'}" + (f", {listed(group.members)}" if count else "")
             rejected.append(f"Group '{group.group_id}' is {group.state} with {members}: it cannot be {doing}.")
     if rejected:
         raise GroupRejected(

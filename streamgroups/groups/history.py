@@ -51,15 +51,15 @@ class Kind(Enum):
     FINISHED = "finished"
     #: Offsets were committed.
     COMMITTED = "committed"
-    #: A commit was rejected; ``note``: the reason.
+    #: A commit was rejected; ``detail``: the reason.
     REJECTED = "rejected"
-    #: A restarted query compared its checkpoint with the group; ``offsets``: where it continues; ``note``: differences.
+    #: A restarted query compared its checkpoint with the group; ``offsets``: where it continues; ``detail``: differences.
     RESUMED = "resumed"
-    #: Offsets to be read no longer exist; ``offsets``: where reading continues; ``note``: the lost offsets and the
+    #: Offsets to be read no longer exist; ``offsets``: where reading continues; ``detail``: the lost offsets and the
     #: cause.
     GAP = "gap"
     #: The member applied a reset request; ``offsets``: where it continues; ``ranges``: skipped ranges, or ranges to
-    #: read again; ``note``: the id of the request.
+    #: read again; ``detail``: the id of the request.
     MOVED = "moved"
     #: The member left.
     CLOSED = "closed"
@@ -68,19 +68,34 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberEvent:
+    """What happened to a member.
+
+    Args:
+        kind: the kind of the event.
+        offsets: a next offset per partition.
+        ranges: ranges of offsets.
+        batch: the number of the batch.
+        detail: a text for operators.
+    """
+
+    kind: Kind
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ranges: tuple[OffsetRange, ...] = ()
+    batch: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """One event of one member.
+    """An event in a history: what happened to a member, and when.
 
     Args:
         time_ms: when, in milliseconds since the epoch by the clock of the member.
         group_id: the group.
         member: the name of the member (its ``client.id``).
         run: distinguishes two runs of a member with the same name.
-        kind: the kind of the event.
-        offsets: a next offset per partition.
-        ranges: ranges of offsets.
-        batch: the number of the batch.
-        note: a text for operators.
+        kind, offsets, ranges, batch, detail: see :class:`MemberEvent`.
 
     >>> event = Event(17, "g", "alice", "r1", Kind.ASSIGNED, {TopicPartition("t", 0): 5})
     >>> parse(to_line(event)) == event
@@ -95,7 +110,7 @@ class Event:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ranges: tuple[OffsetRange, ...] = ()
     batch: int | None = None
-    note: str = ""
+    detail: str = ""
 
 
 class EventRecorder:
@@ -111,7 +126,7 @@ class EventRecorder:
 
     >>> kept = []
     >>> record = EventRecorder(kept.append, lambda: 17, "airline", "alice", "1")
-    >>> record(Kind.CLOSED)
+    >>> record(MemberEvent(Kind.CLOSED))
     >>> [(e.time_ms, e.member, e.kind.value) for e in kept]
     [(17, 'alice', 'closed')]
     """
@@ -128,22 +143,14 @@ class EventRecorder:
         self._keep, self._clock, self._guard = keep, clock, guard or nullcontext()
         self._group_id, self._member, self._run = group_id, member, run
 
-    def __call__(
-        self,
-        kind: Kind,
-        *,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        ranges: Iterable[OffsetRange] = (),
-        batch: int | None = None,
-        note: str = "",
-    ) -> None:
+    def __call__(self, event: MemberEvent) -> None:
         """Stores one event with the current time."""
-        about = dict(offsets or {}), tuple(ranges), batch, note
+        content = event.kind, event.offsets, event.ranges, event.batch, event.detail
         with self._guard:
-            self._keep(Event(self._clock(), self._group_id, self._member, self._run, kind, *about))
+            self._keep(Event(self._clock(), self._group_id, self._member, self._run, *content))
 
 
-def no_history(kind: Kind, **_: object) -> None:
+def no_history(event: MemberEvent) -> None:
     """A recorder that records nothing."""
 
 
@@ -167,8 +174,8 @@ def to_line(event: Event) -> str:
         ]
     if event.batch is not None:
         line["batch"] = event.batch
-    if event.note:
-        line["note"] = event.note
+    if event.detail:
+        line["detail"] = event.detail
     return json.dumps(line, separators=(",", ":"))
 
 
@@ -196,7 +203,7 @@ def parse(line: str) -> Event:
                 for t, p, a, b in raw.get("ranges", [])
             ),
             batch=whole_or_none(raw.get("batch")),
-            note=string(raw.get("note", ""), most=len(line)),
+            detail=string(raw.get("detail", ""), most=len(line)),
         )
     except (KeyError, TypeError, AttributeError, ValueError, InvalidOption) as e:
         raise ValueError(f"invalid history line: {line[:200]!r}") from e

@@ -15,15 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from streamgroups.partitions import Bounds, TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """The first record of the lag of a group: its offset and its timestamp (milliseconds since the epoch)."""
-
-    offset: int
-    timestamp_ms: int
+from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +23,8 @@ class NothingUnread:
     """No record exists between the committed offset and the end."""
 
 
-FirstUnread: TypeAlias = Unread | NothingUnread
+#: The first record of the lag of a group.
+FirstUnread: TypeAlias = StampedOffset | NothingUnread
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +71,11 @@ class PartitionLag:
     >>> tp = TopicPartition("flights", 0)
     >>> PartitionLag(tp, 10, Bounds(0, 15), None).records
     5
-    >>> PartitionLag(tp, 10, Bounds(0, 15), Unread(12, 1_000)).records
+    >>> PartitionLag(tp, 10, Bounds(0, 15), StampedOffset(12, 1_000)).records
     3
     >>> PartitionLag(tp, 14, Bounds(0, 15), NothingUnread()).records
     0
-    >>> PartitionLag(tp, 10, Bounds(0, 15), Unread(12, 1_000)).time_ms(now_ms=4_500)
+    >>> PartitionLag(tp, 10, Bounds(0, 15), StampedOffset(12, 1_000)).time_ms(now_ms=4_500)
     3500
     >>> lag = PartitionLag(tp, 10, Bounds(0, 15), counted=UnreadRecords(1, open=2))
     >>> lag.records, lag.open_records, lag.is_exact
@@ -141,7 +134,7 @@ class PartitionLag:
         """How long the first record of the lag has been waiting; ``None`` if it was not looked up."""
         if not self.records:
             return self.records
-        if isinstance(self.first_unread, Unread):
+        if isinstance(self.first_unread, StampedOffset):
             # A record's timestamp is its producer's, whose clock may be ahead.
             return max(now_ms - self.first_unread.timestamp_ms, 0)
         return None
@@ -170,7 +163,7 @@ class PartitionLag:
         return max(self.bounds.beginning_offset - self.committed_offset, 0)
 
     @property
-    def trouble(self) -> PartitionError | None:
+    def error(self) -> PartitionError | None:
         """The error of the committed offset; ``None`` if it is valid."""
         if isinstance(self.bounds, PartitionError):
             return self.bounds
@@ -189,3 +182,13 @@ def total(values: list[int | None]) -> int | None:
     """
     known = [value for value in values if value is not None]
     return sum(known) if known or not values else None
+
+
+def maximum(values: list[int | None]) -> int | None:
+    """The maximum of all values; ``None`` if a value is not known, or if there are no values.
+
+    >>> maximum([1, 2]), maximum([1, None]), maximum([])
+    (2, None, None)
+    """
+    known = [value for value in values if value is not None]
+    return max(known, default=None) if len(known) == len(values) else None

@@ -18,10 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
 
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.origins import UNNAMED, New, StateOrigin
+
+#: The states of positions.
+States: TypeAlias = Mapping[TopicPartition, StateOrigin]
 
 
 class Origin(Enum):
@@ -41,11 +47,12 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owned partition: the next offset to read, the origin of the first one, and its topic."""
+    """An owned partition: the next offset to read, the origin of the first one, its topic, and the state of the offset."""
 
     next_offset: int
     origin: Origin = Origin.COMMITTED
     identity: TopicIdentity = UNKNOWN
+    state: StateOrigin = UNNAMED
 
     @property
     def is_silent(self) -> bool:
@@ -62,7 +69,12 @@ class Owned:
         mark = CommitMark.parse(metadata)
         if mark is None:
             return cls(next_offset, Origin.FOREIGN)
-        return cls(next_offset, Origin.WRITTEN if mark.written else Origin.COMMITTED, mark.identity)
+        return cls(next_offset, Origin.WRITTEN if mark.written else Origin.COMMITTED, mark.identity, mark.state)
+
+    @classmethod
+    def new(cls, next_offset: int, origin: Origin) -> Owned:
+        """A partition without a committed offset, whose state is empty."""
+        return cls(next_offset, origin, state=New())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +129,14 @@ class Membership:
             assignments=self.assignments + 1,
         )
 
-    def move(self, next_offsets: Mapping[TopicPartition, int]) -> Membership:
-        """Sets positions of owned partitions without reading: after a restart, a gap or an offset reset."""
-        moved = {tp: replace(self.owned[tp], next_offset=n) for tp, n in next_offsets.items() if tp in self.owned}
+    def move(self, next_offsets: Mapping[TopicPartition, int], states: States = MappingProxyType({})) -> Membership:
+        """Sets positions of owned partitions without reading: after a restart, a gap or an offset reset.
+
+        Args:
+            next_offsets: the positions.
+            states: the states of the positions. A new position that is left out names none.
+        """
+        moved = {tp: _at(self.owned[tp], n, states.get(tp)) for tp, n in next_offsets.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **moved})
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> Membership:
@@ -151,8 +168,14 @@ class Membership:
             )
         return replace(self, in_flight=batch)
 
-    def finish(self, number: int) -> tuple[Membership, dict[TopicPartition, int]]:
+    def finish(
+        self, number: int, states: States = MappingProxyType({})
+    ) -> tuple[Membership, dict[TopicPartition, int]]:
         """Ends batch ``number`` and all earlier ones.
+
+        Args:
+            number: the number of the batch.
+            states: the states after the batch.
 
         Returns:
             The membership after it, and the offsets to commit. A lost partition belongs to another member now, so only
@@ -166,7 +189,7 @@ class Membership:
             for r in self.in_flight.ranges
             if stayed.get(r.topic_partition) == r.next_offset
         }
-        return replace(self.move(to_commit), in_flight=None), to_commit
+        return replace(self.move(to_commit, states), in_flight=None), to_commit
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> Membership:
         """Marks partitions as revoked: no new batch reads them."""
@@ -196,3 +219,9 @@ class Membership:
             ),
             abandoned,
         )
+
+
+def _at(owned: Owned, next_offset: int, state: StateOrigin | None) -> Owned:
+    if state is None:
+        state = owned.state if owned.next_offset == next_offset else UNNAMED
+    return replace(owned, next_offset=next_offset, state=state)

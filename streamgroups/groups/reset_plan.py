@@ -16,8 +16,7 @@ from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption,
 from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
-
-_SHOWN = 10
+from streamgroups.printable import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,14 @@ class Move:
         topic_partition: the partition.
         from_offset: the committed offset; ``None`` without one.
         to_offset: the new offset.
-        asked_offset: the requested offset, if it is outside the partition.
+        requested_offset: the requested offset, if it is outside the partition.
         bounds: the earliest offset and the end of the partition.
     """
 
     topic_partition: TopicPartition
     from_offset: int | None
     to_offset: int
-    asked_offset: int | None
+    requested_offset: int | None
     bounds: Bounds
 
     @property
@@ -98,7 +97,7 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
 
     >>> tp = TopicPartition("flights", 0)
     >>> (move,) = plan(ShiftBy(-10), {tp: Facts(4, Bounds(2, 9))}, group_id="g")
-    >>> move.from_offset, move.to_offset, move.asked_offset, move.change
+    >>> move.from_offset, move.to_offset, move.requested_offset, move.change
     (4, 2, -6, -2)
     """
     moves = []
@@ -113,7 +112,7 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
         moves.append(Move(tp, fact.committed_offset, within, asked if asked != within else None, fact.bounds))
     if unshiftable:
         raise GroupRejected(
-            f"The offsets of group '{group_id}' cannot be shifted: it has no committed offset for {names(unshiftable)}; nothing was changed.",
+            f"The offsets of group '{group_id}' cannot be shifted: it has no committed offset for {listed(sorted(unshiftable))}; nothing was changed.",
             remedy="Name only partitions with a committed offset, or use --to-earliest or --to-latest.",
         )
     return moves
@@ -154,7 +153,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
     """
     missing = [tp for tp, found in bounds.items() if found is PartitionError.NO_PARTITION]
     if missing:
-        what = f"Partition {names(missing)} does not exist; nothing was changed."
+        what = f"Partition {listed(sorted(missing))} does not exist; nothing was changed."
         only = missing[0] if len(missing) == 1 else None
         raise UnknownTopic(
             what,
@@ -165,7 +164,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
     leaderless = [tp for tp, found in bounds.items() if isinstance(found, PartitionError)]
     if leaderless:
         raise BrokerUnreachable(
-            f"Partition {names(leaderless)} has no leader; nothing was changed.",
+            f"Partition {listed(sorted(leaderless))} has no leader; nothing was changed.",
             remedy="Start its brokers, or exclude it with --topic.",
         )
     return {tp: found for tp, found in bounds.items() if isinstance(found, Bounds)}
@@ -173,7 +172,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
 
 def out_of_range(moves: Iterable[Move]) -> list[Move]:
     """The entries whose requested offset is outside the partition."""
-    return [move for move in moves if move.asked_offset is not None]
+    return [move for move in moves if move.requested_offset is not None]
 
 
 def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
@@ -203,14 +202,3 @@ def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
         else:
             scope[topic] = earlier | {int(n) for n in numbers}
     return scope
-
-
-def names(partitions: Iterable[TopicPartition]) -> str:
-    """The names of the first few partitions.
-
-    >>> names([TopicPartition("flights", p) for p in range(12)])
-    'flights-0, flights-1, flights-2, flights-3, flights-4, flights-5, flights-6, flights-7, flights-8, flights-9 and 2 more'
-    """
-    listed = sorted(partitions)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(map(str, listed[:_SHOWN])) + more

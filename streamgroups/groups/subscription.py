@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from streamgroups.errors import UnknownTopic
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,4 @@ def _quoted(names: Iterable[object]) -> str:
 
 
 def _see(existing: Mapping[str, int]) -> str:
-    some = sorted(existing)[:5]
-    more = " …" if len(existing) > 5 else ""
-    return f" (visible topics: {', '.join(some)}{more})" if some else " (no topic is visible)"
+    return f" (visible topics: {listed(sorted(existing))})" if existing else " (no topic is visible)"

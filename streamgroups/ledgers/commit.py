@@ -1,6 +1,6 @@
 """Writes a batch exactly once, and takes partitions over, in the transaction of a sink.
 
-Called by ``streamgroups_spark.sinks.ledger`` and ``streamgroups.query.ledger_member`` for sinks that keep a ledger. It
+Called by ``streamgroups_spark.sinks.ledger`` and ``streamgroups.query.ledger_positions`` for sinks that keep a ledger. It
 connects the port :class:`~streamgroups.ports.Ledger` with the rules of :mod:`streamgroups.ledgers`. Source: SEMANTICS
 X2-X4, S5.
 """

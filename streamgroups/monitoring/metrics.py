@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamgroups.groups.gaps import Cause, Gaps
-from streamgroups.groups.lag import total
+from streamgroups.groups.lag import maximum, total
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
@@ -74,9 +74,7 @@ class GroupFigures:
     @property
     def lag_ms(self) -> int | None:
         """The maximum time lag; ``None`` if that of a partition with a position is unknown."""
-        lags_ms = [p.lag_ms for p in self.partitions if p.lag_records is not None]
-        known_ms = [ms for ms in lags_ms if ms is not None]
-        return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
+        return maximum([p.lag_ms for p in self.partitions if p.lag_records is not None])
 
 
 _OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | None]]] = {

@@ -15,7 +15,7 @@ from streamgroups.event_time.observations import read_time
 from streamgroups.event_time.stored_time import GroupTime, StoredTime, group_time
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.gaps import Gaps
-from streamgroups.groups.lag import PartitionLag, total
+from streamgroups.groups.lag import PartitionLag, maximum, total
 from streamgroups.metadata_entries import warn_of_unreadable
 from streamgroups.monitoring.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.monitoring.snapshots import COUNT_BYTES, READS_UNASKED, GroupSnapshot, Memory, list_all, survey
@@ -66,9 +66,7 @@ class WatchedGroup:
     @property
     def time_lag_ms(self) -> int | None:
         """The maximum time lag of its partitions; ``None`` if that of a partition is unknown."""
-        lags_ms = [p.time_lag_ms for p in self.partitions if p.lag.records is not None]
-        known_ms = [ms for ms in lags_ms if ms is not None]
-        return max(known_ms, default=None) if len(known_ms) == len(lags_ms) else None
+        return maximum([p.time_lag_ms for p in self.partitions if p.lag.records is not None])
 
     @property
     def read_per_s(self) -> float | None:
@@ -123,7 +121,7 @@ class Monitor:
         """Returns these groups as they are now, or all (see :func:`~streamgroups.monitoring.snapshots.list_all`).
 
         Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Log`. Earlier samples are kept.
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`. Earlier samples are kept.
         """
         listed = None
         if group_ids is None:

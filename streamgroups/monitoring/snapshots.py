@@ -20,12 +20,12 @@ from streamgroups.groups.lag import (
     NothingUnread,
     PartitionError,
     PartitionLag,
-    Unread,
     UnreadRecords,
+    maximum,
     total,
 )
 from streamgroups.metadata_entries import read_entries
-from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
+from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 
 logger = logging.getLogger(__name__)
@@ -73,9 +73,7 @@ class GroupSnapshot:
 
     def time_ms(self, now_ms: int) -> int | None:
         """How long the longest waiting record has been waiting; ``None`` if a record was not read."""
-        behind_ms = [lag.time_ms(now_ms) for lag in self.lags if lag.records is not None]
-        known_ms = [ms for ms in behind_ms if ms is not None]
-        return max(known_ms, default=None) if len(known_ms) == len(behind_ms) else None
+        return maximum([lag.time_ms(now_ms) for lag in self.lags if lag.records is not None])
 
 
 @dataclass(slots=True)
@@ -102,7 +100,7 @@ def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = F
             coordination of another group.
 
     Raises:
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
 
     >>> from streamgroups.fakes import FakeAdmin, FakeCluster
     >>> cluster = FakeCluster(lambda: 0)
@@ -142,7 +140,7 @@ def survey(
         warning.
 
     Raises:
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
     described = groups.describe_groups(group_ids)
     metadata_stores = {group_id: members_group_of(group_id) for group_id in group_ids if described[group_id].owners}
@@ -221,7 +219,7 @@ def _with_first_unread(
         if lag.records and lag.reading_offset is not None
     }
     # The absence of a record is valid only until one is written.
-    found = {place: memory.first[place] for place in wanted if isinstance(memory.first.get(place), Unread)}
+    found = {place: memory.first[place] for place in wanted if isinstance(memory.first.get(place), StampedOffset)}
     unread = wanted - found.keys()
     if len(unread) <= reads:
         for offsets in _rounds(unread):

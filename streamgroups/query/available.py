@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from streamgroups.errors import UnknownTopic
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Log, Member
+from streamgroups.ports import Clock, Cluster, Member
 from streamgroups.query.continuity import Continuity
 from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.query.offset_lookup import record_bytes
+from streamgroups.retry import retrying
 
 #: The minimum interval between two reads of end offsets: without new offsets Spark polls every 10 ms.
 _ASK_EVERY_MS = 40
@@ -39,14 +38,14 @@ class AvailableOffsets:
     """The available offsets of a query, as of the last read of the log.
 
     Args:
-        log: the topics of the cluster.
+        cluster: the topics of the cluster.
         clock: a monotonic clock in milliseconds.
         continuity: handles positions whose records no longer exist.
         start: runs the jobs that read record sizes.
     """
 
-    def __init__(self, log: Log, clock: Clock, continuity: Continuity, *, start: Start = at_once) -> None:
-        self._log, self._clock, self._continuity, self._start = log, clock, continuity, start
+    def __init__(self, cluster: Cluster, clock: Clock, continuity: Continuity, *, start: Start = at_once) -> None:
+        self._cluster, self._clock, self._continuity, self._start = cluster, clock, continuity, start
         self._targets: dict[TopicPartition, int] | None = None
         self._last_asked_ms: int | None = None
         #: The end offsets of the last poll.
@@ -64,7 +63,7 @@ class AvailableOffsets:
         """Excludes these offsets and all later ones from now on."""
         self._targets = dict(targets)
 
-    def may_ask(self) -> bool:
+    def may_request(self) -> bool:
         """Whether enough time has passed since the last poll that found no records."""
         now_ms = self._clock()
         if self._last_asked_ms is not None and 0 <= now_ms - self._last_asked_ms < _ASK_EVERY_MS:
@@ -85,7 +84,15 @@ class AvailableOffsets:
 
         Raises:
             DataLoss: if records at a position no longer exist and the policy is to fail.
+            UnknownTopic: if a topic was deleted and the policy is to fail.
         """
+        try:
+            return self._read(member, stopped)
+        except UnknownTopic:
+            # A topic was deleted between two requests. The second read leaves it out, or fails by the policy.
+            return self._read(member, stopped)
+
+    def _read(self, member: Member, stopped: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
         ends = self._ends(next_offsets)
         self.ends = ends
@@ -104,7 +111,7 @@ class AvailableOffsets:
             DataLoss: if records at a position no longer exist and the policy is to fail.
         """
         next_offsets = member.membership.plannable
-        return frozenset(self._continuity.settle(member, next_offsets, self._log.end_offsets(next_offsets)))
+        return frozenset(self._continuity.settle(member, next_offsets, self._cluster.end_offsets(next_offsets)))
 
     def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The end offsets of partitions.
@@ -115,22 +122,17 @@ class AvailableOffsets:
             UnknownTopic: if a topic was deleted and the policy is to fail.
         """
         try:
-            return self._log.end_offsets(next_offsets)
+            return self._cluster.end_offsets(next_offsets)
         except UnknownTopic:
-            there = self._log.topics()
+            there = self._cluster.topics()
             gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
             if any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
                 raise
         if gone:
-            return self._log.end_offsets(next_offsets.keys() - gone)
+            return self._cluster.end_offsets(next_offsets.keys() - gone)
         # The topic was recreated in between, and not every broker has its metadata yet.
-        known = Retrying(
-            retry=retry_if_exception_type(UnknownTopic),
-            stop=stop_after_delay(_RECREATED_S),
-            wait=wait_fixed(_ASK_EVERY_MS / 1000),
-            reraise=True,
-        )
-        return known(self._log.end_offsets, next_offsets)
+        known = retrying(_RECREATED_S, every_s=_ASK_EVERY_MS / 1000, on=UnknownTopic)
+        return known(self._cluster.end_offsets, next_offsets)
 
     def request_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Starts a read of record sizes from time to time: the stored size changes slowly.
@@ -144,19 +146,19 @@ class AvailableOffsets:
         self._sized_ms, self._sized = now_ms, partitions
         answer = self._record_bytes = Future[Mapping[TopicPartition, float]]()
 
-        def ask() -> None:
+        def request() -> None:
             try:
-                answer.set_result(record_bytes(self._log, partitions))
+                answer.set_result(record_bytes(self._cluster, partitions))
             except BaseException as e:
                 answer.set_exception(e)
 
-        self._start(ask)
+        self._start(request)
 
     def sizes(self, ranges: Collection[OffsetRange]) -> Mapping[TopicPartition, float]:
         """The average record size of partitions, in bytes.
 
         Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Log`.
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         self.request_sizes(ranges)
         return self._record_bytes.result() if self._record_bytes is not None else {}

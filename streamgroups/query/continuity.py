@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.history import Kind, MemberEvent
+from streamgroups.groups.membership import Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, TopicPartition
-from streamgroups.ports import Clock, Log, Member, Recorder
+from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, find_loss
 from streamgroups.query.query_ports import GapRecorder
+from streamgroups.state.origins import New
 
 #: How often new topics and partitions, ids and earliest offsets are read, unless ``kafka.metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
@@ -27,28 +28,28 @@ class Continuity:
     """Compares the positions of a query with the topics, and handles losses.
 
     Args:
-        log: the topics of the cluster.
+        cluster: the topics of the cluster.
         clock: a monotonic clock in milliseconds.
         record: records gaps in the history of the member.
         policies: how a loss is handled.
         group_id: the group, for the text of an error.
-        gaps: records gaps; ``None`` if gaps are not recorded.
+        gaps: records gaps.
         refresh_ms: how often ids and earliest offsets are read. If it is 0 or less they are read only after an
             assignment, as in Java.
     """
 
     def __init__(
         self,
-        log: Log,
+        cluster: Cluster,
         clock: Clock,
         record: Recorder,
         policies: LossPolicies,
         group_id: str,
         *,
-        gaps: GapRecorder | None = None,
+        gaps: GapRecorder,
         refresh_ms: int = REFRESH_MS,
     ) -> None:
-        self._log, self._clock, self._record, self._policies = log, clock, record, policies
+        self._cluster, self._clock, self._record, self._policies = cluster, clock, record, policies
         self._group_id, self._gaps, self._refresh_ms = group_id, gaps, refresh_ms
         #: The ids of the topics at the last refresh.
         self.identities: dict[str, TopicIdentity] = {}
@@ -126,10 +127,10 @@ class Continuity:
             self._read(partitions, assignments)
 
     def _read(self, partitions: Collection[TopicPartition], assignments: int) -> None:
-        read = self._log.identities({tp.topic for tp in partitions})
+        read = self._cluster.identities({tp.topic for tp in partitions})
         # An unchanged identity stays the same object: :meth:`_unusual` compares objects.
         self.identities |= {topic: it for topic, it in read.items() if self.identities.get(topic) != it}
-        self._earliest = self._log.beginning_offsets(partitions)
+        self._earliest = self._cluster.beginning_offsets(partitions)
         self._assignments, self._read_ms = assignments, self._clock()
         self._n_read += 1
 
@@ -158,7 +159,7 @@ class Continuity:
         suspected = self._losses(positions, ends)
         if not suspected:
             return {}
-        ends = self._log.high_watermarks(suspected)
+        ends = self._cluster.high_watermarks(suspected)
         at = {tp: positions[tp] for tp in suspected}
         if not self._losses(at, ends):
             return {}
@@ -181,21 +182,30 @@ class Continuity:
         failing = [loss for tp, loss in lost.items() if self.policy_of(tp) is OnDataLoss.FAIL]
         if failing:
             raise data_loss(failing, self._group_id)
-        time_ms = self._gaps.now_ms() if self._gaps is not None else 0
+        time_ms = self._gaps.now_ms()
         gaps = [loss.gap(self.policy_of(tp), time_ms) for tp, loss in sorted(lost.items())]
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
         told = "; ".join(str(loss) for _, loss in sorted(lost.items()))
-        self._record(Kind.GAP, offsets=moved, note=told)
+        self._record(MemberEvent(Kind.GAP, offsets=moved, detail=told))
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
-        if self._gaps is not None:
-            self._gaps.record(gaps)
+        self._gaps.record(gaps)
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
         member.move(
             moved,
-            note=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
+            detail=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
             identities={tp: self._now(tp) for tp in moved},
+            states=self._states_after(member, moved),
         )
         return moved
+
+    def _states_after(self, member: Member, moved: Collection[TopicPartition]) -> States:
+        """The states of positions after a gap: that before the lost records, or an empty one for another topic."""
+        owned = member.membership.owned
+        return {
+            tp: New() if owned[tp].identity.differs_from(self._now(tp)) else owned[tp].state
+            for tp in moved
+            if tp in owned
+        }
 
     def _identify(self, member: Member, owned: Mapping[TopicPartition, Owned]) -> None:
         """Completes positions without ids: they are accepted as positions of the current topic."""

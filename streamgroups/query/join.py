@@ -10,13 +10,14 @@ from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import GroupRejected
+from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Member
+from streamgroups.ports import Cluster, Member
 from streamgroups.query.offset_lookup import offsets_of
-from streamgroups.query.query_ports import Cluster, NewMember, QuerySettings
+from streamgroups.query.query_ports import NewMember, QuerySettings
 from streamgroups.retry import comes_true
 
 #: How often the group is polled until its rebalance completes, in seconds.
@@ -71,7 +72,14 @@ class Joining:
         topics = topics_of(settings.subscription, existing)
         group = self._cluster.describe(self._group_id)
         by_pattern = isinstance(settings.subscription, Pattern)
-        check_may_join(group, topics, by_pattern=by_pattern, mode=settings.mode if self._joins else None)
+        owned = self._cluster.committed(self._group_id, group.owners)
+        check_may_join(
+            group,
+            topics,
+            by_pattern=by_pattern,
+            mode=settings.mode if self._joins else None,
+            held_exclusively=is_held_exclusively(c.metadata for c in owned.values()),
+        )
         partitions = partitions_of(settings.subscription, existing)
         # A group with a committed offset for one of these partitions is not new: partitions without one were added
         # later (G2).
@@ -86,7 +94,7 @@ class Joining:
 
     def make_member(self) -> Member:
         """Creates the member, which has not joined yet."""
-        return self._new_member(topics=self._topics_now, first_positions=self._first_positions)
+        return self._new_member(self._topics_now, self._first_positions)
 
     def join(self, member: Member) -> None:
         """Joins the group and waits for the first assignment.
@@ -110,10 +118,10 @@ class Joining:
 
     def _first_positions(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
         """The starting positions of partitions without a committed offset. Runs on the thread of the member."""
-        known = {tp: Owned(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
+        known = {tp: Owned.new(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
         added = [tp for tp in missing if tp not in known]
         oldest = self._cluster.beginning_offsets(added) if added else {}
-        return {**known, **{tp: Owned(n, Origin.OLDEST) for tp, n in oldest.items()}}
+        return {**known, **{tp: Owned.new(n, Origin.OLDEST) for tp, n in oldest.items()}}
 
     def _await_all(self, member: Member) -> None:
         """Waits until an exclusive query owns all partitions, since the checkpoint decides about all of them at once.

@@ -16,7 +16,7 @@ The life of a query::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,27 +24,28 @@ from typing import Any
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
 from streamgroups.errors import GroupRejected, StreamGroupsError
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Member, Recorder
+from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.admission import UNLIMITED, Limits, admit
 from streamgroups.query.available import AvailableOffsets, Start, at_once
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.join import POLL_S, Joining
 from streamgroups.query.packing import Packing, pack
 from streamgroups.query.query_ports import (
-    Cluster,
+    BatchStates,
     CommitLog,
     GapRecorder,
     NewMember,
     QuerySettings,
     Resets,
-    SkippedRangeStore,
     Times,
 )
+from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups.retry import comes_true
+from streamgroups.state.task_plan import TaskPlan
 
 logger = logging.getLogger(__name__)
 
@@ -62,16 +63,16 @@ class MicroBatches:
         join_timeout_ms: how long a start waits for the first assignment. Other members may finish their batches first,
             and a killed member counts until its session times out.
         whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
-        commit_log: Spark's commit log, which shows whether the last batch is done; ``None`` if the checkpoint is
-            unknown.
+        commit_log: Spark's commit log, which shows whether the last batch is done.
+        left: the skipped ranges of earlier runs.
+        gaps: records gaps.
         resets: the reset requests for the group; ``None`` for a query that is not a member.
-        left: the skipped ranges of earlier runs; ``None`` for a query that is not a member.
         start: starts jobs that Spark does not need to wait for.
         times: receives the progress of event time; ``None`` if the query does not track it.
+        states: the states of the operator of the query; ``None`` if it has none.
         run_id: distinguishes the batches of this run from those of all other queries. Two members of a group can read
             the same ranges in batches with the same number, if one has lost its partitions to the other. The sink must
             not accept the late output of one as that of the other.
-        gaps: records gaps; ``None`` if gaps are not recorded.
         refresh_ms: how often the ids and the earliest offsets of topics are read.
     """
 
@@ -84,23 +85,24 @@ class MicroBatches:
         clock: Clock,
         record: Recorder,
         *,
+        commit_log: CommitLog,
+        left: SkippedRangeStore,
+        gaps: GapRecorder,
         join_timeout_ms: int = 360_000,
         whole_timeout_ms: int = 30_000,
-        commit_log: CommitLog | None = None,
         resets: Resets | None = None,
-        left: SkippedRangeStore | None = None,
         start: Start = at_once,
         times: Times | None = None,
+        states: BatchStates | None = None,
         run_id: str = "",
-        gaps: GapRecorder | None = None,
         refresh_ms: int = REFRESH_MS,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
         self._group_id = settings.group_id
         self._clock, self._record, self._commit_log = clock, record, commit_log
-        self._resets, self._left = resets, left
-        self._times, self._run_id = times, run_id
+        self._resets, self._left = resets or Resets(), left
+        self._times, self._states, self._run_id = times or Times(), states or BatchStates(), run_id
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
@@ -111,6 +113,8 @@ class MicroBatches:
         self._batch = BatchOffset(0)
         #: The batch that Spark runs: its end as Spark has logged it, and the ranges that it reads.
         self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        #: The partitions of the member when it planned the batch.
+        self._owned: Mapping[TopicPartition, Owned] = {}
         #: The batch whose output the sink had committed, at least in part, when the query was restarted.
         self.written = InFlight(0, ())
         self._is_cold = True
@@ -154,28 +158,25 @@ class MicroBatches:
         if self._is_to_warm_up(limited=limited):
             return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
-        if self._times is not None:
-            self._times.finished(member.membership, start.number)
-        member.finish(start.number)
+        self._finish(member, start.number)
         self._begun = None
         if not self._resumed:
             self._resume(self._resume_finished, start)
         self._await_share(member)
         # Spark ends an ``availableNow`` query at the first trigger without new offsets.
-        if not (self._until_now or self._available.may_ask()):
+        if not (self._until_now or self._available.may_request()):
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
-        if self._times is not None:
-            self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
+        self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         if not ranges:
             return start_json
+        self._owned = member.membership.owned
         # The group may have revoked a partition in the meantime: the member decides.
-        batch = member.plan(start.number + 1, {r.topic_partition: (r.next_offset, r.end_offset) for r in ranges})
+        batch = member.plan(start.number + 1, ranges)
         if not batch.ranges:
             return start_json
-        if self._resets is not None:
-            self._resets.began(batch)
+        self._resets.began(batch)
         read = batch.topic_partitions
         self._batch = BatchOffset(
             batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
@@ -196,6 +197,15 @@ class MicroBatches:
         self._run = (end_json, tuple(sorted(r for task in tasks for r in task)))
         return tasks
 
+    def task_plans(self, tasks: Sequence[tuple[OffsetRange, ...]]) -> Sequence[TaskPlan | None]:
+        """The states of the tasks of the batch that Spark runs.
+
+        Raises:
+            StateMissing: if no state leads to a position.
+            StateUnreachable: if the storage of states does not answer.
+        """
+        return self._states.task_plans(InFlight(self._batch.number, self._batch.ranges), self._owned, tasks)
+
     def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
         """The batch that Spark runs, if it ends at ``end_json``: its number and all ranges that it reads.
 
@@ -215,25 +225,19 @@ class MicroBatches:
             member = self._start(end)
             self._resume(resume_unfinished, end)
             # A complete reset request is about to replace these positions, and the other members have paused.
-            due = {*(self._resets.due() if self._resets is not None else ()), *self._available.continued(member)}
-            again = {
-                r.topic_partition: (r.next_offset, r.end_offset)
-                for r in self._batch.ranges
-                if r.topic_partition not in due
-            }
+            due = {*self._resets.due(), *self._available.continued(member)}
+            self._owned = member.membership.owned
+            again = [r for r in self._batch.ranges if r.topic_partition not in due]
             self._batch = replace(end, ranges=member.plan(end.number, again).ranges)
-            if self._left is not None:
-                done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
-                self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
+            done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
+            self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         self._begun = end_json
         return pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""
         begun = self._begun
-        if begun is None or self._commit_log is None or decode(begun).number != number:
-            return False
-        return self._commit_log.has_finished(begun)
+        return begun is not None and decode(begun).number == number and self._commit_log.has_finished(begun)
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets of the last poll, for Spark's progress report."""
@@ -247,16 +251,21 @@ class MicroBatches:
         if self._member is None:
             return
         begun, self._begun = self._begun, None
-        if begun is not None and self._commit_log is not None and self._commit_log.has_finished(begun):
+        if begun is not None and self._commit_log.has_finished(begun):
             number = decode(begun).number
             # A member that has failed cannot commit, and the query has already received its error.
             with suppress(StreamGroupsError):
-                if self._times is not None:
-                    self._times.finished(self._member.membership, number)
-                self._member.finish(number)
+                self._finish(self._member, number)
         self._member.close()
-        if self._resets is not None:
-            self._resets.close()
+        self._resets.close()
+
+    def _finish(self, member: Member, number: int) -> None:
+        """Commits a batch that is done."""
+        membership = member.membership
+        self._times.finished(membership, number)
+        batch = membership.in_flight
+        states = self._states.finished(batch) if batch is not None and batch.number <= number else {}
+        member.finish(number, states)
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 
@@ -266,8 +275,7 @@ class MicroBatches:
             return self._member
         self._joining.check(checkpoint)
         member = self._member = self._joining.make_member()
-        if self._resets is not None:
-            self._resets.join(member, self._joining.partitions)
+        self._resets.join(member, self._joining.partitions)
         try:
             self._joining.join(member)
         except GroupRejected:
@@ -297,7 +305,7 @@ class MicroBatches:
             if member.membership.plannable or not partitions:
                 return True
             group = self._cluster.describe(self._group_id)
-            return group.settled and partitions <= group.owned
+            return group.is_settled and group.owners.keys() >= set(partitions)
 
         if not comes_true(settled, self._join_timeout_ms / 1000, every_s=POLL_S):
             logger.warning(
@@ -312,7 +320,7 @@ class MicroBatches:
         self, last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart
     ) -> Resumption:
         unsure = unconfirmed(last, owned)
-        left = self._left.among(last, unsure) if self._left is not None and unsure else ()
+        left = self._left.among(last, unsure) if unsure else ()
         return resume_finished(last, owned, policy, left)
 
     def _resume(
@@ -334,17 +342,19 @@ class MicroBatches:
                 left,
             )
         self._record(
-            Kind.RESUMED,
-            offsets=resumption.next_offsets,
-            batch=checkpoint.number,
-            note="; ".join(map(str, resumption.differences)),
+            MemberEvent(
+                Kind.RESUMED,
+                offsets=resumption.next_offsets,
+                batch=checkpoint.number,
+                detail="; ".join(map(str, resumption.differences)),
+            )
         )
         self.written = InFlight(checkpoint.number, resumption.written)
         for written in resumption.written:
             logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
         moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
         if moved:
-            self._member.move(moved, note="", identities=resumption.identities)
+            self._member.move(moved, detail="", identities=resumption.identities)
         self._member.identify(resumption.identities)
         self._member.rewind({tp: n for tp, n in resumption.next_offsets.items() if tp not in resumption.to_commit})
         self._batch = replace(checkpoint, ranges=resumption.replay)
@@ -354,13 +364,11 @@ class MicroBatches:
 
     def _follow_reset_requests(self) -> Collection[TopicPartition]:
         """Applies reset requests. Returns the partitions that must not be read yet."""
-        if (resets := self._resets) is None:
-            return ()
-        stopped = resets.follow()
+        stopped = self._resets.follow()
         # An ``availableNow`` query has no later trigger that could return these offsets.
         if stopped and self._until_now:
-            comes_true(lambda: not resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
-            stopped = resets.follow()
+            comes_true(lambda: not self._resets.follow(), self._join_timeout_ms / 1000, every_s=POLL_S)
+            stopped = self._resets.follow()
         return stopped
 
     # ---- planning ----------------------------------------------------------------------------------------------------

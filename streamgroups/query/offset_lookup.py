@@ -1,7 +1,7 @@
 """Looks up the offsets of positions in the log.
 
 Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_spark.source.data_source`` for
-batch reads. It connects the port :class:`~streamgroups.ports.Log` with the rules of
+batch reads. It connects the port :class:`~streamgroups.ports.Cluster` with the rules of
 :mod:`streamgroups.query.starting_offsets`. Source: SEMANTICS G1, S4.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
-from streamgroups.ports import Log
+from streamgroups.ports import Cluster
 from streamgroups.positions import Positions
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
 from streamgroups.query.starting_offsets import nearest_offsets, resolve, times_asked
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def offsets_of(
-    log: Log,
+    cluster: Cluster,
     positions: Positions,
     partitions: Collection[TopicPartition],
     *,
@@ -31,7 +31,7 @@ def offsets_of(
     """The offset of each partition at which reading starts.
 
     Args:
-        log: the topics of the cluster.
+        cluster: the topics of the cluster.
         positions: the positions that the user named.
         partitions: all partitions to read.
         on_data_loss: whether an offset outside a partition is rejected. If not, the nearest offset of the partition is
@@ -39,16 +39,16 @@ def offsets_of(
 
     Raises:
         InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`.
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
-    return _offsets(log, positions, _bounds(log, partitions), on_data_loss)
+    return _offsets(cluster, positions, _bounds(cluster, partitions), on_data_loss)
 
 
-def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+def record_bytes(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
     """The average stored size of a record of each partition, in bytes, where it is known.
 
     Args:
-        log: the topics of the cluster.
+        cluster: the topics of the cluster.
         partitions: the partitions.
 
     >>> from streamgroups.fakes import FakeCluster
@@ -58,15 +58,15 @@ def record_bytes(log: Log, partitions: Collection[TopicPartition]) -> dict[Topic
     >>> record_bytes(cluster, [tp, TopicPartition("flights", 1)])
     {TopicPartition(topic='flights', partition=0): 100.0}
     """
-    stored = log.stored_bytes(partitions)
+    stored = cluster.stored_bytes(partitions)
     if not stored:
         return {}
-    beginnings, ends = log.beginning_offsets(stored), log.high_watermarks(stored)
+    beginnings, ends = cluster.beginning_offsets(stored), cluster.high_watermarks(stored)
     return {tp: n / (ends[tp] - beginnings[tp]) for tp, n in stored.items() if n and ends[tp] > beginnings[tp]}
 
 
 def ranges_of(
-    log: Log,
+    cluster: Cluster,
     starting: Positions,
     ending: Positions,
     partitions: Collection[TopicPartition],
@@ -76,7 +76,7 @@ def ranges_of(
     """The range of each partition for a batch read, including empty ranges.
 
     Args:
-        log: the topics of the cluster.
+        cluster: the topics of the cluster.
         starting: the positions at which reading starts.
         ending: the positions at which reading ends.
         partitions: all partitions to read.
@@ -85,10 +85,10 @@ def ranges_of(
     Raises:
         InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`; also if a range would end before it
             begins.
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
-    bounds = _bounds(log, partitions)
-    starts, ends = (_offsets(log, positions, bounds, on_data_loss) for positions in (starting, ending))
+    bounds = _bounds(cluster, partitions)
+    starts, ends = (_offsets(cluster, positions, bounds, on_data_loss) for positions in (starting, ending))
     for tp in sorted(starts):
         if starts[tp] > ends[tp]:
             raise InvalidOption(
@@ -98,13 +98,13 @@ def ranges_of(
     return [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
 
 
-def _bounds(log: Log, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-    beginnings, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)
+def _bounds(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    beginnings, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions)
     return {tp: Bounds(beginnings[tp], ends[tp]) for tp in partitions}
 
 
 def _offsets(
-    log: Log, positions: Positions, bounds: Mapping[TopicPartition, Bounds], on_data_loss: LossPolicies
+    cluster: Cluster, positions: Positions, bounds: Mapping[TopicPartition, Bounds], on_data_loss: LossPolicies
 ) -> dict[TopicPartition, int]:
     lenient = {tp: it for tp, it in bounds.items() if on_data_loss.of(tp) is not OnDataLoss.FAIL}
     if lenient:
@@ -117,4 +117,4 @@ def _offsets(
         inside = {tp: nearest for tp, (_, nearest) in moved.items()}
         positions = replace(positions, by_partition={**positions.by_partition, **inside})
     times = times_asked(positions, bounds)
-    return resolve(positions, bounds, log.offsets_at_times(times) if times else {})
+    return resolve(positions, bounds, cluster.offsets_at_times(times) if times else {})

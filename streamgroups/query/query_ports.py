@@ -1,45 +1,29 @@
 """Further ports of ``streamgroups.query.micro_batches``, so that tests run a query without Spark and Kafka.
 
-Implemented by ``streamgroups_spark.source.running_query`` (with the clients of ``streamgroups_kafka``),
-``streamgroups_spark.internals.checkpoint_log``, ``streamgroups.query.reset_participation`` and
-``streamgroups_spark.source.options``. Source: SEMANTICS S1-S6.
+Implemented by the clients of ``streamgroups_kafka``, ``streamgroups_spark.internals.checkpoint_log`` and
+``streamgroups_spark.source.options``. :class:`Resets` and :class:`Times` do nothing; subclasses serve a query that is in
+a group, or tracks event time. Source: SEMANTICS S1-S6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
-from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.groups.gaps import PartitionGap
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import InFlight, Membership, Owned
+from streamgroups.groups.membership import InFlight, Membership, Owned, States
 from streamgroups.groups.subscription import Subscription
-from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Groups, Log, Member
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import FirstPositions, Member, Recorder
 from streamgroups.positions import Positions
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies
+from streamgroups.state.task_plan import TaskPlan
 
-
-class Cluster(Log, Groups, Protocol):
-    """The part of the Kafka cluster that a query uses."""
-
-    def check_reachable(self) -> None:
-        """Raises :class:`~streamgroups.errors.BrokerUnreachable` after a short timeout if no broker answers."""
-        ...
-
-
-class NewMember(Protocol):
-    """Creates a member. Called once per query."""
-
-    def __call__(
-        self,
-        *,
-        topics: Callable[[], Collection[str]],
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-    ) -> Member: ...
+#: Creates a member from the topics to subscribe to, and from the first positions. Called once per query.
+NewMember: TypeAlias = Callable[[Callable[[], Collection[str]], FirstPositions], Member]
 
 
 class CommitLog(Protocol):
@@ -50,46 +34,35 @@ class CommitLog(Protocol):
         ...
 
 
-class Resets(Protocol):
-    """The reset requests for the group of a query (``streamgroups.query.reset_participation``)."""
+class Resets:
+    """The reset requests for the group of a query. A query without a group has no requests.
+
+    ``streamgroups.query.reset_participation`` follows those of a group.
+    """
+
+    def listen(self, record: Recorder) -> Recorder:
+        """Returns a recorder that forwards all events, and reacts to assignments."""
+        return record
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """Sets the member of the query, whose group reads these partitions."""
-        ...
+        """Sets the member of the query, whose group reads these partitions. Does not wait."""
 
     def due(self) -> Collection[TopicPartition]:
-        """The partitions that are about to be reset."""
-        ...
+        """The partitions that are about to be reset. A restarted query does not read their earlier ranges again."""
+        return ()
 
     def follow(self) -> Collection[TopicPartition]:
         """Applies reset requests as far as the other members have paused, with nothing in flight.
 
         Returns the partitions that must not be read yet.
         """
-        ...
+        return ()
 
     def began(self, batch: InFlight) -> None:
-        """Stores the ranges of a batch that has begun, for operators."""
-        ...
+        """Stores the ranges of a batch that has begun, for operators. Does not wait for the write."""
 
     def close(self) -> None:
         """Ends the participation of the query."""
-        ...
-
-
-class SkippedRangeStore(Protocol):
-    """The skipped ranges of a query, stored for its later runs (``streamgroups.query.skipped_range_store``)."""
-
-    def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
-        """Stores the partitions of a replayed batch that the query does not read.
-
-        Called before Spark can finish the batch.
-        """
-        ...
-
-    def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of the partitions that a finished batch has not read, or for which that is unknown."""
-        ...
 
 
 class GapRecorder(Protocol):
@@ -104,19 +77,40 @@ class GapRecorder(Protocol):
         ...
 
 
-class Times(Protocol):
-    """Receives the progress of event time (``streamgroups_spark.event_time.query_time``)."""
+class Times:
+    """Receives the progress of event time, if the query tracks it (``streamgroups_spark.event_time.query_time``)."""
 
     def finished(self, membership: Membership, number: int) -> None:
         """Batch ``number`` and all earlier ones are done, and their commit follows.
 
         Called before each batch, with the current membership.
         """
-        ...
 
     def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """The end offsets have been read; the last stable offsets if the query reads committed records only."""
-        ...
+
+
+class BatchStates:
+    """The states of the operator of a query. This class serves a query without one.
+
+    See :mod:`streamgroups.query.operator_states`.
+    """
+
+    def task_plans(
+        self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
+    ) -> Sequence[TaskPlan | None]:
+        """The states of each task of a batch.
+
+        Args:
+            batch: the batch.
+            owned: the partitions of the member when it planned the batch.
+            tasks: the ranges of each task.
+        """
+        return [None] * len(tasks)
+
+    def finished(self, batch: InFlight | None) -> States:
+        """The states after a batch that is done."""
+        return {}
 
 
 class QuerySettings(Protocol):

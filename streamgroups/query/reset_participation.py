@@ -10,17 +10,18 @@ warning about that. Source: SEMANTICS G8, S6.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
-from streamgroups.coordination.reset_participant import Cluster, Hold, ResetParticipant
+from streamgroups.coordination.reset_participant import Hold, ResetParticipant
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Member, MetadataStore, Recorder, SerialExecutor
+from streamgroups.ports import Clock, Cluster, Member, MetadataStore, Recorder, SerialExecutor
+from streamgroups.query.query_ports import Resets
 from streamgroups.retry import comes_true
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _AGAIN_S, _SELDOM_S = 0.02, 0.2
 #: it.
 _OVERDUE_EVERY_MS = 2_000
 #: The minimum interval between two writes of the ranges in flight, which are for operators only.
-_NOTE_EVERY_MS = 1_000
+_ENTRY_INTERVAL_MS = 1_000
 #: How long polls pause after the metadata groups could not be read.
 _BACK_OFF_MS = 30_000
 
@@ -77,15 +78,15 @@ class MemberPlace:
         """Does nothing: between two batches nothing is in flight."""
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
     ) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them."""
         places = self._member.membership.plannable
         moved = {tp: n for tp, n in next_offsets.items() if tp in places}
         if any(places[tp] != n for tp, n in moved.items()):
             between = [OffsetRange(tp, *sorted((places[tp], n))) for tp, n in moved.items() if places[tp] != n]
-            self._record(Kind.MOVED, offsets=moved, ranges=between, note=request_id)
-            self._member.move(moved, note=note)
+            self._record(MemberEvent(Kind.MOVED, offsets=moved, ranges=tuple(between), detail=request_id))
+            self._member.move(moved, detail=detail)
         there: frozenset[TopicPartition] = frozenset()
 
         def all_there() -> bool:
@@ -98,7 +99,7 @@ class MemberPlace:
         return there
 
 
-class ResetParticipation:
+class ResetParticipation(Resets):
     """Applies reset requests in one query.
 
     Args:
@@ -142,27 +143,17 @@ class ResetParticipation:
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
-        """A recorder that forwards all events.
+        """See :meth:`streamgroups.query.query_ports.Resets.listen`. It writes the metadata entries of the member."""
 
-        When partitions are assigned, it also writes the metadata entries of the member.
-        """
-
-        def heard(
-            kind: Kind,
-            *,
-            offsets: Mapping[TopicPartition, int] | None = None,
-            ranges: Iterable[OffsetRange] = (),
-            batch: int | None = None,
-            note: str = "",
-        ) -> None:
-            record(kind, offsets=offsets, ranges=ranges, batch=batch, note=note)
-            if kind is Kind.ASSIGNED:
+        def heard(event: MemberEvent) -> None:
+            record(event)
+            if event.kind is Kind.ASSIGNED:
                 self._owner.start(partial(self._try, self._participant.introduce, None))
 
         return heard
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """Sets the member of the query, whose group reads these partitions. Does not wait."""
+        """See :meth:`streamgroups.query.query_ports.Resets.join`."""
         self._place = MemberPlace(
             member, self._metadata_store, self._group_id, self._record, wait_timeout_ms=self._wait_timeout_ms
         )
@@ -170,16 +161,12 @@ class ResetParticipation:
         self._owner.start(partial(self._try, partial(self._connect, sorted(partitions)[:1]), None))
 
     def due(self) -> frozenset[TopicPartition]:
-        """The partitions that are about to be reset. A restarted query does not read their earlier ranges again."""
+        """See :meth:`streamgroups.query.query_ports.Resets.due`."""
         nothing: frozenset[TopicPartition] = frozenset()
         return self._owner.run(partial(self._try, self._participant.due, nothing))
 
     def follow(self) -> frozenset[TopicPartition]:
-        """Applies reset requests as far as possible. Nothing may be in flight.
-
-        Returns:
-            The partitions that must not be read, because other members have not paused yet.
-        """
+        """See :meth:`streamgroups.query.query_ports.Resets.follow`."""
         now_ms = self._clock()
         if self._is_due(now_ms):
             self._stopped = self._owner.run(partial(self._try, self._apply, self._stopped))
@@ -194,11 +181,11 @@ class ResetParticipation:
         return is_time or (self._batches_since_poll >= _POLL_EVERY_BATCHES and not self._participant.is_overdue)
 
     def began(self, batch: InFlight) -> None:
-        """Stores the ranges of a batch that has begun. Does not wait for the write."""
+        """See :meth:`streamgroups.query.query_ports.Resets.began`."""
         self._batches_since_poll += 1
         now_ms = self._clock()
         if self._next_note_ms is None or now_ms >= self._next_note_ms:
-            self._next_note_ms = now_ms + _NOTE_EVERY_MS
+            self._next_note_ms = now_ms + _ENTRY_INTERVAL_MS
             self._owner.start(partial(self._try, partial(self._note, batch), None))
 
     def close(self) -> None:

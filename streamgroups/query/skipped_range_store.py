@@ -34,7 +34,10 @@ class SkippedRangeStore:
         self._metadata_store, self._group_id = metadata_store, group_id
 
     def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
-        """See :meth:`streamgroups.query.query_ports.SkippedRangeStore.note`."""
+        """Stores the partitions of a replayed batch that the query does not read.
+
+        Called before Spark can finish the batch.
+        """
         ends = {r.topic_partition: r.end_offset for r in batch.ranges}
         try:
             changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
@@ -52,7 +55,7 @@ class SkippedRangeStore:
                 )
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """See :meth:`streamgroups.query.query_ports.SkippedRangeStore.among`."""
+        """Those of the partitions that a finished batch has not read, or for which that is unknown."""
         try:
             noted = self._read(partitions)
         except StreamGroupsError as e:

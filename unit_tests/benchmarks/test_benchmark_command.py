@@ -1,4 +1,4 @@
-"""A family that fails gives a line that says why, and the others are measured all the same."""
+"""A family that fails gives a line with the reason, and the others are measured."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _half(_: Bench) -> Iterator[Row]:
     raise OSError("no space left")
 
 
-def test_a_failure_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported_and_the_other_families_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FAMILIES", {"half": _half, "good": _good})
     rows = command.measure(NO_BENCH, ["half", "good"])
     assert [row.what for row in rows] == ["good", "half", "good"]
     assert [row.failures for row in rows] == [(), ("streamgroups: OSError: no space left",), ()]
 
 
-def test_every_family_can_be_asked_for_by_name() -> None:
+def test_every_family_can_be_selected_by_name() -> None:
     assert command._parser().parse_args(["--only", *command.FAMILIES]).only == list(command.FAMILIES)
     with pytest.raises(SystemExit):
         command._parser().parse_args(["--only", "nothing"])

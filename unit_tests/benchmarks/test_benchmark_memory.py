@@ -1,4 +1,4 @@
-"""Growth is told from noise and from warming up, and a process that ended proves nothing."""
+"""Growth is distinguished from noise and from warm-up, and a process that has ended proves nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_process_that_was_replaced_is_not_judged_and_is_missed() -> None:
     assert objections(found, ROLES, 0.25) == ["no worker lived through the whole time"]
 
 
-def test_roles_that_are_not_asked_for_may_grow() -> None:
+def test_roles_that_are_not_required_may_grow() -> None:
     samples = [
         *_samples(dict.fromkeys(range(0, 601, 2), 100.0)),
         *_samples({s: float(s) for s in range(0, 601, 2)}, 9, "JVM"),

@@ -16,7 +16,7 @@ class Course:
         self.ran: list[str] = []
 
     def contestant(self, name: str, *takes_s: float) -> Callable[[], int]:
-        """One that takes so long in each round (the last for all further ones), and says which of its rounds it was."""
+        """A contestant with these times per round (the last for all further ones); it returns the number of the round."""
 
         def run() -> int:
             turn = self.ran.count(name)
@@ -75,7 +75,7 @@ def test_one_that_fails_takes_part_no_longer() -> None:
     assert runs == 2
 
 
-def test_it_says_what_comes_next() -> None:
-    course, told = Course(), []
-    interleave({"a": course.contestant("a", 1)}, Rounds(1, warm_up=1), course.clock, told.append)
-    assert told == ["a, warming up", "a, round 1"]
+def test_it_prints_the_next_measurement() -> None:
+    course, reported = Course(), []
+    interleave({"a": course.contestant("a", 1)}, Rounds(1, warm_up=1), course.clock, reported.append)
+    assert reported == ["a, warming up", "a, round 1"]

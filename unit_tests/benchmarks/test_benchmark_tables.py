@@ -1,4 +1,4 @@
-"""The table says what was found, on a terminal and in the documents, and hides no failure."""
+"""The table shows the results, on a terminal and in the documents, and hides no failure."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_missing_figures_show() -> None:
     assert "—" in shown
 
 
-def test_remarks_say_why_each_once() -> None:
+def test_each_remark_is_printed_once() -> None:
     assert remarks([BROKEN, BROKEN, ABSENT, ABSENT]) == [
         "trigger: us: ValueError: *broken* by |x_",
         "kafka: it cannot",
     ]
 
 
-def test_the_document_has_every_cell_the_notes_and_the_machine() -> None:
-    text = rst(ROWS, {"Processor": "x86_64"}, ["A note."])
+def test_the_document_has_every_cell_the_remarks_and_the_machine() -> None:
+    text = rst(ROWS, {"Processor": "x86_64"}, ["A remark."])
     lines = text.splitlines()
     assert sum(line.startswith("   * - ") for line in lines) == 1 + len(ROWS)
     cells = [line for line in lines if line.startswith(("   * -", "     -"))]
     assert len(cells) == 8 * (1 + len(ROWS))
     assert "   * - batch read" in lines
-    assert "* A note." in lines
+    assert "* A remark." in lines
     assert "* Processor: x86\\_64" in lines
     assert "* trigger: us: ValueError: \\*broken\\* by \\|x\\_" in lines

@@ -1,4 +1,4 @@
-"""What a campaign strikes, in which order, and what it writes down."""
+"""The faults of a campaign, their order, and its result file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from integration_tests.campaign_results import EXAMPLE, tables
 
 
 @pytest.mark.parametrize(("sink", "points"), [("kafka", POINTS), ("delta", LEDGER_POINTS)])
-def test_every_victim_is_struck_at_every_point_before_any_is_again(sink: str, points: tuple[str, ...]) -> None:
+def test_every_victim_is_killed_at_every_point_before_any_is_killed_again(sink: str, points: tuple[str, ...]) -> None:
     n_round = len(points) * len(VICTIMS) + 1
     turns = all_turns(sink, 2 * n_round)
     every = Counter((point, victim) for point in points for victim in VICTIMS) + Counter([("after-commit", "answer")])

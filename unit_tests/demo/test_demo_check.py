@@ -63,7 +63,7 @@ def run(
     committed: int = 20,
     wrong: int = 0,
 ) -> list[CheckResult]:
-    """What is found of a run that goes well, but for what is said."""
+    """The findings of a run without errors, except for the given ones."""
     once = Counter({(tp.partition, offset): 1 for tp, end in ENDS.items() for offset in range(end)})
     twice = Counter({(0, offset): 1 for offset in range(5, 12)})
     delays = {**DELAYS, "UA": replace(DELAYS["UA"], late=3 + wrong)}
@@ -132,10 +132,10 @@ def test_the_report_shows_what_was_found_in_the_terminal_and_on_the_page() -> No
     names = {"UA": "United <Air> Lines Inc.", "HA": "Hawaiian Airlines Inc."}
     results = [CheckResult(True, "all is well"), CheckResult(False, "p0 < p1 [sic]")]
     marks = [Mark(4, MarkKind.KILL, "kill -9 bob", "bob")]
-    said = Console(file=io.StringIO(), width=120)
-    report.show(said, results, arrived, names)
-    assert isinstance(said.file, io.StringIO)
-    text = said.file.getvalue()
+    result = Console(file=io.StringIO(), width=120)
+    report.show(result, results, arrived, names)
+    assert isinstance(result.file, io.StringIO)
+    text = result.file.getvalue()
     assert "✓ all is well" in text
     assert "✗ p0 < p1 [sic]" in text
     assert text.index("United <Air> Lines") < text.index("Hawaiian Airlines"), "the latest first"

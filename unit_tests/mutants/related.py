@@ -11,11 +11,11 @@ _UNIT = "unit_tests"
 #: The state machines and whatever else drives many parts together.
 _QUERIES = tuple(
     f"{_UNIT}/streamgroups_spark/{name}.py"
-    for name in ("test_micro_batches", "test_moving", "test_group_state_machine", "test_ledger_member")
+    for name in ("test_micro_batches", "test_reset_participation", "test_group_state_machine", "test_ledger_positions")
 )
 _MEMBERS = tuple(f"{_UNIT}/streamgroups_kafka/{name}.py" for name in ("test_member_state", "test_cursor_instance"))
 #: What only tests of event time and windows touch, by words in a file's name.
-_OF_TIME = ("time", "window", "panes", "seen", "idle", "watermark")
+_OF_TIME = ("time", "window", "panes", "observ", "idle", "watermark")
 
 
 def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:

@@ -22,7 +22,7 @@ _SOURCES = {".py", ".c", ".h", ".json", ".cfg", ".toml"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one mutant.
+    """The result of one mutant.
 
     Args:
         id: the mutant's.
@@ -42,7 +42,7 @@ class ResultFile:
 
     Args:
         path: where.
-        made_with: of which code; see :func:`fingerprint`.
+        made_with: the fingerprint of the code; see :func:`fingerprint`.
     """
 
     def __init__(self, path: Path, made_with: str) -> None:
@@ -63,7 +63,7 @@ class ResultFile:
 
 
 def fingerprint(root: Path) -> str:
-    """What tells this code and its tests from any other."""
+    """A hash of this code and its tests."""
     files = [root / name for name in _FILES]
     files += [p for folder in _FOLDERS for p in (root / folder).rglob("*") if p.suffix in _SOURCES]
     digest = hashlib.sha256()

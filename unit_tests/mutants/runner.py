@@ -27,7 +27,7 @@ _PASSED, _FAILED, _UNUSABLE = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tries what is asked for and prints the score.
+    """Tries the selected mutants and prints the score.
 
     Returns:
         0 if the score is high enough, 1 if it is not, 2 if the list or the project cannot be used.
@@ -97,8 +97,8 @@ def _try(mutants: Sequence[Mutant], file: ResultFile, jobs: int) -> None:
                     result = try_one(workshop, mutant)
                     with writing:
                         file.add(result)
-                        said = f"killed by {result.by}" if result.killed else "SURVIVED"
-                        print(f"{mutant.id:<4} {result.duration_s:6.1f} s  {said}", flush=True)
+                        output = f"killed by {result.by}" if result.killed else "SURVIVED"
+                        print(f"{mutant.id:<4} {result.duration_s:6.1f} s  {output}", flush=True)
         except Exception as e:
             failures.append(e)
 

@@ -25,7 +25,7 @@ def test_every_mutant_applies_to_the_code() -> None:
     assert check(MUTANTS, ROOT) == []
 
 
-def test_every_mutant_changes_something_and_says_what_it_breaks() -> None:
+def test_every_mutant_changes_something_and_names_what_it_breaks() -> None:
     assert [m.id for m in MUTANTS if m.old == m.new or not m.breaks] == []
 
 
@@ -139,7 +139,7 @@ def test_unknown_names_are_rejected(arguments: list[str], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("killed", "code"), [(True, 0), (False, 1)])
-def test_the_exit_code_says_whether_the_score_is_high_enough(
+def test_the_exit_code_depends_on_the_score(
     killed: bool, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"

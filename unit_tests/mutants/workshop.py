@@ -1,7 +1,7 @@
 """A copy of the project, in which mutants are tried one after the other. The checkout itself is never changed.
 
 Used by ``runner``, one per job. A run of tests ends with the first failure. Examples are the same each time (``CI``) and
-are not simplified, which nobody would read.
+are not simplified, because they are not read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WorkshopError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a run of tests showed.
+    """The result of a run of tests.
 
     Args:
         passed: whether all passed.
@@ -106,8 +106,8 @@ class Workshop:
         options = ("-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
         # The tests of the list fail with every mutant: they prove that its snippets are there.
         command = [sys.executable, "-m", "pytest", *tests, *options, "--ignore=unit_tests/mutants"]
-        code, said = self._call(command, _RUN_TIMEOUT_S)
-        failed = _FAILED.search(said)
+        code, result = self._call(command, _RUN_TIMEOUT_S)
+        failed = _FAILED.search(result)
         if code is None:
             return Tried(False, f"no end within {_RUN_TIMEOUT_S} s", tuple(tests))
         if code < 0:
@@ -120,16 +120,16 @@ class Workshop:
 
     def _build(self) -> None:
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--force"]
-        code, said = self._call([*command, "--build-temp", "build/objects"], _BUILD_TIMEOUT_S)
+        code, result = self._call([*command, "--build-temp", "build/objects"], _BUILD_TIMEOUT_S)
         if code != 0:
-            raise WorkshopError(f"The C extension cannot be built: {said[-500:]}")
+            raise WorkshopError(f"The C extension cannot be built: {result[-500:]}")
 
     def _check_imports(self) -> None:
         names = ("streamgroups", "streamgroups_kafka", "streamgroups_spark")
         script = f"import {', '.join(names)}; print({', '.join(f'{n}.__file__' for n in names)})"
-        code, said = self._call([sys.executable, "-c", script], _BUILD_TIMEOUT_S)
-        if code != 0 or said.count(str(self._root)) != len(names):
-            raise WorkshopError(f"Tests would not import the copy at {self._root}: {said}")
+        code, result = self._call([sys.executable, "-c", script], _BUILD_TIMEOUT_S)
+        if code != 0 or result.count(str(self._root)) != len(names):
+            raise WorkshopError(f"Tests would not import the copy at {self._root}: {result}")
 
     def _call(self, command: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
         process = subprocess.Popen(
@@ -143,14 +143,14 @@ class Workshop:
             start_new_session=True,
         )
         try:
-            said, _ = process.communicate(timeout=timeout_s)
+            result, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             return None, ""
         except BaseException:
             _kill(process)
             raise
-        return process.returncode, said
+        return process.returncode, result
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the properties are checked on: partitions, ranges, backlogs."""
+"""Examples for the properties: partitions, ranges, backlogs."""
 
 from __future__ import annotations
 

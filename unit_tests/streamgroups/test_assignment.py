@@ -30,7 +30,7 @@ def test_G10_ten_partitions_four_instances_two_have_two_and_two_have_three() -> 
     assert sizes(assign(flights(10), "abcd", {})) == [2, 2, 3, 3]
 
 
-def test_G10_surplus_instances_idle_and_take_over_when_another_leaves() -> None:
+def test_G10_standby_instances_idle_and_take_over_when_another_leaves() -> None:
     crowded = assign(flights(2), "abc", {})
     assert sizes(crowded) == [0, 1, 1]
     assert sizes(assign(flights(2), "bc", crowded)) == [1, 1]
@@ -43,7 +43,7 @@ def test_S1_who_joins_takes_only_what_it_needs() -> None:
     assert assign(flights(8), "a", shared) == alone
 
 
-def test_nobody_gets_nothing() -> None:
+def test_a_group_without_members_has_no_assignment() -> None:
     assert assign(flights(3), [], {"a": frozenset(flights(3))}) == {}
     assert is_balanced([])
 
@@ -74,7 +74,7 @@ def test_G10_G11_every_partition_has_one_owner_shares_are_even_and_as_few_as_pos
 @given(st.integers(1, 24), st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=12))
 @example(7, list("abcb"))
 @example(8, list("abcac"))
-def test_G10_shares_stay_even_whoever_joins_and_leaves(count: int, comes_or_goes: list[str]) -> None:
+def test_G10_shares_stay_even_when_members_join_and_leave(count: int, comes_or_goes: list[str]) -> None:
     """Each assignment begins with what the one before it left: members come if they are not there, and go if they are."""
     members: list[str] = []
     shares: Mapping[str, frozenset[TopicPartition]] = {}

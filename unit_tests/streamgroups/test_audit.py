@@ -28,7 +28,7 @@ def ownership_epoch(member: str, begin_ms: int, end_ms: int, tp: TopicPartition 
     return OwnershipEpoch(tp, member, run, begin_ms, end_ms, "released")
 
 
-def test_tenures_end_in_four_ways() -> None:
+def test_ownership_epochs_end_in_four_ways() -> None:
     events = [
         event(1, "a", Kind.ASSIGNED, P0, P1),
         event(5, "a", Kind.RELEASED, P0),
@@ -54,7 +54,7 @@ def test_two_runs_of_one_name_are_two_members() -> None:
     assert [(x.run, y.run) for x, y in overlaps(ownership_epochs(events))] == [("1", "2")]
 
 
-def test_G11_every_overlap_is_found_behind_a_long_tenure_too() -> None:
+def test_G11_every_overlap_is_found_behind_a_long_ownership_epoch_too() -> None:
     long, first, second = ownership_epoch("a", 0, 100), ownership_epoch("b", 10, 20), ownership_epoch("c", 30, 40)
     elsewhere, after = ownership_epoch("d", 10, 20, P1), ownership_epoch("e", 100, 110)
     assert overlaps([after, second, elsewhere, long, first]) == [(long, first), (long, second)]
@@ -97,7 +97,9 @@ def test_G11_overlaps_are_what_comparing_every_pair_finds(found: list[OwnershipE
         ([planned(1, "a", 0, 9), planned(2, "b", 1, 2), planned(3, "b", 5, 6)], [("[1,2)", "ab"), ("[5,6)", "ab")]),
     ],
 )
-def test_G12_what_was_read_again_and_by_whom(events: list[Event], expected: list[tuple[str, str]]) -> None:
+def test_G12_records_that_were_read_again_and_their_readers(
+    events: list[Event], expected: list[tuple[str, str]]
+) -> None:
     found = [(str(r.offsets).removeprefix("flights-0"), "".join(r.by)) for r in read_again(events)]
     assert found == expected
 

@@ -35,7 +35,7 @@ LIMITS = LeaseLimits(5 * MINUTE_MS, lease_timeout_ms=30 * MINUTE_MS)
 
 @dataclass
 class World:
-    """A member's batches, driven by what happens; looks facts up as its thread does."""
+    """A member's batches, driven by events; reads the facts as its thread does."""
 
     limits: LeaseLimits = LIMITS
     has_others: bool = True

@@ -1,4 +1,4 @@
-"""G3, G4, G6, G14, G15: what is refused before anything changes, and which groups have vanished."""
+"""G3, G4, G6, G14, G15: requests that are rejected before anything changes, and groups that have expired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamgroups.cursors.admission import (
     readers_of,
 )
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.join_policy import LiveGroup, LiveMember
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 
 DAY_MS = 86_400_000
@@ -30,18 +30,18 @@ def test_G4_a_request_returns_1_to_10_000_messages(limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, True, 1.5, "10"])
-def test_G4_any_other_limit_is_refused(limit: Any) -> None:
+def test_G4_any_other_limit_is_rejected(limit: Any) -> None:
     with pytest.raises(InvalidOption, match="between 1 and 10,000"):
         check_limit(limit)
 
 
-def member(name: str, *partitions: int) -> LiveMember:
+def member(name: str, *partitions: int) -> GroupMember:
     held = frozenset(TopicPartition("flights", p) for p in partitions)
-    return LiveMember(name, "/10.0.0.2", frozenset({"flights"}), held)
+    return GroupMember(name, "/10.0.0.2", held)
 
 
-def test_G3_a_name_that_a_live_member_has_is_refused_naming_it() -> None:
-    group = LiveGroup("billing", (member("worker-1", 1, 0), member("worker-2")))
+def test_G3_a_name_of_a_live_member_is_rejected_and_the_error_names_it() -> None:
+    group = GroupDescription("billing", "Stable", members=(member("worker-1", 1, 0), member("worker-2")))
     with pytest.raises(GroupRejected) as rejection:
         check_name_is_free(group, "worker-1")
     assert "worker-1 (/10.0.0.2), which owns flights-0, flights-1" in rejection.value.what
@@ -49,35 +49,37 @@ def test_G3_a_name_that_a_live_member_has_is_refused_naming_it() -> None:
 
 
 def test_G3_a_member_that_has_joined_does_not_count_itself() -> None:
-    check_name_is_free(LiveGroup("billing", (member("worker-1"),)), "worker-1", own=1)
+    check_name_is_free(GroupDescription("billing", "Stable", members=(member("worker-1"),)), "worker-1", own=1)
     with pytest.raises(GroupRejected):
-        check_name_is_free(LiveGroup("billing", (member("worker-1"), member("worker-1"))), "worker-1", own=1)
+        check_name_is_free(
+            GroupDescription("billing", "Stable", members=(member("worker-1"), member("worker-1"))), "worker-1", own=1
+        )
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 250, None])
-def test_what_is_no_name_is_refused(name: Any) -> None:
+def test_an_invalid_name_is_rejected(name: Any) -> None:
     with pytest.raises(InvalidOption, match="group_name"):
         check_instance(name, "worker-1", 30_000)
     with pytest.raises(InvalidOption, match="instance_name"):
         check_instance("billing", name, 30_000)
 
 
-def test_a_group_does_not_have_the_name_of_a_board() -> None:
+def test_a_group_does_not_have_the_name_of_a_metadata_group() -> None:
     with pytest.raises(InvalidOption, match="reserves for its metadata groups"):
         check_group_name("billing.streamgroups")
     check_group_name("billing.streamgroups.too")
 
 
-@pytest.mark.parametrize(("timeout_ms", "fits"), [(1_000, True), (300_000, True), (999, False), (300_001, False)])
-def test_G6_a_timeout_is_neither_too_short_nor_longer_than_a_cursor_lasts(timeout_ms: int, fits: bool) -> None:
+@pytest.mark.parametrize(("lease_timeout_ms", "fits"), [(1_000, True), (300_000, True), (999, False), (300_001, False)])
+def test_G6_a_timeout_is_neither_too_short_nor_longer_than_a_cursor_lasts(lease_timeout_ms: int, fits: bool) -> None:
     if fits:
-        check_instance("billing", "worker-1", timeout_ms)
+        check_instance("billing", "worker-1", lease_timeout_ms)
     else:
-        with pytest.raises(InvalidOption, match="timeout_ms"):
-            check_instance("billing", "worker-1", timeout_ms)
+        with pytest.raises(InvalidOption, match="lease_timeout_ms"):
+            check_instance("billing", "worker-1", lease_timeout_ms)
 
 
-def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
+def test_G14_the_51st_group_is_rejected_with_the_candidates_to_delete() -> None:
     readers = [Reading(f"live-{i}", True) for i in range(47)]
     readers += [Reading("b", False, DAY_MS), Reading("a", False, 2 * DAY_MS), Reading("unknown", False)]
     check_group_count("flights", readers[:49], 50)
@@ -87,12 +89,12 @@ def test_G14_the_51st_group_is_refused_with_the_candidates_to_delete() -> None:
     assert rejection.value.remedy.endswith("without members: unknown, b, a.")
 
 
-def test_G14_where_all_groups_are_in_use_it_says_so() -> None:
+def test_G14_the_error_reports_that_all_groups_are_in_use() -> None:
     with pytest.raises(GroupRejected, match="all of them have members"):
         check_group_count("flights", [Reading("a", True)], 1)
 
 
-def test_G14_who_has_committed_offsets_of_a_stream_reads_it_and_boards_read_nothing() -> None:
+def test_G14_a_group_with_committed_offsets_reads_the_stream_and_metadata_groups_do_not() -> None:
     p0, p1, other = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)
     live = {"a": True, "b": False, "c": False, members_group_of("a"): False, resets_group_of("a"): False}
     metadata = {
@@ -121,7 +123,7 @@ def test_G14_who_has_committed_offsets_of_a_stream_reads_it_and_boards_read_noth
         (Reading("g", False, 0), None, False),
         (Reading("g", False, 0, elsewhere=True), 1, False),
     ],
-    ids=["longer", "exactly as long", "live", "nobody noted its use", "kept for ever", "reads other streams"],
+    ids=["longer", "exactly as long", "live", "without a recorded use", "kept permanently", "reads other streams"],
 )
 def test_G15_a_group_unused_for_the_retention_time_has_vanished(
     reader: Reading, retention_ms: int | None, vanished: bool

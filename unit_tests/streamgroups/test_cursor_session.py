@@ -30,11 +30,11 @@ def test_G7_what_was_lost_is_not_committed_even_if_it_came_back() -> None:
     assert (plan.next_offsets, plan.gone) == ({}, tuple(covers))
 
 
-def test_G11_nothing_is_read_from_what_the_group_wants_back() -> None:
+def test_G11_a_revoked_partition_is_not_read() -> None:
     assert read_from([], {P0: Holding(1, 5, releasing=True), P1: Holding(2, 7)}) == {P1: 7}
 
 
-def test_what_is_asked_back_can_still_be_committed() -> None:
+def test_a_revoked_partition_can_still_be_committed() -> None:
     assert plan_commit([Covered(P0, 1, 9)], {P0: Holding(1, 5, releasing=True)}).next_offsets == {P0: 9}
 
 
@@ -110,7 +110,7 @@ class OneGroup(RuleBasedStateMachine):
 
     @rule(instance=st.sampled_from([1, 2]))
     def hand_over(self, instance: int) -> None:
-        """The group gives the partition to somebody, perhaps back to the same instance."""
+        """The group assigns the partition to an instance, perhaps again to the same one."""
         self.ownership_epochs += 1
         self.owner, self.holding = instance, Holding(self.ownership_epochs, self.committed)
 
@@ -126,7 +126,7 @@ class OneGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.owner is not None)
     @rule(count=st.integers(0, 4), which=st.integers(-3, -1))
     def get(self, count: int, which: int) -> None:
-        """A request with the newest cursor, or with an older one: a request made again."""
+        """A request with the newest cursor, or with an older one: a repeated request."""
         assert self.owner is not None
         chain = self.covers[self.owner]
         covers = chain[max(which, -len(chain))]
@@ -156,7 +156,7 @@ class OneGroup(RuleBasedStateMachine):
             self.holding = Holding(self.holding.ownership_epoch, n)
 
     @invariant()
-    def nothing_is_committed_that_nobody_was_given(self) -> None:
+    def nothing_is_committed_that_was_not_delivered(self) -> None:
         assert set(range(self.committed)) <= self.given | self.skipped
 
 

@@ -40,7 +40,7 @@ def test_G1_a_group_cursor_has_three_types(type_: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "more", "said"),
+    ("type_", "more", "message"),
     [
         ("EARLIEST", {}, "unknown. Allowed values: TRIM_HORIZON"),
         (7, {}, "unknown"),
@@ -55,6 +55,6 @@ def test_G1_a_group_cursor_has_three_types(type_: str) -> None:
         ("AT_TIME", {"time": "noon"}, "not a time"),
     ],
 )
-def test_G1_what_makes_no_sense_is_refused(type_: Any, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidOption, match=said):
+def test_G1_an_invalid_start_is_rejected(type_: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
         position_of(type_, **more, of_group=True)

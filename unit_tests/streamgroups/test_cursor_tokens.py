@@ -50,7 +50,7 @@ CURSORS: st.SearchStrategy[Cursor] = st.one_of(
 
 
 @given(CURSORS, st.binary(max_size=70), st.integers(0, 2**42), st.integers(0, LIFETIME_MS))
-def test_G5_a_cursor_says_what_it_said_for_five_minutes(cursor: Cursor, key: bytes, now_ms: int, later_ms: int) -> None:
+def test_G5_a_cursor_is_valid_for_five_minutes(cursor: Cursor, key: bytes, now_ms: int, later_ms: int) -> None:
     token = encode(cursor, key, now_ms)
     assert decode(token, key, now_ms + later_ms) == cursor
     with pytest.raises(CursorExpired):
@@ -61,7 +61,7 @@ def test_G5_five_minutes_are_five_minutes() -> None:
     assert LIFETIME_MS == FIVE_MINUTES_MS
 
 
-def test_G5_an_expired_cursor_says_whose_it_was_and_how_to_make_a_new_one() -> None:
+def test_G5_the_error_of_an_expired_cursor_names_its_owner_and_how_to_create_a_new_one() -> None:
     with pytest.raises(CursorExpired) as rejection:
         decode(encode(GROUP, KEY, 0), KEY, FIVE_MINUTES_MS + 7_000)
     assert "'worker-1' of group 'billing' expired 7 s ago" in rejection.value.what
@@ -70,7 +70,7 @@ def test_G5_an_expired_cursor_says_whose_it_was_and_how_to_make_a_new_one() -> N
 
 
 @given(CURSORS, st.data())
-def test_G5_a_cursor_that_was_altered_is_refused(cursor: Cursor, data: st.DataObject) -> None:
+def test_G5_a_cursor_that_was_altered_is_rejected(cursor: Cursor, data: st.DataObject) -> None:
     token = encode(cursor, KEY, 0)
     at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.characters(codec="utf-8").filter(lambda c: c != token[at]))
@@ -79,7 +79,7 @@ def test_G5_a_cursor_that_was_altered_is_refused(cursor: Cursor, data: st.DataOb
 
 
 @given(st.text())
-def test_G5_what_is_no_cursor_is_refused(text: str) -> None:
+def test_G5_a_malformed_cursor_is_rejected(text: str) -> None:
     with pytest.raises(InvalidCursor):
         decode(text, KEY, 0)
 
@@ -90,17 +90,17 @@ def test_G5_nothing_is_no_cursor(nothing: Any) -> None:
         decode(nothing, KEY, 0)
 
 
-def test_G5_a_cursor_of_another_key_is_refused() -> None:
+def test_G5_a_cursor_of_another_key_is_rejected() -> None:
     with pytest.raises(InvalidCursor, match="signing_key"):
         decode(encode(GROUP, KEY, 0), b"another", 0)
 
 
-def test_G5_a_cursor_of_another_version_is_told_from_a_damaged_one() -> None:
+def test_G5_a_cursor_of_another_version_is_distinguished_from_a_damaged_one() -> None:
     with pytest.raises(InvalidCursor, match="version 'sgc2'"):
         decode(encode(GROUP, KEY, 0).replace("sgc1", "sgc2"), KEY, 0)
 
 
-def test_G5_cursors_of_version_1_are_read_for_ever() -> None:
+def test_G5_cursors_of_version_1_are_read_permanently() -> None:
     token = (
         "sgc1.eyJ4IjozMDAwMDAsInMiOiJmbGlnaHRzIiwiZyI6ImJpbGxpbmciLCJpIjoid29ya2VyLTEiLCJuIjoiNWYyYyIsImMiOltbMCwzLDEwMF1dfQ"
         ".kQmqG3sCEsTo063dAgXnswTe9GSfXKqiPH2THhzacvw"
@@ -111,6 +111,6 @@ def test_G5_cursors_of_version_1_are_read_for_ever() -> None:
 
 def test_G5_a_cursor_holds_no_key() -> None:
     _, claims, _ = encode(GROUP, KEY, 0).split(".")
-    said = json.loads(base64.urlsafe_b64decode(claims + "=="))
-    assert set(said) == {"x", "s", "g", "i", "n", "c"}
-    assert KEY.decode() not in str(said)
+    result = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    assert set(result) == {"x", "s", "g", "i", "n", "c"}
+    assert KEY.decode() not in str(result)

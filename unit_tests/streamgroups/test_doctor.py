@@ -30,7 +30,7 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
     "python fine": (lambda: installation.judge_python("3.13.9", OURS), State.OK, "tested up to 3.13", ""),
     "python release candidate": (lambda: installation.judge_python("3.12.0rc1", OURS), State.OK, ">=3.10", ""),
     "reader native": (lambda: installation.judge_reader(NATIVE), State.OK, "/l/librdkafka.so.1", ""),
-    "reader native, as asked": (
+    "reader native, as configured": (
         lambda: installation.judge_reader(replace(NATIVE, wanted="native")),
         State.OK,
         "/l/librdkafka.so.1",
@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         "slower than with the native reader. The extension is not there.",
         "Build it.",
     ),
-    "reader plain, as asked": (
+    "reader plain, as configured": (
         lambda: installation.judge_reader(replace(NATIVE, wanted="plain")),
         State.WARNING,
         "STREAMGROUPS_READER selects it",
@@ -102,13 +102,13 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         "lacks the module jdk.incubator.vector",
         "complete Java runtime",
     ),
-    "java that does not tell its modules": (
+    "java that does not list its modules": (
         lambda: machine.judge_java(replace(JAVA, modules=None)),
         State.OK,
         "/j/bin/java",
         "",
     ),
-    "java newer than spark knows": (
+    "java newer than spark supports": (
         lambda: machine.judge_java(replace(JAVA, version="26", release=26)),
         State.WARNING,
         "up to 25",
@@ -193,11 +193,11 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_judgement(case: str) -> None:
-    judge, state, says, advises = CASES[case]
+    judge, state, message, advises = CASES[case]
     finding = judge()
     assert finding is not None
     assert finding.state is state
-    assert says in finding.what
+    assert message in finding.what
     assert advises in finding.remedy
     assert bool(finding.remedy) == (state is not State.OK), "what is not ok has a remedy, and only that"
 
@@ -249,7 +249,7 @@ def test_a_development_version_of_a_package_counts() -> None:
     assert finding.state is State.OK
 
 
-def test_a_pyspark_that_pip_does_not_know_of() -> None:
+def test_a_pyspark_that_pip_did_not_install() -> None:
     packages = [Package("pyspark", ">=4.2", None), Package("pandas", "", None)]
     found = installation.with_version(packages, "pyspark", lambda: "4.2.0")
     assert [package.installed for package in found] == ["4.2.0", None]

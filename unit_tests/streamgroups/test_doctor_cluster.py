@@ -27,7 +27,7 @@ SETTINGS = {RETENTION: "10080", METADATA_BYTES: "4096", PROTOCOLS: "classic,cons
 
 
 def cluster(*supported: Supported | None, **changes: object) -> Cluster:
-    brokers = tuple(Broker(number, f"kafka-{number}:9092", "", said) for number, said in enumerate(supported, 1))
+    brokers = tuple(Broker(number, f"kafka-{number}:9092", "", result) for number, result in enumerate(supported, 1))
     return replace(Cluster("abc", brokers, OffsetsTopic(50, 0, 3), SETTINGS), **changes)  # type: ignore[arg-type]
 
 
@@ -46,12 +46,12 @@ def test_a_healthy_cluster() -> None:
     }
 
 
-def test_nobody_there() -> None:
+def test_no_broker() -> None:
     (finding,) = judge_cluster(ClusterUnreachable("No broker can be reached.", "Start it."))
     assert (finding.state, finding.what, finding.remedy) == (State.PROBLEM, "No broker can be reached.", "Start it.")
 
 
-def test_a_broker_that_advertises_an_address_nobody_can_reach() -> None:
+def test_a_broker_that_advertises_an_unreachable_address() -> None:
     brokers = (Broker(1, "kafka-1:9092", "", V4_1), Broker(2, "inside:9092", "unknown host"))
     answering, away = about("cluster", cluster(brokers=brokers))
     assert (answering.state, answering.in_use) == (State.OK, "2 brokers")
@@ -61,7 +61,7 @@ def test_a_broker_that_advertises_an_address_nobody_can_reach() -> None:
     assert "advertised.listeners" in away.remedy
 
 
-def test_when_no_advertised_address_can_be_reached_nothing_else_is_said() -> None:
+def test_when_no_advertised_address_can_be_reached_nothing_else_is_reported() -> None:
     findings = judge_cluster(cluster(brokers=(Broker(1, "inside:9092", "unknown host"),)))
     assert [(finding.about, finding.state) for finding in findings] == [("cluster", State.PROBLEM)]
 
@@ -74,21 +74,21 @@ def test_a_server_that_was_given_and_is_silent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("supported", "state", "in_use", "says"),
+    ("supported", "state", "in_use", "message"),
     [
         ((V4_1,), State.OK, "4.1", "metadata.version is 27."),
         ((None,), State.OK, None, "could not be read"),
         ((V4_1, None), State.OK, "4.1", "metadata.version is 27."),
-        ((V4_1, V4_2), State.WARNING, "4.1, 4.2", "different releases; the cluster works as 4.1"),
+        ((V4_1, V4_2), State.WARNING, "4.1, 4.2", "different releases. All of them support the features of 4.1"),
         ((V4_2,), State.OK, "4.2", "metadata.version is 27, of release 4.1: some features are disabled"),
         ((Supported({9: 8}, {}, {}),), State.OK, None, "The release is unknown"),
         ((Supported({9: 6}, {}, {}),), State.PROBLEM, "before 2.5", "older than Kafka 2.5"),
     ],
 )
-def test_releases(supported: tuple[Supported | None, ...], state: State, in_use: str | None, says: str) -> None:
+def test_releases(supported: tuple[Supported | None, ...], state: State, in_use: str | None, message: str) -> None:
     (finding,) = about("kafka", cluster(*supported))
     assert (finding.state, finding.in_use) == (state, in_use)
-    assert says in finding.what
+    assert message in finding.what
 
 
 def test_every_level_belongs_to_a_release_and_none_goes_back() -> None:
@@ -98,7 +98,7 @@ def test_every_level_belongs_to_a_release_and_none_goes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("supported", "settings", "in_use", "says"),
+    ("supported", "settings", "in_use", "message"),
     [
         (V4_1, SETTINGS, "classic, consumer", "Both values of"),
         (V4_1, None, "classic, consumer", "Both values of"),
@@ -113,14 +113,16 @@ def test_every_level_belongs_to_a_release_and_none_goes_back() -> None:
         (None, SETTINGS, "classic", "could not be read"),
     ],
 )
-def test_group_protocols(supported: Supported | None, settings: dict[str, str] | None, in_use: str, says: str) -> None:
+def test_group_protocols(
+    supported: Supported | None, settings: dict[str, str] | None, in_use: str, message: str
+) -> None:
     (finding,) = about("groups", cluster(supported, settings=settings))
     assert (finding.state, finding.in_use) == (State.OK, in_use)
-    assert says in finding.what
+    assert message in finding.what
 
 
 @pytest.mark.parametrize(
-    ("settings", "state", "in_use", "says"),
+    ("settings", "state", "in_use", "message"),
     [
         (SETTINGS, State.OK, "7 days", "without members"),
         ({RETENTION: "4320"}, State.OK, "3 days", "without members"),
@@ -130,24 +132,24 @@ def test_group_protocols(supported: Supported | None, settings: dict[str, str] |
         (None, State.WARNING, None, "cannot read the settings of the brokers"),
     ],
 )
-def test_settings(settings: dict[str, str] | None, state: State, in_use: str | None, says: str) -> None:
+def test_settings(settings: dict[str, str] | None, state: State, in_use: str | None, message: str) -> None:
     (finding,) = about("offsets", cluster(V4_1, settings=settings))
     assert (finding.state, finding.in_use) == (state, in_use)
-    assert says in finding.what
+    assert message in finding.what
     assert bool(finding.remedy) == (state is not State.OK)
 
 
 @pytest.mark.parametrize(
-    ("topic", "brokers", "state", "says"),
+    ("topic", "brokers", "state", "message"),
     [
         (OffsetsTopic(50, 2, 3), 3, State.PROBLEM, "2 of 50 partitions of __consumer_offsets have no leader"),
         (OffsetsTopic(50, 0, 1), 3, State.WARNING, "one replica on 3 brokers"),
     ],
 )
-def test_where_groups_live(topic: OffsetsTopic, brokers: int, state: State, says: str) -> None:
+def test_where_groups_live(topic: OffsetsTopic, brokers: int, state: State, message: str) -> None:
     _, finding = about("offsets", cluster(*[V4_1] * brokers, offsets_topic=topic))
     assert finding.state is state
-    assert says in finding.what
+    assert message in finding.what
 
 
 @pytest.mark.parametrize("topic", [None, OffsetsTopic(8, 0, 1)])

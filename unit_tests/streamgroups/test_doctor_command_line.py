@@ -67,7 +67,7 @@ def test_a_machine_without_a_problem() -> None:
     assert set(found["java"]) == {"about", "state", "what", "remedy", "in_use"}
 
 
-def test_the_table_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_contains_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     _, found = findings()
     result = doctor()
@@ -96,7 +96,7 @@ def test_a_java_that_spark_cannot_start(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         ("""echo '["3.9.2", []]'""", "Python 3.9, but the driver runs Python"),
         ("""echo '["{}.{}.0", ["pyarrow"]]'""".format(*sys.version_info[:2]), "which lacks pyarrow"),
@@ -104,14 +104,16 @@ def test_a_java_that_spark_cannot_start(tmp_path: Path, monkeypatch: pytest.Monk
         ("echo Hello", "does not start here"),
     ],
 )
-def test_workers_with_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
+def test_workers_with_another_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
     code, found = findings()
     assert code == 1
-    assert says in found["workers"]["what"]
+    assert message in found["workers"]["what"]
 
 
 def test_workers_get_the_python_of_path_when_nothing_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,21 +171,21 @@ def test_usage_errors_are_exit_code_2(wrong: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "text", "says"),
+    ("server", "text", "message"),
     [
         (("--bootstrap-server", "localhost"), "", "'localhost' is not host:port"),
         ((), "sasl.mechanism=PLAIN\n", "The broker address is missing"),
         (("--bootstrap-server", "h:1"), "sasl.pasword=hunter2\n", "Did you mean 'sasl.password'?"),
     ],
 )
-def test_a_cluster_that_is_not_well_named_is_refused_at_once(
-    tmp_path: Path, server: tuple[str, ...], text: str, says: str
+def test_an_ambiguous_cluster_is_rejected_at_once(
+    tmp_path: Path, server: tuple[str, ...], text: str, message: str
 ) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     result = doctor(*server, "--command-config", str(file))
     assert isinstance(result.exception, InvalidOption)
-    assert says in str(result.exception)
+    assert message in str(result.exception)
     assert "hunter2" not in str(result.exception) + result.output
 
 

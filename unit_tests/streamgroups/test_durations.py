@@ -35,7 +35,7 @@ def test_all_forms_mean_the_same(days: int, hours: int, minutes: int, seconds: i
 
 
 @given(st.text("0123456789.+- PTdhms", max_size=12))
-def test_a_text_is_read_or_rejected_by_name(text: str) -> None:
+def test_a_text_is_read_or_the_error_names_it(text: str) -> None:
     rejection = None
     try:
         ms = parse_duration_ms(text, option="delay", signed=True)
@@ -97,8 +97,10 @@ NOT_DURATIONS += [
 
 @pytest.mark.parametrize("text", NOT_DURATIONS)
 def test_what_is_not_a_duration(text: str) -> None:
-    with pytest.raises(InvalidOption, match=f"^Option '--lease' is '{re.escape(text)}', which is not a duration"):
-        parse_duration_ms(text, option="--lease", signed=True)
+    with pytest.raises(
+        InvalidOption, match=f"^Option '--lease-timeout' is '{re.escape(text)}', which is not a duration"
+    ):
+        parse_duration_ms(text, option="--lease-timeout", signed=True)
 
 
 def test_negative_and_endless_durations_are_rejected() -> None:

@@ -1,8 +1,8 @@
 """X2-X4: whatever happens in whatever order, every record is in the sink once and in order. And the same search finds what is
 lost or repeated as soon as the method lacks its ledger, its fencing, or its key.
 
-Two queries of one group write to one sink. They crash before, within and after the sink's commit, replay, are shut out and
-go on as zombies, lose their checkpoints and hand partitions over in the middle of batches.
+Two queries of one group write to one sink. They crash before, within and after the sink's commit, replay, are fenced and
+continue as zombies, lose their checkpoints and hand partitions over in the middle of batches.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Queries(QueriesOfOneGroup):
         first.step()
         self._happens.clear()
 
-    # ---- what is told about it ---------------------------------------------------------------------------------------
+    # ---- assertions -----------------------------------------------------------------------------------------------
 
     def _at(self, moment: Moment) -> None:
         if self.world.is_committing and moment in self._happens:
@@ -112,7 +112,7 @@ TestExclusiveWithLedger.settings = settings(max_examples=examples(100), stateful
 )
 def test_the_search_finds_what_is_wrong_with(method: type[Method], breaks: str) -> None:
     machine = type("Wrong", (Queries,), {"method": method})
-    # The first counterexample will do; nobody reads the smallest.
+    # The first counterexample is enough; the smallest one is not needed.
     hasty = settings(
         max_examples=1_000,
         stateful_step_count=40,

@@ -1,4 +1,4 @@
-"""The error at the bottom of what Spark says is found, in texts that Spark has said, and nowhere else."""
+"""The root cause is found in error texts of Spark, and nowhere else."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_recorded_failures() -> None:
     ]
 
 
-def said(error: Exception) -> str:
-    """As Spark says it of a task: inside Java's words, and once more as their cause."""
+def text_of(error: Exception) -> str:
+    """As Spark reports it of a task: inside Java's text, and again as its cause."""
     try:
         raise error
     except type(error):
@@ -54,7 +54,7 @@ def said(error: Exception) -> str:
 )
 def test_every_error_of_ours_is_known(error: type[StreamGroupsError], text: str) -> None:
     raised = error(text, remedy="Do something.")
-    found = failure_in(said(raised))
+    found = failure_in(text_of(raised))
     assert (found.error, found.code) == (error, error.code)
     assert found.what == failure_of(raised).what == f"{error.__name__}: {printable(text)} Do something."
 
@@ -70,12 +70,12 @@ def test_what_an_error_led_to_counts_and_not_the_error() -> None:
             return e
 
     lost, other = FencedMember("Another has it."), ValueError("what a user made of it")
-    assert failure_in(said(caught(lost, other))).what == "ValueError: what a user made of it"
-    assert failure_in(said(caught(other, lost))).error is FencedMember
+    assert failure_in(text_of(caught(lost, other))).what == "ValueError: what a user made of it"
+    assert failure_in(text_of(caught(other, lost))).error is FencedMember
 
 
 def test_a_text_that_only_mentions_an_error_is_not_that_error() -> None:
-    quoted = failure_in(said(ValueError("refused: streamgroups.errors.DataLoss: no")))
+    quoted = failure_in(text_of(ValueError("quoted: streamgroups.errors.DataLoss: no")))
     assert quoted.error is None
 
 

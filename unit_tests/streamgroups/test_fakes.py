@@ -1,7 +1,8 @@
-"""The fakes keep the contracts of the ports, and what is said about groups: G10-G12, S1-S3."""
+"""The fakes keep the contracts of the ports, and the behaviours of groups: G10-G12, S1-S3."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, UnknownTopic
 from streamgroups.fakes import (
     CommitAnswer,
@@ -19,16 +21,22 @@ from streamgroups.fakes import (
     FakeGroupMetadata,
     FakeHistory,
     FakeMember,
-    FakeMetadataStore,
     FakeRecords,
 )
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Committed, Groups, Log, Member, MetadataStore, Records
-from streamgroups_kafka.admin.admin_metadata_store import AdminMetadataStore
-from unit_tests.port_contracts import LogContract, MemberContract, MetadataStoreContract, RecordsContract, TakeOver
+from streamgroups.ports import Cluster, Committed, FirstPositions, Member, Records
+from unit_tests.admin_contract import AdminContract
+from unit_tests.port_contracts import (
+    ClusterContract,
+    MemberContract,
+    MetadataStoreContract,
+    MoveLedger,
+    RecordsContract,
+    TakeOver,
+)
 
 
 class InMemory:
@@ -37,26 +45,14 @@ class InMemory:
     def __init__(self) -> None:
         self._cluster = FakeCluster(FakeClock())
         self._groups: dict[str, FakeGroup] = {}
+        self._names = itertools.count()
+        self.cluster: Cluster = self._cluster
+        self.groups = self.topics = FakeAdmin(self._cluster)
+        self.metadata_store = self.other_metadata_store = AdminMetadataStore(self.groups)
 
     @property
-    def log(self) -> Log:
-        return self._cluster
-
-    @property
-    def log_of_committed(self) -> Log:
+    def cluster_of_committed(self) -> Cluster:
         return self._cluster.reading_committed()
-
-    @property
-    def groups(self) -> Groups:
-        return self._cluster
-
-    @property
-    def metadata_store(self) -> MetadataStore:
-        return FakeMetadataStore(self._cluster)
-
-    @property
-    def other(self) -> MetadataStore:
-        return AdminMetadataStore(FakeAdmin(self._cluster))
 
     def create_topic(self, partitions: int) -> str:
         self._cluster.create_topic("flights", partitions)
@@ -77,12 +73,13 @@ class InMemory:
         return FakeRecords(self._cluster.reading_committed() if read_committed else self._cluster)
 
     def new_group(self) -> str:
-        return "airline"
+        return f"airline-{next(self._names)}"
 
     @contextmanager
     def member_of(self, group_id: str, topic: str) -> Iterator[None]:
         member = self.new_member(group_id, "alice", topic, lambda missing: {tp: Owned(0) for tp in missing})
         member.join(1_000)
+        self._groups[group_id].settle()
         yield
         member.close()
 
@@ -91,11 +88,12 @@ class InMemory:
         group_id: str,
         name: str,
         topic: str,
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        first_positions: FirstPositions,
         *,
         exclusive: bool = False,
         assign: tuple[TopicPartition, ...] | None = None,
         take_over: TakeOver = dict,
+        move_ledger: MoveLedger = lambda *_: None,
     ) -> Member:
         group = self._groups.setdefault(group_id, FakeGroup(self._cluster, group_id))
         return FakeMember(
@@ -106,6 +104,7 @@ class InMemory:
             exclusive=exclusive,
             assign=assign,
             take_over=take_over,
+            move_ledger=move_ledger,
         )
 
     def commit_as_a_sink(self, member: Member) -> None:
@@ -124,18 +123,6 @@ class InMemory:
         assert condition()
 
 
-class Swapped(InMemory):
-    """The two kinds of boards the other way round."""
-
-    @property
-    def metadata_store(self) -> MetadataStore:
-        return super().other
-
-    @property
-    def other(self) -> MetadataStore:
-        return super().metadata_store
-
-
 class FakeTransactions:
     """A :class:`~unit_tests.port_contracts.Transaction` of a fake cluster."""
 
@@ -152,12 +139,11 @@ def outside() -> InMemory:
     return InMemory()
 
 
-@pytest.fixture
-def outside_metadata_store() -> InMemory:
-    return InMemory()
+class TestFakeCluster(ClusterContract):
+    pass
 
 
-class TestFakeCluster(LogContract):
+class TestFakeAdmin(AdminContract):
     pass
 
 
@@ -165,16 +151,8 @@ class TestFakeRecords(RecordsContract):
     pass
 
 
-class TestFakeMetadataStore(MetadataStoreContract):
-    pass
-
-
 class TestAdminMetadataStore(MetadataStoreContract):
-    """The command line's, on the fake administration; what it writes is read by the fake of the members'."""
-
-    @pytest.fixture
-    def outside_metadata_store(self) -> InMemory:
-        return Swapped()
+    pass
 
 
 class TestFakeMember(MemberContract):
@@ -224,7 +202,7 @@ def test_G10_eight_partitions_four_instances_get_two_each(new_member: NewMember)
     assert [len(m.membership.owned) for m in joined(new_member, "a", "b", "c", "d")] == [2, 2, 2, 2]
 
 
-def test_G10_surplus_instances_idle_and_take_over(new_member: NewMember, group: FakeGroup) -> None:
+def test_G10_standby_instances_idle_and_take_over(new_member: NewMember, group: FakeGroup) -> None:
     members = joined(new_member, *(f"m{i}" for i in range(10)))
     assert sorted(len(m.membership.owned) for m in members) == [0] * 2 + [1] * 8
     members[0].close()
@@ -233,16 +211,16 @@ def test_G10_surplus_instances_idle_and_take_over(new_member: NewMember, group: 
     assert set(group.owners().values()) == {f"m{i}" for i in range(2, 10)}
 
 
-def test_S3_a_zombie_s_commit_is_refused_and_what_it_read_is_read_by_another(
+def test_S3_a_zombie_s_commit_is_rejected_and_its_records_are_read_by_another(
     new_member: NewMember, group: FakeGroup, cluster: FakeCluster
 ) -> None:
     alice, bob = joined(new_member, "alice", "bob")
     mine = sorted(alice.membership.owned)[0]
-    alice.plan(1, {mine: (0, 5)})
+    alice.plan(1, [OffsetRange(mine, 0, 5)])
     group.fence("alice")
     assert set(group.owners().values()) == {"bob"}
     assert mine in alice.membership.owned
-    bob.plan(1, {mine: (0, 9)})
+    bob.plan(1, [OffsetRange(mine, 0, 9)])
     bob.finish(1)
     alice.finish(1)
     assert cluster.committed("airline", [mine])[mine].next_offset == 9
@@ -251,7 +229,7 @@ def test_S3_a_zombie_s_commit_is_refused_and_what_it_read_is_read_by_another(
     assert sorted(map(len, (alice.membership.owned, bob.membership.owned))) == [4, 4]
 
 
-def test_S3_a_zombie_without_a_batch_hears_of_it_with_its_heartbeat(new_member: NewMember, group: FakeGroup) -> None:
+def test_S3_a_zombie_without_a_batch_learns_it_from_its_heartbeat(new_member: NewMember, group: FakeGroup) -> None:
     (alice,) = joined(new_member, "alice")
     group.fence("alice")
     assert len(alice.membership.owned) == 8
@@ -259,7 +237,7 @@ def test_S3_a_zombie_without_a_batch_hears_of_it_with_its_heartbeat(new_member: 
     assert group.owners() == dict.fromkeys(PARTITIONS, "alice")
 
 
-def test_S3_a_commit_of_an_older_generation_is_refused(new_member: NewMember, group: FakeGroup) -> None:
+def test_S3_a_commit_of_an_older_generation_is_rejected(new_member: NewMember, group: FakeGroup) -> None:
     joined(new_member, "alice")
     (member_id,) = group._seats
     now = FakeGroupMetadata(member_id, group.generation)
@@ -275,7 +253,7 @@ def test_G12_a_killed_member_commits_nothing_more_and_cannot_be_used(
     new_member: NewMember, group: FakeGroup, cluster: FakeCluster
 ) -> None:
     alice, bob = joined(new_member, "alice", "bob")
-    alice.plan(1, dict.fromkeys(alice.membership.owned, (0, 5)))
+    alice.plan(1, [OffsetRange(tp, 0, 5) for tp in alice.membership.owned])
     group.kill("alice")
     assert len(bob.membership.owned) == 8
     assert cluster.committed("airline", PARTITIONS) == {}
@@ -308,12 +286,12 @@ def test_G2_new_partitions_are_handed_out_when_the_group_settles(
 
 def test_a_partition_waits_for_a_commit_that_the_group_puts_off(new_member: NewMember, group: FakeGroup) -> None:
     (alice,) = joined(new_member, "alice")
-    alice.plan(1, dict.fromkeys(PARTITIONS, (0, 5)))
+    alice.plan(1, [OffsetRange(tp, 0, 5) for tp in PARTITIONS])
     (bob,) = joined(new_member, "bob")
     group.rebalancing = True
     alice.finish(1)
     assert not bob.membership.owned
-    assert not group.describe().settled
+    assert not group.describe().is_settled
     group.rebalancing = False
     group.settle()
     assert set(bob.membership.plannable.values()) == {5}
@@ -322,17 +300,17 @@ def test_a_partition_waits_for_a_commit_that_the_group_puts_off(new_member: NewM
 def test_assigned_by_hand_only_without_a_live_group(new_member: NewMember, group: FakeGroup) -> None:
     lone = new_member("lone", assign=[P0])
     lone.join(1_000)
-    lone.plan(1, {P0: (0, 5)})
+    lone.plan(1, [OffsetRange(P0, 0, 5)])
     lone.finish(1)
     assert group.cluster.committed("airline", [P0])[P0].next_offset == 5
     joined(new_member, "alice")
-    lone.plan(2, {P0: (5, 6)})
+    lone.plan(2, [OffsetRange(P0, 5, 6)])
     lone.finish(2)
     with pytest.raises(FencedMember, match="has live members, so 'lone' cannot commit"):
         _ = lone.membership
 
 
-def test_an_error_while_positions_are_asked_for_is_the_member_s(group: FakeGroup) -> None:
+def test_an_error_of_a_position_request_is_the_member_s(group: FakeGroup) -> None:
     def failing(missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
         raise UnknownTopic("Topic 'flights' is gone.")
 
@@ -371,7 +349,7 @@ def test_histories_of_fakes_can_be_audited(new_member: NewMember, group: FakeGro
 
 def test_an_unreachable_cluster_answers_nothing(cluster: FakeCluster) -> None:
     cluster.reachable = False
-    for ask in (
+    for request in (
         cluster.topics,
         lambda: cluster.end_offsets([P0]),
         lambda: cluster.beginning_offsets([P0]),
@@ -380,7 +358,7 @@ def test_an_unreachable_cluster_answers_nothing(cluster: FakeCluster) -> None:
         lambda: cluster.describe("airline"),
     ):
         with pytest.raises(BrokerUnreachable):
-            ask()
+            request()
 
 
 def test_G13_readers_get_the_records_of_a_range_and_no_less(cluster: FakeCluster) -> None:

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.history import Event, EventRecorder, Kind, no_history, parse, parse_lines, to_line
+from streamgroups.groups.history import Event, EventRecorder, Kind, MemberEvent, no_history, parse, parse_lines, to_line
 from streamgroups.partitions import OffsetRange, TopicPartition
 from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS, range_lists
 
@@ -22,9 +22,9 @@ EVENTS = st.builds(
     offsets=st.dictionaries(TOPIC_PARTITIONS, OFFSETS),
     ranges=range_lists(),
     batch=st.none() | st.integers(0, 2**63 - 1),
-    note=st.text(),
+    detail=st.text(),
 )
-RELEASED = to_line(Event(17, "airline", "alice", "r", Kind.RELEASED, {TopicPartition("flights", 0): 5}, note="{}"))
+RELEASED = to_line(Event(17, "airline", "alice", "r", Kind.RELEASED, {TopicPartition("flights", 0): 5}, detail="{}"))
 
 
 @given(EVENTS)
@@ -60,10 +60,10 @@ def test_a_last_line_that_lacks_only_its_line_feed_counts() -> None:
         RELEASED.replace("released", "exploded"),
         RELEASED.replace('{"flights":{"0":5}}', "[1]"),
         RELEASED.replace('"0"', '"zero"'),
-        RELEASED.replace('"note"', '"ranges":[["flights",0,9,5]],"note"'),
+        RELEASED.replace('"detail"', '"ranges":[["flights",0,9,5]],"detail"'),
     ],
 )
-def test_a_whole_line_that_is_none_of_a_history_is_refused(line: str) -> None:
+def test_a_complete_line_that_is_not_an_event_is_rejected(line: str) -> None:
     with pytest.raises(ValueError, match="invalid history line"):
         parse_lines([line + "\n"])
 
@@ -81,7 +81,7 @@ def test_a_recorder_stamps_and_keeps_an_event_while_it_holds_the_guard() -> None
         kept.append(event)
 
     record = EventRecorder(keep, clock, "airline", "alice", "r", guard)
-    record(Kind.PLANNED, offsets={flights: 5}, ranges=iter([OffsetRange(flights, 5, 9)]), batch=3, note="n")
+    record(MemberEvent(Kind.PLANNED, offsets={flights: 5}, ranges=(OffsetRange(flights, 5, 9),), batch=3, detail="n"))
     ranges = (OffsetRange(flights, 5, 9),)
     assert kept == [Event(17, "airline", "alice", "r", Kind.PLANNED, {flights: 5}, ranges, 3, "n")]
     assert held == [True, True]
@@ -89,4 +89,4 @@ def test_a_recorder_stamps_and_keeps_an_event_while_it_holds_the_guard() -> None
 
 
 def test_no_history_takes_everything_and_keeps_nothing() -> None:
-    no_history(Kind.PLANNED, offsets={}, ranges=(), batch=1, note="n")
+    no_history(MemberEvent(Kind.PLANNED, offsets={}, ranges=(), batch=1, detail="n"))

@@ -10,11 +10,10 @@ from streamgroups.groups.lag import (
     NothingUnread,
     PartitionError,
     PartitionLag,
-    Unread,
     UnreadRecords,
     total,
 )
-from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 
 TP = TopicPartition("flights", 0)
 OFFSETS = st.integers(0, 1_000)
@@ -26,7 +25,9 @@ def lags(draw: st.DrawFn) -> PartitionLag:
     end = beginning + draw(OFFSETS)
     committed = draw(st.none() | OFFSETS)
     first: FirstUnread | None = draw(
-        st.one_of(st.none(), st.just(NothingUnread()), st.builds(Unread, st.integers(beginning, end), st.just(5_000)))
+        st.one_of(
+            st.none(), st.just(NothingUnread()), st.builds(StampedOffset, st.integers(beginning, end), st.just(5_000))
+        )
     )
     return PartitionLag(TP, committed, Bounds(beginning, end), first)
 
@@ -46,13 +47,13 @@ def test_lag_is_never_negative_and_never_more_than_what_is_there(lag: PartitionL
     assert (behind_ms == 0) >= (lag.records == 0)
 
 
-def test_O3_counted_records_count_and_a_bound_says_so() -> None:
+def test_O3_counted_records_count_and_a_bound_is_marked() -> None:
     counted = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(3, open=4))
     assert (counted.records, counted.open_records, counted.is_exact) == (3, 4, True)
     bound = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(7, is_exact=False))
     assert (bound.records, bound.is_exact) == (7, False)
-    with_first = PartitionLag(TP, 2, Bounds(0, 10), Unread(8, 0), counted=UnreadRecords(7, is_exact=False))
-    assert (with_first.records, with_first.is_exact) == (2, False), "what lies before the first record is none"
+    with_first = PartitionLag(TP, 2, Bounds(0, 10), StampedOffset(8, 0), counted=UnreadRecords(7, is_exact=False))
+    assert (with_first.records, with_first.is_exact) == (2, False), "offsets before the first record do not count"
     assert not PartitionLag(TP, 2, Bounds(0, 10)).is_exact
     at_end = PartitionLag(TP, 10, Bounds(0, 10))
     assert (at_end.is_exact, at_end.open_records) == (True, 0)
@@ -61,7 +62,7 @@ def test_O3_counted_records_count_and_a_bound_says_so() -> None:
 
 
 @given(lags())
-def test_looking_at_the_first_unread_record_never_makes_the_lag_larger(lag: PartitionLag) -> None:
+def test_the_first_available_record_never_makes_the_lag_larger(lag: PartitionLag) -> None:
     unseen = PartitionLag(TP, lag.committed_offset, lag.bounds)
     assert unseen.records is None or lag.records is None or lag.records <= unseen.records
 
@@ -73,22 +74,22 @@ def test_O3_G13_markers_at_the_end_are_no_lag() -> None:
 
 
 def test_a_clock_that_is_ahead_makes_no_negative_lag() -> None:
-    assert PartitionLag(TP, 9, Bounds(0, 10), Unread(9, 20_000)).time_ms(10_000) == 0
+    assert PartitionLag(TP, 9, Bounds(0, 10), StampedOffset(9, 20_000)).time_ms(10_000) == 0
 
 
-def test_what_was_deleted_unread_is_told_apart() -> None:
+def test_records_that_were_deleted_before_they_were_read_are_distinguished() -> None:
     lag = PartitionLag(TP, 3, Bounds(10, 15))
-    assert (lag.records, lag.lost_records, lag.trouble) == (5, 7, PartitionError.EXPIRED)
+    assert (lag.records, lag.lost_records, lag.error) == (5, 7, PartitionError.EXPIRED)
 
 
 def test_an_offset_past_the_end_is_no_negative_lag() -> None:
     lag = PartitionLag(TP, 30, Bounds(0, 15))
-    assert (lag.records, lag.trouble) == (0, PartitionError.PAST_END)
+    assert (lag.records, lag.error) == (0, PartitionError.PAST_END)
 
 
 def test_a_partition_that_is_gone_has_no_lag() -> None:
     lag = PartitionLag(TP, 30, PartitionError.NO_PARTITION)
-    assert (lag.records, lag.time_ms(0), lag.trouble) == (None, None, PartitionError.NO_PARTITION)
+    assert (lag.records, lag.time_ms(0), lag.error) == (None, None, PartitionError.NO_PARTITION)
 
 
 @given(st.lists(st.none() | st.integers(0, 9)))

@@ -52,7 +52,7 @@ PLACES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda p
 
 
 @given(PLACES, st.booleans())
-def test_a_lag_that_was_gone_in_the_window_is_never_trouble(places: list[tuple[int, int]], owned: bool) -> None:
+def test_a_lag_that_was_gone_in_the_window_is_never_an_error(places: list[tuple[int, int]], owned: bool) -> None:
     samples = seen(*places)
     state = judge(samples, owned=owned, window_ms=WINDOW_MS)
     if any(s.records == 0 for s in samples):
@@ -62,7 +62,7 @@ def test_a_lag_that_was_gone_in_the_window_is_never_trouble(places: list[tuple[i
 
 
 @given(PLACES, st.booleans())
-def test_who_reads_all_there_is_is_never_in_trouble_for_long(places: list[tuple[int, int]], owned: bool) -> None:
+def test_a_reader_of_all_records_is_never_behind_for_long(places: list[tuple[int, int]], owned: bool) -> None:
     samples = seen(*places)
     caught_up = [*samples, Sample(STEP_MS * len(samples), 200, 0, 200)]
     assert judge(caught_up, owned=owned, window_ms=WINDOW_MS) is LagState.OK
@@ -104,7 +104,7 @@ def test_a_history_forgets_what_is_gone() -> None:
 
 
 class Watched:
-    """A group of one member on a topic of one partition, looked at every half a minute."""
+    """A group of one member on a topic of one partition, polled every half a minute."""
 
     def __init__(self, reads: int = 1_000) -> None:
         self.clock = FakeClock(1_000_000)
@@ -156,20 +156,20 @@ def test_where_nothing_may_be_read_the_time_comes_from_the_ends() -> None:
     _, records, time_lag_ms = watched.poll(read=54)
     assert records == 50
     assert time_lag_ms is not None
-    # Half of what was written between the first two looks is read.
+    # Half of the records that were written between the first two polls is read.
     assert STEP_MS <= time_lag_ms <= 2 * STEP_MS
 
 
 def test_a_record_that_is_known_is_not_read_again() -> None:
     watched = Watched()
-    asked = []
+    requested = []
     first_records = FakeAdmin.first_records
     admin = FakeAdmin(watched.cluster)
-    admin.first_records = lambda offsets: asked.append(dict(offsets)) or first_records(admin, offsets)  # type: ignore[func-returns-value,method-assign]
+    admin.first_records = lambda offsets: requested.append(dict(offsets)) or first_records(admin, offsets)  # type: ignore[func-returns-value,method-assign]
     monitor = Monitor(admin, admin, watched.clock)
     for _ in range(3):
         monitor.poll(["board"])
-    assert asked == [{TP: 1}]
+    assert requested == [{TP: 1}]
     watched.cluster.commit("board", {TP: 4})
     monitor.poll(["board"])
-    assert asked == [{TP: 1}, {TP: 4}]
+    assert requested == [{TP: 1}, {TP: 4}]

@@ -1,4 +1,4 @@
-"""X2-X4: what a ledger says to a batch, row by row of the table in ``exactly_once.ledger``, and what a sink does about it."""
+"""X2-X4: the decision of a ledger about a batch, row by row of the table in ``ledgers.ledger``, and how a sink acts on it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_all_must_be_done() -> None:
     assert judge(BATCH, {P0: 20, P1: 9}) == AlreadyDone()
 
 
-def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
+def test_a_partly_written_batch_is_rejected_and_the_error_is_precise() -> None:
     verdict = judge(BATCH, {P0: 10, P1: 9, P2: 77})
     assert isinstance(verdict, Fenced)
     assert [(f.range, f.status) for f in verdict.findings] == [
@@ -72,7 +72,7 @@ def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "said", "remedy"),
+    ("positions", "message", "remedy"),
     [
         ({P0: 12, P1: 5}, "flights-0[10,20) was partly written (ledger position: 12)", "continues at the ledger"),
         (
@@ -88,12 +88,14 @@ def test_some_done_and_some_next_is_refused_and_told_precisely() -> None:
         ),
     ],
 )
-def test_a_refusal_says_what_where_and_what_next(positions: dict[TopicPartition, int], said: str, remedy: str) -> None:
+def test_an_error_names_the_cause_the_place_and_the_remedy(
+    positions: dict[TopicPartition, int], message: str, remedy: str
+) -> None:
     verdict = judge(BATCH, positions)
     assert isinstance(verdict, Fenced)
     error = pickle.loads(pickle.dumps(verdict.error("billing")))
     assert isinstance(error, FencedBatch)
-    assert said in error.what
+    assert message in error.what
     assert "group 'billing'" in error.what
     assert remedy in error.remedy
 
@@ -146,7 +148,7 @@ def test_a_batch_is_written_once() -> None:
     assert (ledger.written, ledger.positions([P0, P1])) == (["five and two"], {P0: 5, P1: 2})
 
 
-def test_a_refused_batch_changes_nothing() -> None:
+def test_a_rejected_batch_changes_nothing() -> None:
     ledger = _opened(at=3)
     with pytest.raises(FencedBatch, match=r"flights-0\[0,5\) was partly written"):
         commit_batch(ledger, {"g": [OffsetRange(P0, 0, 5), OffsetRange(P1, 3, 4)]}, "a zombie's")
@@ -154,7 +156,7 @@ def test_a_refused_batch_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("moment", Moment)
-def test_a_lost_answer_is_asked_for_again(moment: Moment) -> None:
+def test_a_lost_response_is_requested_again(moment: Moment) -> None:
     ledger = _opened()
 
     def no_answer(now: Moment) -> None:
@@ -176,7 +178,7 @@ def test_a_batch_without_output_moves_the_ledger_all_the_same() -> None:
     assert (ledger.written, ledger.positions([P0])) == ([], {P0: 5})
 
 
-def test_output_of_a_batch_that_read_nothing_is_refused() -> None:
+def test_output_of_a_batch_that_read_nothing_is_rejected() -> None:
     ledger = _opened()
     assert commit_batch(ledger, {"g": []}, None) == NothingRead()
     with pytest.raises(FencedBatch, match="has output but has read no records") as rejected:

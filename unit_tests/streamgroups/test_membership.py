@@ -1,4 +1,4 @@
-"""G11, S1-S3: what a member may read, may give back and may commit."""
+"""G11, S1-S3: partitions that a member may read, release and commit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_S1_an_empty_assignment_is_one() -> None:
     assert Membership().assign({}).assignments == 1
 
 
-def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
-    asked = OWNING.revoke([P0, P2])
-    assert (set(asked.owned), asked.plannable, set(asked.releasing)) == ({P0, P1}, {P1: 7}, {P0})
+def test_G11_a_revoked_partition_is_owned_and_not_planned() -> None:
+    requested = OWNING.revoke([P0, P2])
+    assert (set(requested.owned), requested.plannable, set(requested.releasing)) == ({P0, P1}, {P1: 7}, {P0})
 
 
 @pytest.mark.parametrize(
-    ("membership", "wanted"),
+    ("membership", "required"),
     [
         (OWNING, (P2, 0, 1)),
         (OWNING.revoke([P0]), (P0, 5, 9)),
@@ -45,21 +45,21 @@ def test_G11_what_was_asked_back_is_owned_and_not_planned() -> None:
         (OWNING, (P0, 6, 9)),
         (OWNING.release([P0])[0].assign({P0: Owned(50)}), (P0, 5, 9)),
     ],
-    ids=["not owned", "asked back", "read before", "beyond the position", "gone and come back further on"],
+    ids=["not owned", "revoked", "read before", "beyond the position", "gone and come back further on"],
 )
 def test_G11_what_must_not_be_read_is_not_planned(
-    membership: Membership, wanted: tuple[TopicPartition, int, int]
+    membership: Membership, required: tuple[TopicPartition, int, int]
 ) -> None:
-    instance_request = batch(2, wanted, (P1, 7, 8))
+    instance_request = batch(2, required, (P1, 7, 8))
     assert membership.readable(instance_request.ranges) == (OffsetRange(P1, 7, 8),)
     with pytest.raises(ValueError, match="batch 2 reads flights-"):
         membership.plan(instance_request)
 
 
 def test_G12_a_partition_in_flight_is_released_only_when_its_batch_is_done() -> None:
-    asked = READING.revoke([P0, P1])
-    assert (asked.may_release(P0), asked.may_release(P1)) == (False, True)
-    done, to_commit = asked.finish(1)
+    requested = READING.revoke([P0, P1])
+    assert (requested.may_release(P0), requested.may_release(P1)) == (False, True)
+    done, to_commit = requested.finish(1)
     assert (done.may_release(P0), to_commit) == (True, {P0: 9})
     released, abandoned = done.release([P0, P1])
     assert (dict(released.owned), released.releasing, abandoned) == ({}, frozenset(), ())
@@ -71,7 +71,7 @@ def test_S2_a_batch_done_is_committed_once() -> None:
     assert done.finish(1) == (done, {})
 
 
-def test_S2_a_later_batch_says_that_earlier_ones_are_done_and_not_the_other_way_round() -> None:
+def test_S2_a_later_batch_finishes_earlier_ones_and_not_the_other_way_round() -> None:
     assert READING.finish(0) == (READING, {})
     assert READING.finish(3)[1] == {P0: 9}
 
@@ -139,7 +139,7 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
 
 
 def test_G11_a_partition_that_comes_in_again_may_be_planned_again() -> None:
-    """What was asked back before belongs to an earlier tenure."""
+    """An earlier revocation belongs to an earlier ownership epoch."""
     m = Membership().assign({P0: Owned(5)}).revoke([P0])
     assert m.plannable == {}
     assert m.assign({P0: Owned(9)}).plannable == {P0: 9}

@@ -1,4 +1,4 @@
-"""The offsets in checkpoints: what is written is read, anything else is refused in words."""
+"""The offsets in checkpoints: written offsets are read, and anything else is rejected with an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS, range_lists
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-#: What the golden files of each version mean.
+#: The content of the golden files of each version.
 MEANT = {
     2: {
         "before the first batch": BatchOffset(0),
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(offset: BatchOffset) -> None:
     ],
     ids=["Spark's kafka source", "... of a topic called version", "a boolean", "zero", "a list", "nothing", "a number"],
 )
-def test_what_another_source_wrote_is_refused(foreign: Any) -> None:
+def test_the_offset_of_another_source_is_rejected(foreign: Any) -> None:
     with pytest.raises(OffsetFormat) as rejection:
         decode(foreign)
     assert str(rejection.value) == (
@@ -114,12 +114,12 @@ def test_what_another_version_wrote_is_rejected(version: int, age: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_damaged_is_refused_with_what_to_do(damage: dict[str, Any]) -> None:
+def test_a_damaged_offset_is_rejected_with_a_remedy(damage: dict[str, Any]) -> None:
     with pytest.raises(OffsetFormat, match=r"damaged offset.*Restore the checkpoint"):
         decode({"version": VERSION, "n": 1, "ranges": {}, "resting": {}, **damage})
 
 
-def test_a_refusal_does_not_print_a_whole_checkpoint() -> None:
+def test_an_error_does_not_print_a_whole_checkpoint() -> None:
     with pytest.raises(OffsetFormat) as rejection:
         decode({"flights": {str(p): 0 for p in range(10_000)}})
     assert len(str(rejection.value)) < 500

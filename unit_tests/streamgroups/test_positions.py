@@ -54,7 +54,7 @@ def test_utc_can_be_written_in_several_ways(text: str) -> None:
         ("0001-01-01T00:00:00+23:00", "is before 1970"),
     ],
 )
-def test_what_is_no_time_is_refused_by_name(text: str, why: str) -> None:
+def test_the_error_names_an_invalid_time(text: str, why: str) -> None:
     with pytest.raises(InvalidOption, match=why) as rejection:
         parse_time_ms(text, option="startingTime")
     assert "'startingTime'" in rejection.value.what

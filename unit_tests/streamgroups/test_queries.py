@@ -64,18 +64,18 @@ def only_group(queries: Queries, at_s: float) -> QueryGroup:
     return group
 
 
-def told(queries: Queries, progress: QueryProgress) -> None:
+def report(queries: Queries, progress: QueryProgress) -> None:
     queries.progressed(progress, progress.trigger_ms + 500)
 
 
-def test_O3_a_batch_is_processed_when_spark_tells_and_committed_when_it_tells_again() -> None:
+def test_O3_a_batch_is_processed_at_spark_s_first_event_and_committed_at_the_next() -> None:
     queries = Queries()
     queries.started("q", "r", "flights", 0)
-    told(queries, batch(1, source({P0: (0, 10), P1: (4, 4)}, {P0: 25, P1: 4})))
+    report(queries, batch(1, source({P0: (0, 10), P1: (4, 4)}, {P0: 25, P1: 4})))
     first, second = only_group(queries, 2).partitions
     assert (first.committed_offset, first.processed_offset, first.end_offset, first.records) == (0, 10, 25, 15)
     assert (second.committed_offset, second.processed_offset, second.records, second.time_lag_ms) == (4, 4, 0, 0)
-    told(queries, batch(2, source({P0: (10, 25), P1: (4, 4)}, {P0: 25, P1: 4})))
+    report(queries, batch(2, source({P0: (10, 25), P1: (4, 4)}, {P0: 25, P1: 4})))
     assert [p.committed_offset for p in only_group(queries, 3).partitions] == [10, 4]
     queries.idle("q", "r", 13_000, 13_100)
     assert [(p.committed_offset, p.records) for p in only_group(queries, 14).partitions] == [(25, 0), (4, 0)]
@@ -86,7 +86,7 @@ def test_a_query_has_no_figures_before_its_first_batch_and_none_after_its_end() 
     queries = Queries()
     queries.started("q", "r", None, 0)
     assert (only(queries, 1).progress, only(queries, 1).groups, only(queries, 1).name) == (None, (), "q")
-    told(queries, batch(1, source({P0: (0, 10)}, {P0: 10}), name=None))
+    report(queries, batch(1, source({P0: (0, 10)}, {P0: 10}), name=None))
     assert (only(queries, 2).batches, only(queries, 2).input_rows, only(queries, 2).busy_ms) == (1, 10, 500)
     queries.terminated("q", "r", None)
     assert (queries.watched(3_000), queries.group_ids, queries.failures) == ([], frozenset(), {})
@@ -102,30 +102,30 @@ def test_failures_are_counted_by_name_and_cause() -> None:
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
-    """Spark tells of a start at once and of the rest later."""
+    """Spark reports a start at once and other events later."""
     queries = Queries()
     queries.started("q", "old", "flights", 0)
     queries.started("q", "new", "flights", 1)
-    told(queries, batch(1, source({P0: (0, 10)}, {P0: 10}), run="old"))
+    report(queries, batch(1, source({P0: (0, 10)}, {P0: 10}), run="old"))
     queries.idle("q", "old", 1_000, 1_000)
     queries.terminated("q", "old", "data_loss")
     assert only(queries, 2).progress is None
-    told(queries, batch(2, source({P0: (0, 10)}, {P0: 10}), run="new"))
+    report(queries, batch(2, source({P0: (0, 10)}, {P0: 10}), run="new"))
     assert only(queries, 3).batches == 1
 
 
 def test_a_query_that_runs_already_is_taken_up() -> None:
     queries = Queries()
-    told(queries, batch(1, source({P0: (0, 10)}, {P0: 10})))
+    report(queries, batch(1, source({P0: (0, 10)}, {P0: 10})))
     assert only(queries, 2).name == "flights"
-    told(queries, batch(2, source({P0: (0, 10)}, {P0: 10}), run="next"))
+    report(queries, batch(2, source({P0: (0, 10)}, {P0: 10}), run="next"))
     assert only(queries, 3).batches == 1
 
 
 def test_several_sources_of_a_query() -> None:
     queries = Queries()
     foreign = SourceProgress(None, {P2: 0}, {P2: 5})
-    told(
+    report(
         queries,
         batch(
             1,
@@ -142,46 +142,46 @@ def test_several_sources_of_a_query() -> None:
     assert queries.group_ids == {"board", "audit"}
 
 
-def test_G11_a_partition_is_of_the_query_that_told_of_it_last() -> None:
+def test_G11_a_partition_belongs_to_the_query_that_reported_it_last() -> None:
     queries = Queries()
-    told(queries, batch(1, source({P0: (0, 10), P1: (0, 10)}, {P0: 10, P1: 10}), query="a", name="a"))
-    told(queries, batch(2, source({P1: (10, 20)}, {P1: 20}, member="dave"), query="b", name="b"))
+    report(queries, batch(1, source({P0: (0, 10), P1: (0, 10)}, {P0: 10, P1: 10}), query="a", name="a"))
+    report(queries, batch(2, source({P1: (10, 20)}, {P1: 20}, member="dave"), query="b", name="b"))
     queries.idle("a", "r", 3_000, 3_000)
     owned = {q.name: [p.topic_partition for g in q.groups for p in g.partitions] for q in queries.watched(4_000)}
     assert owned == {"a": [P0], "b": [P1]}
 
 
-def test_an_end_that_was_not_asked_for_is_not_known() -> None:
+def test_an_end_that_was_not_requested_is_missing() -> None:
     queries = Queries()
-    told(queries, batch(1, source({P0: (0, 10)}, {})))
+    report(queries, batch(1, source({P0: (0, 10)}, {})))
     (partition,) = only_group(queries, 2).partitions
     assert (partition.end_offset, partition.records, partition.time_lag_ms) == (None, None, None)
     assert partition.state is LagState.UNKNOWN
 
 
-def test_the_time_lag_is_told_by_when_the_end_passed_the_position() -> None:
+def test_the_time_lag_is_measured_from_when_the_end_passed_the_position() -> None:
     queries = Queries()
-    told(queries, batch(0, source({P0: (0, 100)}, {P0: 100})))
-    told(queries, batch(10, source({P0: (100, 150)}, {P0: 300})))
-    # Offset 150 was written a quarter of the way between the two looks.
+    report(queries, batch(0, source({P0: (0, 100)}, {P0: 100})))
+    report(queries, batch(10, source({P0: (100, 150)}, {P0: 300})))
+    # Offset 150 was written a quarter of the way between the two polls.
     assert only_group(queries, 12.5).partitions[0].time_lag_ms == 10_000
 
 
-def test_a_query_that_falls_behind_is_told_from_one_that_keeps_up() -> None:
+def test_a_query_that_falls_behind_is_distinguished_from_one_that_keeps_up() -> None:
     behind, level = Queries(window_ms=60_000), Queries(window_ms=60_000)
     for n in range(10):
-        told(behind, batch(5 * n, source({P0: (10 * n, 10 * n + 10)}, {P0: 50 + 30 * n})))
-        told(level, batch(5 * n, source({P0: (10 * n, 10 * n + 10)}, {P0: 10 * n + 10})))
+        report(behind, batch(5 * n, source({P0: (10 * n, 10 * n + 10)}, {P0: 50 + 30 * n})))
+        report(level, batch(5 * n, source({P0: (10 * n, 10 * n + 10)}, {P0: 10 * n + 10})))
     assert only_group(behind, 46).partitions[0].state is LagState.WARN
     assert only_group(level, 46).partitions[0].state is LagState.OK
-    # A batch that hangs tells nothing; nor does what was seen before it, once the window has passed.
+    # A batch that hangs proves nothing; nor do earlier polls, once the window has passed.
     assert only_group(level, 46 + 61).partitions[0].state is LagState.UNKNOWN
 
 
 def test_a_query_that_makes_no_way_is_stalled() -> None:
     queries = Queries(window_ms=60_000)
     for n in range(10):
-        told(queries, batch(5 * n, source({P0: (10, 10)}, {P0: 50})))
+        report(queries, batch(5 * n, source({P0: (10, 10)}, {P0: 50})))
     assert only_group(queries, 46).partitions[0].state is LagState.STALLED
 
 
@@ -192,7 +192,7 @@ def test_what_is_committed_is_never_ahead_of_what_is_processed(steps: list[tuple
     seen = 0
     for read, more, idle, pause_ms in steps:
         now_ms += pause_ms
-        told(queries, batch(now_ms / 1000, source({P0: (at, at + read)}, {P0: at + read + more})))
+        report(queries, batch(now_ms / 1000, source({P0: (at, at + read)}, {P0: at + read + more})))
         at += read
         if idle:
             queries.idle("q", "r", now_ms, now_ms)

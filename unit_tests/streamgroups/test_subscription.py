@@ -44,8 +44,8 @@ def test_S4_what_does_not_exist_is_named_beside_what_does(subscription: Subscrip
         topics_of(subscription, EXISTING)
 
 
-def test_an_empty_cluster_says_so_and_a_large_one_is_not_printed_whole() -> None:
+def test_an_empty_cluster_is_reported_and_a_large_one_is_not_printed_whole() -> None:
     with pytest.raises(UnknownTopic, match="no topic is visible"):
         topics_of(Topics(("flights",)), {})
-    with pytest.raises(UnknownTopic, match=r"t0, t1, t10, t11, t12 …\)"):
+    with pytest.raises(UnknownTopic, match=r"t0, t1, t10, .*, t17 and 90 more\)"):
         topics_of(Topics(("flights",)), {f"t{i}": 1 for i in range(100)})

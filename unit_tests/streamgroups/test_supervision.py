@@ -95,7 +95,7 @@ def test_it_is_never_given_up_after_a_run_with_progress(
 def test_it_is_given_up_in_the_end_if_nothing_works(
     policy: RestartPolicy, before: list[tuple[Failed, float]], error: type[StreamGroupsError] | None
 ) -> None:
-    """Whatever was before: after so many failures, and for errors that pass by themselves so much time; not sooner."""
+    """Independent of the past: after this number of failures, and for retriable errors after this time; not sooner."""
     state, now_ms = Supervision(has_worked=True), 0
     for event, jitter in before:
         state, _ = decide(state, event, now_ms, policy, jitter)
@@ -118,7 +118,7 @@ def test_it_is_given_up_in_the_end_if_nothing_works(
 
 
 @given(st.builds(Supervision, st.booleans(), st.integers(0, 99), st.none() | st.integers(0, 99), st.integers(0, 99)))
-def test_it_is_done_when_it_ends_or_is_asked_to_stop(state: Supervision) -> None:
+def test_it_is_done_when_it_ends_or_a_stop_is_requested(state: Supervision) -> None:
     for event in (Ended(), StopRequested()):
         assert decide(state, event, 1_000, POLICY, 0.5) == (state, Done())
     assert isinstance(decide(state, EngineGone(), 1_000, POLICY, 0.5)[1], GiveUp)
@@ -140,7 +140,7 @@ def test_a_permission_taken_away_later_may_come_back() -> None:
     assert decide(state, Failed(Failure("refused", NotAuthorized), 10), 0, POLICY, 0)[1] == Restart(400)
 
 
-def test_waits_double_up_to_the_longest_and_begin_anew_after_a_steady_run() -> None:
+def test_waits_double_up_to_the_longest_and_begin_again_after_a_steady_run() -> None:
     waits, state = [], Supervision()
     for _ in range(12):
         # It finishes a batch each time, and fails soon after.
@@ -158,7 +158,7 @@ def test_a_query_that_waits_for_records_is_well() -> None:
     assert decide(nearly, Failed(BUG, 60_000, was_idle=True), 0, POLICY, 0)[1] == Restart(200)
 
 
-def test_why_it_is_given_up_is_said() -> None:
+def test_the_reason_of_the_end_is_reported() -> None:
     state = Supervision(failures=9, failing_since_ms=0)
     decision = decide(state, Failed(BUG, 10), 102_000, POLICY, 0)[1]
     assert decision == GiveUp("10 consecutive runs failed before they finished a batch, over 102 s")
@@ -169,6 +169,6 @@ def test_why_it_is_given_up_is_said() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"max_failures": 0}, {"first_wait_ms": 0}, {"reset_after_ms": -1}, {"first_wait_ms": 61_000}]
 )
-def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_limits_are_rejected(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidOption, match=next(iter(wrong))):
         RestartPolicy(**wrong)

@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Filler:
-    """Stands for the network: counts how often it is asked."""
+    """Stands for the network: counts the requests."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -112,17 +112,17 @@ def test_the_class_archive_is_recorded_once_per_java(cache: Path) -> None:
     assert class_archive(jars, "21.0.2", record) != archive
 
 
-def test_a_java_that_records_no_archive_is_asked_once(cache: Path) -> None:
+def test_a_java_that_records_no_archive_is_run_once(cache: Path) -> None:
     jars = kafka_jars("4.9.9", Filler())
-    asked: list[Path] = []
+    requested: list[Path] = []
 
     def fail(path: Path) -> None:
-        asked.append(path)
+        requested.append(path)
         raise EmbeddedBrokerError("died")
 
     assert class_archive(jars, "17.0.15", fail) is None
     assert class_archive(jars, "17.0.15", fail) is None
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_other_jars_than_those_shipped_are_rejected(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

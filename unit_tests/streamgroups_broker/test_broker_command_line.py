@@ -69,8 +69,8 @@ def test_what_start_is_given_reaches_the_broker_in_the_background(
     arguments = command[command.index("broker") :]
     assert arguments[:2] == ["broker", "run"]
     pairs = dict(zip(arguments[2::2], arguments[3::2], strict=True))
-    wanted = {"--kafka-version": "4.0.0", "--nodes": "2", "--port": "0", "--property": "a=b"}
-    assert pairs == {**wanted, "--record-in": str(state)}
+    required = {"--kafka-version": "4.0.0", "--nodes": "2", "--port": "0", "--property": "a=b"}
+    assert pairs == {**required, "--record-in": str(state)}
 
 
 def test_a_release_that_cannot_be_embedded_is_named(

@@ -1,4 +1,4 @@
-"""What is written for Kafka and Ivy, and which arguments are refused before anything starts."""
+"""The files for Kafka and Ivy, and arguments that are rejected before anything starts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_properties_of_the_user_win() -> None:
 
 
 @pytest.mark.parametrize("name", ["node.id", "log.dirs", "controller.quorum.voters", "process.roles"])
-def test_what_belongs_to_the_broker_is_refused(name: str) -> None:
+def test_properties_of_the_embedded_broker_are_rejected(name: str) -> None:
     with pytest.raises(InvalidOption, match=name):
         EmbeddedKafka(properties={name: "1"})
 
@@ -51,7 +51,7 @@ def test_a_properties_file_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"nodes": 0}, "1 to 3 nodes"),
         ({"ports": [9092, 9093]}, "1 distinct ports"),
@@ -60,18 +60,18 @@ def test_a_properties_file_is_escaped() -> None:
         ({"version": "3.9.1"}, "4.0.0 or newer"),
     ],
 )
-def test_arguments_are_refused_early(arguments: dict[str, object], says: str) -> None:
-    with pytest.raises(InvalidOption, match=says):
+def test_arguments_are_rejected_early(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
         EmbeddedKafka(**arguments)  # type: ignore[arg-type]
 
 
-def test_before_the_start_there_is_nothing_to_ask() -> None:
+def test_before_the_start_there_is_no_state() -> None:
     kafka = EmbeddedKafka()
     assert not kafka.running
     kafka.stop()
-    for ask in (lambda: kafka.bootstrap_servers, lambda: kafka.data_dir, lambda: kafka.kill_node(1)):
+    for request in (lambda: kafka.bootstrap_servers, lambda: kafka.data_dir, lambda: kafka.kill_node(1)):
         with pytest.raises(EmbeddedBrokerError, match="not running"):
-            ask()
+            request()
 
 
 def test_every_tool_gets_the_address() -> None:
@@ -152,7 +152,7 @@ def test_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
         DataDir(tmp_path / "file" / "data")
 
 
-def test_a_foreign_cluster_file_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_cluster_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text("[]")
     data = DataDir(tmp_path)
     with pytest.raises(EmbeddedBrokerError, match=r"cluster\.json is unreadable"):

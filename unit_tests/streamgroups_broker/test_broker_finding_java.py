@@ -66,9 +66,9 @@ def test_versions(printed: str, version: str, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "says"),
+    ("printed", "message"),
     [('java version "1.8.0_392"', r"Java 1\.8\.0_392, too old"), ("command not found", "printed no version")],
 )
-def test_refusals(printed: str, says: str) -> None:
-    with pytest.raises(EmbeddedBrokerError, match=says):
+def test_rejections(printed: str, message: str) -> None:
+    with pytest.raises(EmbeddedBrokerError, match=message):
         judge("/usr/bin/java", printed)

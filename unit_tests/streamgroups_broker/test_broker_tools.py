@@ -43,6 +43,6 @@ def test_a_tool_that_takes_too_long_is_ended() -> None:
         Here().run_tool("Any.Class", "--forever", timeout_s=0.2)
 
 
-def test_a_tool_that_there_is_not_is_refused() -> None:
+def test_a_missing_tool_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="no tool 'flights'"):
         Here().run_tool("flights")

@@ -1,4 +1,4 @@
-"""The watchdog obeys, reports, and ends its command when the parent is gone. The command here is ``sleep``."""
+"""The watchdog follows its commands, reports, and ends its command when the parent is gone. The command here is ``sleep``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""O1, O2: ``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets``: plans, undo files, refusals, half-done work."""
+"""O1, O2: ``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets``: plans, undo files, rejections, partial changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, StreamGroupsError
-from streamgroups.fakes import FakeExecutor, FakeMetadataStore
+from streamgroups.fakes import FakeAdmin, FakeExecutor
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
@@ -23,7 +24,7 @@ from streamgroups_cli.groups import changes as changing
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
-#: What the group has committed when a test begins.
+#: The committed offsets of the group when a test begins.
 BEFORE = {P0: Committed(4, "streamgroups:shared"), P1: Committed(6)}
 
 
@@ -58,7 +59,7 @@ def test_a_plan_is_shown_and_nothing_is_changed(board: CommandLine) -> None:
     assert (result.code, untouched(board)) == (0, True)
     assert result.err == "Nothing was changed: this is the plan. --execute applies it.\n"
     assert result.out.splitlines() == [
-        "GROUP  TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  FROM-TIME                 TO-TIME                   TIME  NOTE",
+        "GROUP  TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  FROM-TIME                 TO-TIME                   TIME  DETAIL",
         "board  flights          0            4          5       +1  1970-01-01T04:00:00.000Z  1970-01-01T05:00:00.000Z   +1h",
         "board  flights          1            6          5       -1  1970-01-01T06:00:00.000Z  1970-01-01T05:00:00.000Z   -1h",
         "board  flights          2            -          5        -  -                         1970-01-01T05:00:00.000Z     -",
@@ -97,7 +98,7 @@ def test_O1_shifting(board: CommandLine, shift: str, expected: dict[TopicPartiti
     assert (result.code, committed(board)) == (0, expected)
 
 
-def test_shifting_what_has_no_position_is_refused_whole(board: CommandLine) -> None:
+def test_shifting_partitions_without_position_is_rejected_completely(board: CommandLine) -> None:
     result = board("groups", "reset", "board", "--topic", "flights", "--shift-by", "1", "--execute")
     assert (result.code, untouched(board)) == (3, True)
     assert "no committed offset for flights-2" in result.err
@@ -107,13 +108,13 @@ def test_an_offset_outside_is_moved_to_the_nearer_end_with_a_warning(board: Comm
     arguments = ["groups", "reset", "board", "--topic", "flights:0,1", "--to-offset", "1"]
     result = board(*arguments, "-o", "json")
     assert result.err.startswith("Warning: Offset 1 is outside flights-1 [2, 10]: offset 2 is used.\n")
-    assert [(m["to_offset"], m["note"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "requested 1")]
+    assert [(m["to_offset"], m["detail"]) for m in json.loads(result.out)["moves"]] == [(1, ""), (2, "requested 1")]
     rejected = board(*arguments, "--strict", "--execute")
     assert (rejected.code, untouched(board)) == (3, True)
     assert "Offset 1 is outside flights-1 [2, 10]; nothing was changed." in rejected.err
 
 
-def test_a_group_that_somebody_is_in_is_refused_by_name(board: CommandLine) -> None:
+def test_the_error_names_a_group_with_members(board: CommandLine) -> None:
     member = board.join("other", "flights")
     before = committed(board, "other")
     arguments = ["groups", "reset", "board", "other", "--topic", "flights", "--to-latest", "--execute"]
@@ -125,7 +126,7 @@ def test_a_group_that_somebody_is_in_is_refused_by_name(board: CommandLine) -> N
     assert board(*arguments).code == 0
 
 
-def test_somebody_who_joins_in_between_is_refused_by_the_broker(board: CommandLine) -> None:
+def test_the_broker_rejects_a_change_if_a_member_joins_in_between(board: CommandLine) -> None:
     def join() -> None:
         board.admin.before_change = lambda: None
         board.join("board", "flights")
@@ -152,7 +153,7 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["board", "--topic", "flihgts", "--to-latest"], 1, "Topic 'flihgts'"),
         (["board", "--topic", "flights:7", "--to-latest"], 1, "Partition flights-7 does not exist"),
@@ -170,13 +171,13 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
         (["board", "--topic", "flights", "--to-offset", "x"], 2, "--to-offset"),
     ],
 )
-def test_O2_wrong_input_changes_nothing(board: CommandLine, arguments: list[str], code: int, says: str) -> None:
+def test_O2_wrong_input_changes_nothing(board: CommandLine, arguments: list[str], code: int, message: str) -> None:
     result = board("groups", "reset", *arguments, "--execute")
     assert (result.code, untouched(board), result.out) == (code, True, "")
-    assert says in result.err
+    assert message in result.err
 
 
-def test_a_malformed_option_is_told_without_a_network(board: CommandLine) -> None:
+def test_a_malformed_option_is_rejected_without_a_network(board: CommandLine) -> None:
     board.cluster.reachable = False
     assert board("groups", "reset", "board", "--topic", "flights", "--to-datetime", "yesterday").code == 2
     assert board("groups", "reset", "board", "--topic", "flights", "--to-latest").code == 1
@@ -193,7 +194,7 @@ def test_what_cannot_be_undone_is_not_begun(board: CommandLine, tmp_path: Path) 
     assert taken.read_text() == "mine"
 
 
-def test_half_done_work_says_so_and_can_be_finished_or_undone(board: CommandLine) -> None:
+def test_partial_changes_are_reported_and_can_be_finished_or_undone(board: CommandLine) -> None:
     board.admin.failures["board", P1] = NotAuthorized("Not P1.")
     result = board("groups", "reset", "board", "--all-topics", "--shift-by", "1", "--execute")
     assert (result.code, committed(board)) == (4, {P0: 5, P1: 6})
@@ -255,12 +256,12 @@ def test_the_format_of_an_export_is_that_of_its_file_unless_another_is_named(
         ((_, offsets),) = ((g["group"], g["partitions"]) for g in json.loads(text)["groups"])
         return [(o["partition"], o["offset"]) for o in offsets]
 
-    said = board("groups", "export", "board", "-o", "json").out
-    assert lists(said) == [(0, 4), (1, 6)]
+    result = board("groups", "export", "board", "-o", "json").out
+    assert lists(result) == [(0, 4), (1, 6)]
     board("groups", "export", "board", "--file", str(tmp_path / "a.json"), "-o", "csv")
     assert (tmp_path / "a.json").read_text() == "flights,0,4\nflights,1,6\n"
     board("groups", "export", "board", "--file", str(tmp_path / "b.csv"), "-o", "json")
-    assert lists((tmp_path / "b.csv").read_text()) == lists(said)
+    assert lists((tmp_path / "b.csv").read_text()) == lists(result)
     assert board("groups", "export", "board", "-o", "yaml").code == 2
 
 
@@ -337,21 +338,21 @@ def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
 
 @pytest.fixture
 def noted(board: CommandLine) -> CommandLine:
-    """The same group; its members left notes, and it was moved while they were there."""
+    """The same group; its members left metadata entries, and it was reset while they were running."""
     board.cluster.commit(members_group_of("board"), {P0: 4}, "{}")
     board.cluster.commit(resets_group_of("board"), {P0: 4}, "{}")
     board.cluster.commit(resets_group_of("else"), {P0: 1}, "{}")
     return board
 
 
-def test_all_groups_are_moved_without_their_notes(noted: CommandLine) -> None:
+def test_all_groups_are_reset_without_their_metadata_groups(noted: CommandLine) -> None:
     result = noted("groups", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
     assert (result.code, committed(noted)) == (0, {P0: 0, P1: 2})
     assert committed(noted, members_group_of("board")) == committed(noted, resets_group_of("board")) == {P0: 4}
 
 
 @pytest.mark.parametrize("which", ["board", "--all-groups"])
-def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> None:
+def test_a_group_is_deleted_with_its_metadata_groups(noted: CommandLine, which: str) -> None:
     plan = noted("groups", "delete", which)
     assert [line.split()[0] for line in plan.out.splitlines()[1:]] == [
         "board",
@@ -369,15 +370,15 @@ def test_a_group_is_deleted_with_its_notes(noted: CommandLine, which: str) -> No
     assert committed(noted, members_group_of("board")) == {}
 
 
-def test_notes_can_be_deleted_by_name(noted: CommandLine) -> None:
+def test_metadata_groups_can_be_deleted_by_name(noted: CommandLine) -> None:
     assert noted("groups", "delete", resets_group_of("else"), "board", members_group_of("board"), "--execute").code == 0
     assert noted.cluster.group_ids() == []
 
 
-def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
+def test_a_metadata_group_stays_while_its_applied_requests_stay(
     noted: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise they would be obeyed again, by a group that is made under that name later."""
+    """Otherwise they would be applied again, by a group that is created under that name later."""
     delete_groups = noted.admin.delete_groups
 
     def without_reset_requests(group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
@@ -390,13 +391,13 @@ def test_a_board_stays_while_the_orders_that_it_says_were_obeyed_stay(
         result = noted("groups", "delete", "board", "--execute")
     assert (result.code, committed(noted)) == (4, {})
     assert noted.cluster.group_ids() == [members_group_of("board"), resets_group_of("board"), resets_group_of("else")]
-    assert "1 of 3 groups were deleted. No broker answers. Correct" in result.err
-    (rest,) = re.findall(r"delete the rest with: streamgroups (groups delete --execute .*)\.", result.err)
+    assert "1 of 3 groups were deleted. No broker answers. Remove the cause" in result.err
+    (rest,) = re.findall(r"delete the others with: streamgroups (groups delete --execute .*)\.", result.err)
     assert noted(*rest.split()).code == 0
     assert noted.cluster.group_ids() == [resets_group_of("else")]
 
 
-def test_deleting_what_is_in_use_or_not_there_is_refused_whole(board: CommandLine) -> None:
+def test_deleting_a_group_in_use_or_a_missing_group_is_rejected_completely(board: CommandLine) -> None:
     result = board("groups", "delete", "board", "bord", "--execute")
     assert (result.code, untouched(board)) == (1, True)
     assert "Group 'bord' does not exist; nothing was changed." in result.err
@@ -420,7 +421,7 @@ def test_offsets_of_a_topic_that_is_gone_can_be_deleted(board: CommandLine) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["board", "--topic", "airports"], 1, "has no committed offsets for 'airports'"),
         (["board", "--topic", "flights:2"], 1, "has no committed offsets for 'flights'"),
@@ -428,13 +429,13 @@ def test_offsets_of_a_topic_that_is_gone_can_be_deleted(board: CommandLine) -> N
         (["board"], 2, "--topic"),
     ],
 )
-def test_deleting_offsets_that_are_not_there(board: CommandLine, arguments: list[str], code: int, says: str) -> None:
+def test_deleting_offsets_that_are_not_there(board: CommandLine, arguments: list[str], code: int, message: str) -> None:
     result = board("groups", "delete-offsets", *arguments, "--execute")
     assert (result.code, untouched(board)) == (code, True)
-    assert says in result.err
+    assert message in result.err
 
 
-def test_deleting_offsets_that_are_being_read_is_refused(board: CommandLine) -> None:
+def test_deleting_offsets_that_are_being_read_is_rejected(board: CommandLine) -> None:
     board.join("board", "flights")
     result = board("groups", "delete-offsets", "board", "--topic", "flights", "--execute")
     assert (result.code, "is reading 'flights' (alice (/127.0.0.1))" in result.err) == (3, True)
@@ -445,12 +446,12 @@ def test_deleting_offsets_that_are_being_read_is_refused(board: CommandLine) -> 
 
 
 class Query:
-    """A query of this library in group ``board``, which follows orders when it is asked for its next batch."""
+    """A query of this library in group ``board``, which applies reset requests when it plans its next batch."""
 
     def __init__(self, cli: CommandLine) -> None:
         self.member = cli.join("board", "flights")
         self.participation = ResetParticipation(
-            FakeMetadataStore(cli.cluster),
+            AdminMetadataStore(FakeAdmin(cli.cluster)),
             cli.cluster,
             "board",
             "alice",
@@ -476,11 +477,13 @@ def query(board: CommandLine) -> Iterator[Query]:
     query.participation.close()
 
 
-def test_S6_members_are_told_and_waited_for(board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_S6_members_receive_the_request_and_the_command_waits_for_them(
+    board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     describe = board.admin.describe_groups
 
     def describe_later(group_ids: Collection[str]) -> dict[str, GroupDescription]:
-        # Whoever looks at the group lets time pass.
+        # Each description of the group lets time pass.
         query.next_batch()
         return describe(group_ids)
 
@@ -493,7 +496,7 @@ def test_S6_members_are_told_and_waited_for(board: CommandLine, query: Query, mo
     assert committed(board) == {P0: 4, P1: 6, P2: 0}
 
 
-def test_S6_what_has_not_moved_in_time_is_told_and_moves_all_the_same(board: CommandLine, query: Query) -> None:
+def test_S6_partitions_that_miss_the_deadline_are_reported_and_reset_anyway(board: CommandLine, query: Query) -> None:
     result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute", "--wait", "200ms")
     assert result.code == 4
     assert "0 of 3 partitions were moved" in result.err
@@ -507,7 +510,7 @@ def test_S6_what_has_not_moved_in_time_is_told_and_moves_all_the_same(board: Com
     assert committed(board) == {P0: 4, P1: 6, P2: 0}
 
 
-def test_S6_members_that_leave_before_they_have_seen_the_order_are_moved_by_committing(
+def test_S6_a_group_whose_members_leave_before_the_request_is_reset_by_a_commit(
     board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alter = board.admin.alter_offsets
@@ -522,7 +525,7 @@ def test_S6_members_that_leave_before_they_have_seen_the_order_are_moved_by_comm
     assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
 
 
-def test_an_order_that_nobody_obeyed_is_void_once_the_group_is_moved_by_committing(
+def test_a_request_that_was_not_applied_is_void_once_the_group_is_reset_by_a_commit(
     board: CommandLine, query: Query
 ) -> None:
     board("groups", "reset", "board", "--topic", "flights", "--to-offset", "9", "--execute", "--wait", "0s")

@@ -125,15 +125,15 @@ def test_G4_a_get_commits_what_the_one_before_it_returned(stream: CommandLine, i
     assert (first, committed(stream)) == (["m0", "m1", "m2", "m3"], 0)
     second, cursor = get(stream, cursor)
     assert (len(second), committed(stream)) == (6, 4)
-    # What was given last comes again, to this instance or to another.
+    # The last messages come again, to this instance or to another.
     assert stream("cursors", "leave", cursor).code == 0
     instances.join()
     assert committed(stream) == 4
 
 
 def test_G6_G7_heartbeats_and_commits_are_commands_of_their_own(stream: CommandLine, instances: Instances) -> None:
-    cursor = create(stream, *GROUP, "--no-commit-on-get", "--lease", "1m")
-    assert instances.jobs[0].instance_request["timeout_ms"] == 60_000
+    cursor = create(stream, *GROUP, "--no-commit-on-get", "--lease-timeout", "1m")
+    assert instances.jobs[0].instance_request["lease_timeout_ms"] == 60_000
     _, cursor = get(stream, cursor, "-n", "4")
     again, _ = get(stream, cursor, "-n", "1")
     assert (again, committed(stream)) == (["m4"], 0)
@@ -144,7 +144,7 @@ def test_G6_G7_heartbeats_and_commits_are_commands_of_their_own(stream: CommandL
     assert get(stream, json.loads(done.out)["cursor"], "-n", "1")[0] == ["m4"]
 
 
-def test_an_instance_that_has_left_is_told_and_leaves_nothing_behind(
+def test_an_instance_that_has_left_is_reported_and_leaves_no_files(
     stream: CommandLine, instances: Instances, state: Path
 ) -> None:
     cursor = create(stream, *GROUP)
@@ -159,9 +159,9 @@ def test_an_instance_that_has_left_is_told_and_leaves_nothing_behind(
         assert "Create a new cursor with streamgroups cursors create" in result.err
 
 
-def test_G7_an_instance_that_was_evicted_is_told(stream: CommandLine, instances: Instances) -> None:
+def test_G7_an_instance_that_was_evicted_is_reported(stream: CommandLine, instances: Instances) -> None:
     cursor = create(stream, *GROUP)
-    # As if another process with this instance's key had made it leave; its own stays, to say so.
+    # As if another process with this instance's key had made it leave; its own stays, to report it.
     instances.servers[0].answer({"do": "leave", "cursor": cursor})
     for command in ("get", "heartbeat", "commit"):
         result = stream("cursors", command, cursor)
@@ -170,13 +170,13 @@ def test_G7_an_instance_that_was_evicted_is_told(stream: CommandLine, instances:
         assert "Join again with streamgroups cursors create." in result.err
 
 
-def test_an_instance_whose_process_was_killed_is_told_and_forgotten(
+def test_an_instance_whose_process_was_killed_is_reported_and_removed(
     stream: CommandLine, instances: Instances, state: Path
 ) -> None:
     cursor = create(stream, *GROUP)
     stream("cursors", "leave", cursor)
     instances.join()
-    # Its socket is there, and nobody answers at it.
+    # Its socket exists, and no process responds.
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as dead:
         address = Path(directory) / "its" / "socket"
         address.parent.mkdir()
@@ -196,24 +196,24 @@ def test_the_process_of_an_instance_ends_when_all_its_cursors_have_expired(
     assert list((state / "instances").iterdir()) == []
 
 
-def test_what_goes_wrong_in_the_process_of_an_instance_is_told_here(
+def test_errors_in_the_process_of_an_instance_are_reported_here(
     stream: CommandLine, instances: Instances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = create(stream, *GROUP)
 
     def lost(*_: object) -> None:
-        raise DataLoss("flights-0 has no offset 0 any more.", remedy="Move the group with update_group.")
+        raise DataLoss("flights-0 has no offset 0 any more.", remedy="Reset the group with update_group.")
 
     def broken(*_: object) -> None:
-        raise ValueError("Nobody thought of this.")
+        raise ValueError("An unexpected error.")
 
     monkeypatch.setattr(FakeCursors, "get_messages", lost)
     result = stream("cursors", "get", cursor)
     assert (result.code, result.out) == (1, "")
-    assert result.err == "Error: flights-0 has no offset 0 any more. Move the group with streamgroups groups reset.\n"
+    assert result.err == "Error: flights-0 has no offset 0 any more. Reset the group with streamgroups groups reset.\n"
     monkeypatch.setattr(FakeCursors, "get_messages", broken)
     result = stream("cursors", "get", cursor)
-    assert (result.code, "Nobody thought of this." in result.err) == (1, True)
+    assert (result.code, "An unexpected error." in result.err) == (1, True)
 
 
 def test_an_instance_that_cannot_join_leaves_nothing_behind(
@@ -225,7 +225,7 @@ def test_an_instance_that_cannot_join_leaves_nothing_behind(
     assert not (state / "instances").exists()
 
 
-def test_an_instance_is_told_how_to_reach_the_cluster(stream: CommandLine, instances: Instances) -> None:
+def test_an_instance_receives_the_connection_settings(stream: CommandLine, instances: Instances) -> None:
     create(stream, *GROUP, "-b", "kafka:1", "--kafka", "group.protocol=consumer", "--kafka", "client.id=me")
     (job,) = instances.jobs
     assert (job.bootstrap_servers, job.settings) == ("kafka:1", {"group.protocol": "consumer"})
@@ -290,7 +290,7 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "A cursor requires an instance of a group"),
         (["--group", "billing"], "Set --group and --instance, or --partition."),
@@ -300,28 +300,28 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON does not accept --time."),
         ([*GROUP, "--type", "AT_TIME", "--time", "yesterday"], "--time is 'yesterday', which is not a time"),
         ([*GROUP, "--type", "SOMEWHERE"], "'SOMEWHERE' is not one of"),
-        ([*GROUP, "--lease", "soon"], "Option '--lease' is 'soon', which is not a duration"),
-        ([*GROUP, "--lease", "6m"], "--lease in milliseconds is 360000. It must be between 1,000 and 300,000."),
+        ([*GROUP, "--lease-timeout", "soon"], "Option '--lease-timeout' is 'soon', which is not a duration"),
+        ([*GROUP, "--lease-timeout", "6m"], "--lease-timeout in milliseconds is 360000. It must be between 1,000 and 300,000."),
         (["--group", "billing.streamgroups", "--instance", "a"], "a name that streamgroups reserves"),
         (["--group", "billing", "--instance", " "], "--instance is ' ', which is not a valid name"),
         (["--partition", "-1"], "--partition"),
         (["--partition", "0", "--type", "AFTER_OFFSET"], "requires --offset. Set --offset."),
         (["--partition", "0", "--signing-key-file", "nowhere.key"], "nowhere.key cannot be read: No such file"),
-        (["--partition", "0", "--lease", "1m"], "--lease and --commit-on-get require an instance of a group."),
+        (["--partition", "0", "--lease-timeout", "1m"], "--lease-timeout and --commit-on-get require an instance of a group."),
         (["--partition", "0", "--no-commit-on-get"], "Omit them, or set --group and --instance."),
         (["--partition", "0", "--kafka", "group.id=x"], "Set the group with --group."),
     ],
 )  # fmt: skip
-def test_O2_wrong_input_is_refused(
-    stream: CommandLine, instances: Instances, arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+def test_O2_wrong_input_is_rejected(
+    stream: CommandLine, instances: Instances, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "group.id=x" not in arguments:
-        # Without asking the cluster anything.
+        # Without a request to the cluster.
         stream.cluster.reachable = False
     monkeypatch.setenv("COLUMNS", "400")
     result = stream("cursors", "create", "flights", *arguments)
     assert (result.code, result.out, instances.jobs) == (2, "", [])
-    assert says in result.err
+    assert message in result.err
 
 
 def test_a_key_that_is_too_short(stream: CommandLine, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_G5_cursors_that_are_no_good(stream: CommandLine, instances: Instances) 
     cursor = create(stream, *GROUP)
     version, claims, signature = cursor.split(".")
     expired = encode(PartitionCursor("flights", 0, 0), signing_key(None), now_ms() - LIFETIME_MS - 2_000)
-    for wrong, code, says in (
+    for wrong, code, message in (
         ("nonsense", 2, "This is not a cursor."),
         (f"{version}.{claims[:-4]}AAAA.{signature}", 2, "This cursor was altered"),
         (f"sgc9.{claims}.{signature}", 2, "has version 'sgc9'"),
@@ -345,7 +345,7 @@ def test_G5_cursors_that_are_no_good(stream: CommandLine, instances: Instances) 
         for command in ("get", "heartbeat", "commit", "leave"):
             result = stream("cursors", command, wrong)
             assert (result.code, result.out) == (code, "")
-            assert says in result.err
+            assert message in result.err
     assert get(stream, cursor, "-n", "1")[0] == ["m0"]
 
 

@@ -121,5 +121,5 @@ def test_one_flag_means_one_thing_in_all_commands() -> None:
     assert seen["-o"] == {("--output", "-o")} == seen["--output"]
     # How many records: the last ones of a topic, the next ones of a cursor.
     assert {flag for flag, forms in seen.items() if len(forms) > 1} == {"-n"}
-    for flag in ("--timeout", "--interval", "--window", "--wait", "--lease"):
+    for flag in ("--timeout", "--interval", "--window", "--wait", "--lease-timeout"):
         assert types[flag] == {"DURATION"}

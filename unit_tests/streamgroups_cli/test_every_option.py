@@ -21,7 +21,7 @@ _TEXTS = [
 
 
 def _options(command: Any, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each option: the command, and its names, those that say no included."""
+    """Each option: the command, and its names, including the negative ones."""
     if hasattr(command, "list_commands"):
         context = command.context_class(command)
         for name in command.list_commands(context):

@@ -1,4 +1,4 @@
-"""What a tenant does to her own group spoils no tool that looks at others, and no command that an operator pastes."""
+"""A tenant's changes to her own group spoil no tool that reads other groups, and no command that an operator pastes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamgroups_prometheus.exporter import Polls
 from unit_tests.cli_runner import CommandLine
 
 FLIGHTS, MALLORYS = TopicPartition("flights", 0), TopicPartition("mallory", 0)
-INFINITE = '{"v":1,"instance":"m","used":Infinity,"until":null,"obeyed":"","stopped":"","reading":0}'
+INFINITE = '{"v":1,"instance":"m","used":Infinity,"until":null,"applied":"","stopped":"","reading":0}'
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def admin() -> FakeAdmin:
     return FakeAdmin(cluster)
 
 
-def test_the_exporter_of_all_groups_goes_on_beside_a_bad_entry(
+def test_the_exporter_of_all_groups_continues_beside_a_bad_entry(
     admin: FakeAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
     polls = Polls(Monitor(admin, admin, FakeClock(1_000_000)).poll, lambda: 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, GroupRejected
-from streamgroups.groups.join_policy import LiveMember
+from streamgroups.groups.description import GroupMember
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
 
@@ -55,4 +55,4 @@ def test_an_error_is_one_line() -> None:
 
 
 def test_a_member_is_shown_without_control_characters() -> None:
-    assert str(LiveMember("c\n\x1b", "/10.0.0.2", frozenset(), frozenset())) == r"c\x0a\x1b (/10.0.0.2)"
+    assert str(GroupMember("c\n\x1b", "/10.0.0.2")) == r"c\x0a\x1b (/10.0.0.2)"

@@ -1,4 +1,4 @@
-"""``streamgroups groups list`` and ``describe``: every format to the letter, exit codes, and what they say when they cannot."""
+"""``streamgroups groups list`` and ``describe``: every format to the letter, exit codes, and errors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def board(cli: CommandLine) -> CommandLine:
     cli.join("board", "flights")
     # Alice is reading 6 of the 10; bob, who had P0 before, was not done with what she has read since.
     for tp, name, until in ((P2, "alice", 6), (P0, "bob", 11)):
-        note = MemberEntry(name, 0, None, reading_until=until)
-        cli.cluster.commit(members_group_of("board"), {tp: 0}, note.encode())
+        entry = MemberEntry(name, 0, None, reading_until=until)
+        cli.cluster.commit(members_group_of("board"), {tp: 0}, entry.encode())
     cli.cluster.commit("stopped", {P0: 4, P1: 1, TopicPartition("gone", 0): 7})
     cli.cluster.delete_records(P1, 3)
     return cli
@@ -65,7 +65,7 @@ def test_every_format_to_the_letter(board: CommandLine, name: str, arguments: li
     check(f"{name}.{output}", result.out)
 
 
-def test_json_yaml_and_csv_say_the_same(board: CommandLine) -> None:
+def test_json_yaml_and_csv_have_the_same_content(board: CommandLine) -> None:
     from_json = json.loads(board("groups", "describe", "--all-groups", "-o", "json").out)
     assert from_json == yaml.safe_load(board("groups", "describe", "--all-groups", "-o", "yaml").out)
     rows = list(csv.DictReader(io.StringIO(board("groups", "describe", "--all-groups", "-o", "csv").out)))
@@ -103,13 +103,13 @@ def test_lists_can_be_narrowed(board: CommandLine) -> None:
 
 @pytest.fixture
 def noted(board: CommandLine) -> CommandLine:
-    """The same groups; members of the one that stopped left notes, and it was moved while they were there."""
+    """The same groups; members of the one that stopped left metadata entries, and it was reset while they were running."""
     for name in (members_group_of("stopped"), resets_group_of("stopped")):
         board.cluster.commit(name, {P0: 4}, "{}")
     return board
 
 
-def test_O1_groups_that_only_hold_notes_are_listed_on_request(noted: CommandLine) -> None:
+def test_O1_metadata_groups_are_listed_on_request(noted: CommandLine) -> None:
     def names(*arguments: str) -> list[str]:
         return [g["group"] for g in json.loads(noted(*arguments, "-o", "json").out)["groups"]]
 
@@ -128,13 +128,13 @@ def test_O1_groups_that_only_hold_notes_are_listed_on_request(noted: CommandLine
         ["topics", "describe", "flights", "--groups"],
     ],
 )
-def test_O1_all_groups_are_those_that_somebody_reads_with(noted: CommandLine, arguments: list[str]) -> None:
+def test_O1_all_groups_are_those_of_readers(noted: CommandLine, arguments: list[str]) -> None:
     shown = noted(*arguments).out
     assert "stopped" in shown
     assert ".streamgroups" not in shown
 
 
-def test_a_group_that_only_holds_notes_can_be_named(noted: CommandLine) -> None:
+def test_a_metadata_group_can_be_named(noted: CommandLine) -> None:
     name = members_group_of("stopped")
     (group,) = json.loads(noted("groups", "describe", name, "-o", "json").out)["groups"]
     assert [p["committed_offset"] for p in group["partitions"]] == [4]
@@ -155,7 +155,7 @@ def test_lag_in_time_can_be_left_out(board: CommandLine) -> None:
     assert result.err == ""
 
 
-def test_O3_a_lag_that_was_not_counted_says_so(board: CommandLine) -> None:
+def test_O3_a_lag_that_was_not_counted_is_marked(board: CommandLine) -> None:
     result = board("groups", "describe", "stopped", "--count-limit", "0", "--no-time-lag")
     assert "lag <=14" in result.out
     assert [line.split()[4:6] for line in result.out.splitlines()[2:4]] == [["<=7", "-"], ["<=7", "-"]]
@@ -169,7 +169,7 @@ def test_O3_a_lag_that_was_not_counted_says_so(board: CommandLine) -> None:
     ]
 
 
-def test_O3_records_of_open_transactions_are_told_apart(board: CommandLine) -> None:
+def test_O3_records_of_open_transactions_are_distinguished(board: CommandLine) -> None:
     transaction = board.cluster.begin_transaction()
     board.cluster.produce(P1, 5, transaction=transaction)
     result = board("groups", "describe", "board")
@@ -191,7 +191,7 @@ def test_a_group_that_does_not_exist_is_an_error_beside_those_that_do(board: Com
 
 
 @pytest.mark.parametrize("arguments", [[], ["board", "--all-groups"]])
-def test_which_groups_must_be_said_one_way(board: CommandLine, arguments: list[str]) -> None:
+def test_groups_are_selected_in_one_way(board: CommandLine, arguments: list[str]) -> None:
     assert board("groups", "describe", *arguments).code == 2
 
 
@@ -202,7 +202,7 @@ def test_a_cluster_that_does_not_answer(board: CommandLine) -> None:
     assert result.err.startswith("Error: ")
 
 
-def test_verbose_says_what_it_took_on_standard_error(board: CommandLine) -> None:
+def test_verbose_prints_the_durations_on_standard_error(board: CommandLine) -> None:
     result = board("groups", "list", "-o", "json", "--verbose")
     json.loads(result.out)
     assert result.err.startswith("1 request in 0.")

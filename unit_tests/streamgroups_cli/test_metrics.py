@@ -111,7 +111,7 @@ def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
     assert without.gaps == {}
 
 
-def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_the_exporter_itself(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
     monkeypatch.setattr("streamgroups_prometheus.exporter.time.monotonic", lambda: next(times_s))
     exporter.polls.refresh()
@@ -123,14 +123,14 @@ def test_how_the_looking_goes(exporter: Exporter, monkeypatch: pytest.MonkeyPatc
     assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (2, 1)
 
 
-def test_groups_that_only_hold_notes_are_not_exported(exporter: Exporter) -> None:
+def test_metadata_groups_are_not_exported(exporter: Exporter) -> None:
     exporter.cluster.commit(members_group_of("board"), {P0: 4}, "{}")
     exporter.polls.refresh()
     assert 'group="board"' in exporter.text()
     assert 'group="board.streamgroups"' not in exporter.text()
 
 
-def test_O3_a_group_that_nobody_reads_for_is_counted_as_stopped(exporter: Exporter) -> None:
+def test_O3_a_group_without_readers_is_counted_as_stopped(exporter: Exporter) -> None:
     for _ in range(3):
         exporter.polls.refresh()
         exporter.clock.advance(20_000)
@@ -163,7 +163,7 @@ def test_the_dashboard_shows_all_that_is_exported(exporter: Exporter) -> None:
             shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
     for variable in dashboard["templating"]["list"]:
         shown |= set(re.findall(r"\bstreamgroups_\w+", json.dumps(variable["query"])))
-    # What else it shows, sg.MetricsListener tells.
+    # Its other metrics come from sg.MetricsListener.
     assert exported <= shown
 
 
@@ -193,6 +193,6 @@ def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:
     assert cli("metrics", *arguments).code == 2
 
 
-def test_a_cluster_that_never_answers_is_told_at_once(cli: CommandLine) -> None:
+def test_a_cluster_that_never_responds_is_reported_at_once(cli: CommandLine) -> None:
     cli.cluster.reachable = False
     assert cli("metrics", "--listen", "127.0.0.1:0").code == 1

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 import yaml
 
+from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import StoredRecord
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -70,7 +70,7 @@ def test_G13_gaps_at_the_end_do_not_hide_records(flights: CommandLine) -> None:
     assert flights("topics", "tail", "flights:1", "-n", "1").out == "1970-01-01T00:00:27.000Z flights-1@9 k 27\n"
 
 
-def test_every_format_says_the_same(flights: CommandLine) -> None:
+def test_every_format_has_the_same_content(flights: CommandLine) -> None:
     def shown(output: str) -> str:
         return flights("topics", "tail", "flights", "-n", "2", "-o", output).out
 
@@ -106,12 +106,12 @@ def test_long_values_are_cut_in_tables_only(flights: CommandLine) -> None:
     assert "x" * 1_000 in flights("topics", "tail", "flights:1", "-n", "1", "-o", "json").out
 
 
-def test_following_goes_on_until_ctrl_c(flights: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_continues_until_ctrl_c(flights: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     read = flights.admin.read
 
     def until_ctrl_c(
         starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-    ) -> Iterator[StoredRecord]:
+    ) -> Iterator[Message]:
         if ends is None:
             flights.cluster.produce(P0, value=b"new")
             yield from read(starts, None)

@@ -13,7 +13,7 @@ _PART = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), max_size=6
 
 @given(st.lists(_PART, min_size=1, max_size=3))
 def test_the_last_row_of_each_key_is_left_in_its_order(parts: list[list[tuple[int, str]]]) -> None:
-    number, tables, wanted = 0, [], dict[tuple[int, str], int]()
+    number, tables, required = 0, [], dict[tuple[int, str], int]()
     for part in parts:
         numbers = range(number, number + len(part))
         number += len(part)
@@ -26,7 +26,7 @@ def test_the_last_row_of_each_key_is_left_in_its_order(parts: list[list[tuple[in
                 }
             )
         )
-        wanted |= dict(zip(part, numbers, strict=True))
+        required |= dict(zip(part, numbers, strict=True))
     found = last_per_key(tables, ["id", "name"]).to_pylist()
-    assert {(row["id"], row["name"]): row["n"] for row in found} == wanted
-    assert [row["n"] for row in found] == sorted(wanted.values())
+    assert {(row["id"], row["name"]): row["n"] for row in found} == required
+    assert [row["n"] for row in found] == sorted(required.values())

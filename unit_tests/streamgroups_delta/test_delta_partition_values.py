@@ -35,13 +35,13 @@ def test_every_row_is_in_its_partition_once_and_in_order(rows: list[tuple[str | 
         assert part.schema.names == ["value"]
         # Null and the empty string are two groups of rows and one partition.
         found.setdefault(of, []).extend(part.column("value").to_pylist())
-    wanted: dict[Any, list[int]] = {}
+    required: dict[Any, list[int]] = {}
     for name, number, value in rows:
-        wanted.setdefault((name or None, None if number is None else str(number)), []).append(value)
-    assert {of: Counter(part) for of, part in found.items()} == {of: Counter(part) for of, part in wanted.items()}
+        required.setdefault((name or None, None if number is None else str(number)), []).append(value)
+    assert {of: Counter(part) for of, part in found.items()} == {of: Counter(part) for of, part in required.items()}
     for (name, number), part in found.items():
         if name is not None:
-            assert part == wanted[name, number]
+            assert part == required[name, number]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_values_are_written_as_the_protocol_has_them(value: Any, of: pa.DataType
     assert text(pa.scalar(value, of)) == written
 
 
-def test_a_time_that_the_log_cannot_hold_is_refused() -> None:
+def test_a_time_that_the_log_cannot_hold_is_rejected() -> None:
     with pytest.raises(RecordRejected, match="cannot be written in the table's log"):
         text(pa.scalar(2**31 - 1, pa.date32()))

@@ -50,19 +50,19 @@ def test_types_become_those_of_delta(of: pa.DataType, as_held: pa.DataType) -> N
     ],
     ids=str,
 )
-def test_types_that_delta_does_not_have_are_refused_by_column(of: pa.DataType) -> None:
+def test_the_error_names_the_column_of_an_unsupported_type(of: pa.DataType) -> None:
     with pytest.raises(SinkRejected, match=r"Column 'delay' is .*, which Delta Lake does not support\. Cast it"):
         as_delta(pa.schema([("n", _INT), ("delay", of)]))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a=b", "a(b)", "a\tb"])
-def test_names_that_delta_does_not_allow_are_refused(name: str) -> None:
+def test_names_that_delta_does_not_allow_are_rejected(name: str) -> None:
     with pytest.raises(SinkRejected, match="a name that Delta Lake does not allow"):
         as_delta(pa.schema([(name, _INT)]))
 
 
 @pytest.mark.parametrize("second", ["id", "ID"])
-def test_two_names_that_are_one_to_delta_are_refused(second: str) -> None:
+def test_two_names_that_are_one_to_delta_are_rejected(second: str) -> None:
     with pytest.raises(SinkRejected, match="Several columns are called 'id'"):
         as_delta(pa.schema([("id", _INT), (second, _INT)]))
 
@@ -93,7 +93,7 @@ def test_a_column_holds_what_can_be_read_back_as_it_was(table: pa.DataType, reco
     assert holds(table, records) is good
 
 
-def test_columns_that_a_table_lacks_are_told_apart_from_those_that_may_be_null() -> None:
+def test_missing_columns_are_distinguished_from_nullable_ones() -> None:
     table = pa.schema([("a", _INT), pa.field("b", _INT, nullable=False), ("c", _INT)])
     found = fit(table, pa.schema([("b", _INT), ("d", _INT)]), uri="/flights")
     assert ([new.name for new in found.new], found.required) == (["d"], {"b"})
@@ -107,7 +107,7 @@ def test_columns_that_a_table_lacks_are_told_apart_from_those_that_may_be_null()
         ([("a", _INT)], "Table /flights does not allow null in column 'b'"),
     ],
 )
-def test_what_does_not_fit_is_told_with_the_remedy(records: list[tuple[str, pa.DataType]], why: str) -> None:
+def test_differences_are_reported_with_the_remedy(records: list[tuple[str, pa.DataType]], why: str) -> None:
     with pytest.raises(SinkRejected, match=why):
         fit(pa.schema([("a", _INT), pa.field("b", _INT, nullable=False)]), pa.schema(records), uri="/flights")
 

@@ -22,7 +22,7 @@ MAX_RECORD = 71_000
 
 
 def main(library: str, operations: int) -> None:
-    """Does so many random things."""
+    """Does this number of random things."""
     native = importlib.import_module("streamgroups_kafka._native")
     native.load(library)
     by = random.Random(int(os.environ["SEED"]))
@@ -46,7 +46,7 @@ def main(library: str, operations: int) -> None:
             elif what < 0.8:
                 taken += check(client, schema)
             elif what < 0.85:
-                client.go_on_at(by.randrange(started), by.randint(0, 2**40))
+                client.seek(by.randrange(started), by.randint(0, 2**40))
             elif what < 0.9:
                 client.end(by.randrange(started))
             elif what < 0.93:
@@ -63,7 +63,7 @@ def main(library: str, operations: int) -> None:
 
 
 def check(client: Any, schema: pa.Schema) -> int:
-    """Takes what there is, and looks at it."""
+    """Takes the available records, and reads them."""
 
     class Exported:
         def __arrow_c_array__(self, requested: object = None) -> tuple[object, object]:

@@ -26,7 +26,7 @@ def _unclosed(config: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_refused_connection_leaves_no_socket(protocol: str) -> None:
+def test_a_rejected_connection_leaves_no_socket(protocol: str) -> None:
     assert _unclosed({"bootstrap.servers": "127.0.0.1:1", "security.protocol": protocol}) == []
 
 

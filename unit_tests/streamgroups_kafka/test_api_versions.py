@@ -1,4 +1,4 @@
-"""The request ApiVersions: an answer that Kafka 4.1.2 gave is understood, anything else is refused and never hangs."""
+"""The request ApiVersions: a response of Kafka 4.1.2 is parsed, anything else is rejected and never hangs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.doctor.cluster import release_of
-from streamgroups_kafka.probes.api_versions import NotKafka, ask, parse, request
+from streamgroups_kafka.probes.api_versions import NotKafka, parse, request, request_versions
 
 GOLDEN = bytes.fromhex((Path(__file__).parents[1] / "golden" / "api_versions_4.1.2.hex").read_text())
-#: Error 35, then an array of requests in version 0: what brokers before 2.4 say to a version they do not know.
+#: Error 35, then an array of requests in version 0: the response of brokers before 2.4 to an unsupported version.
 OLD = struct.pack(">ihi3h3h", 1, 35, 2, 9, 0, 5, 18, 0, 2)
 
 
@@ -32,13 +32,13 @@ def test_an_answer_of_an_old_broker() -> None:
     assert (supported.apis, supported.features, supported.finalized) == ({9: 5, 18: 2}, {}, {})
 
 
-def test_the_request_is_as_long_as_it_says() -> None:
+def test_the_request_has_the_length_in_its_header() -> None:
     (length,) = struct.unpack(">i", request()[:4])
     assert length == len(request()) - 4
 
 
 @pytest.mark.parametrize("whole", [GOLDEN, OLD])
-def test_an_answer_that_breaks_off_is_refused(whole: bytes) -> None:
+def test_a_truncated_response_is_rejected(whole: bytes) -> None:
     for length in range(len(whole)):
         with pytest.raises(NotKafka):
             parse(whole[:length])
@@ -51,7 +51,7 @@ def test_no_bytes_do_harm(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "message"),
     [
         (struct.pack(">i", len(GOLDEN)) + GOLDEN, None),
         (b"", "closed the connection"),
@@ -62,13 +62,13 @@ def test_no_bytes_do_harm(data: bytes) -> None:
         (struct.pack(">iih", 6, 1, 41), "error 41"),
     ],
 )
-def test_who_answers(answer: bytes, says: str | None) -> None:
+def test_who_answers(answer: bytes, message: str | None) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(answer)
         theirs.shutdown(socket.SHUT_WR)
-        if says is None:
-            assert ask(ours) == parse(GOLDEN)
+        if message is None:
+            assert request_versions(ours) == parse(GOLDEN)
             return
-        with pytest.raises(NotKafka, match=says):
-            ask(ours)
+        with pytest.raises(NotKafka, match=message):
+            request_versions(ours)

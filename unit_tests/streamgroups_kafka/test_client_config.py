@@ -1,4 +1,4 @@
-"""``kafka.*`` options, as Spark's users write them: translated, refused by name, and never shown when secret."""
+"""``kafka.*`` options, as Spark's users write them: translated, rejected with their name, and never shown when secret."""
 
 from __future__ import annotations
 
@@ -85,18 +85,18 @@ def test_java_names_become_librdkafkas(java: str, value: str, ours: str, expecte
 
 
 @pytest.mark.parametrize("name", sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP))
-def test_librdkafka_knows_every_name_in_the_tables(name: str) -> None:
-    # A value that no property takes: what is known is refused for its value, or taken; never for its name.
-    said = ""
+def test_librdkafka_has_every_name_in_the_tables(name: str) -> None:
+    # A value that no property takes: a known name is rejected for its value, or accepted; never for its name.
+    result = ""
     try:
         Consumer({"group.id": "g", name: "x"}, logger=_silent()).close()
     except KafkaException as e:
-        said = e.args[0].str()
-    assert "No such configuration property" not in said
+        result = e.args[0].str()
+    assert "No such configuration property" not in result
 
 
 @pytest.mark.parametrize("name", sorted(java_settings.RENAMED.values()))
-def test_what_is_renamed_is_renamed_to_a_name_we_know(name: str) -> None:
+def test_settings_are_renamed_to_names_of_the_tables(name: str) -> None:
     assert name in java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP
 
 
@@ -122,7 +122,7 @@ def test_the_group_is_handed_on() -> None:
     assert _config().group_id is None
 
 
-# Refusing
+# Rejections
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_group_is_handed_on() -> None:
         ("ssl.truststore.certificates", "MIIB", "PEM block"),
     ],
 )
-def test_refusals_name_the_option_as_it_was_given_and_what_to_do(option: str, value: str, remedy: str) -> None:
+def test_errors_name_the_option_as_it_was_given_and_a_remedy(option: str, value: str, remedy: str) -> None:
     text = _rejection({option: value})
     assert f"'kafka.{option}" in text
     assert remedy in text
@@ -168,11 +168,11 @@ def test_refusals_name_the_option_as_it_was_given_and_what_to_do(option: str, va
         ("ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),
     ],
 )
-def test_what_happens_anyway_may_be_said(option: str, value: str) -> None:
+def test_settings_that_repeat_a_fixed_behaviour_are_accepted(option: str, value: str) -> None:
     assert ClientConfig.from_options({**SERVERS, option: value}).properties == (("bootstrap.servers", "127.0.0.1:1"),)
 
 
-def test_an_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
+def test_an_unknown_option_is_rejected_with_the_closest_name() -> None:
     text = _rejection({"sasl.mechanizm": "PLAIN"})
     assert "'kafka.sasl.mechanizm' is unknown. Did you mean 'kafka.sasl.mechanism'?" in text
 
@@ -180,11 +180,11 @@ def test_an_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
 @pytest.mark.parametrize(
     "servers", ["", " , ", "broker", "broker:", ":9092", "broker:0", "broker:65536", "a:1;b:2", "[::1]"]
 )
-def test_malformed_servers_are_refused(servers: str) -> None:
+def test_malformed_servers_are_rejected(servers: str) -> None:
     assert "kafka.bootstrap.servers" in _rejection({"bootstrap.servers": servers})
 
 
-def test_missing_servers_are_refused() -> None:
+def test_missing_servers_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="is missing"):
         ClientConfig.from_options({})
 
@@ -197,7 +197,7 @@ def test_servers_are_taken_as_java_takes_them() -> None:
 
 
 @pytest.mark.parametrize("option", ["session.timeout.ms", "heartbeat.interval.ms"])
-def test_the_consumer_protocol_refuses_what_the_broker_decides(option: str) -> None:
+def test_the_consumer_protocol_rejects_settings_of_the_broker(option: str) -> None:
     text = _rejection({"group.protocol": "consumer", option: "6000"})
     assert f"'kafka.{option}'" in text
     assert f"consumer.{option}" in text
@@ -206,7 +206,7 @@ def test_the_consumer_protocol_refuses_what_the_broker_decides(option: str) -> N
 
 
 @pytest.mark.parametrize("odd", ["\0", "\ud800"])
-def test_a_value_that_is_no_text_is_refused_without_showing_it(odd: str) -> None:
+def test_a_value_that_is_no_text_is_rejected_without_showing_it(odd: str) -> None:
     text = _rejection({"sasl.password": f"hunter2{odd}!"})
     assert "NUL" in text
     assert "hunter2" not in text
@@ -216,7 +216,7 @@ def test_a_client_id_may_be_long_and_foreign() -> None:
     assert _config(client_id="\u00fc" * 200).get("client.id") == "\u00fc" * 200
 
 
-def test_settings_that_contradict_each_other_are_refused_at_once() -> None:
+def test_settings_that_contradict_each_other_are_rejected_at_once() -> None:
     assert "max.poll.interval.ms" in _rejection({"max.poll.interval.ms": "1000", "session.timeout.ms": "6000"})
 
 
@@ -245,7 +245,7 @@ def test_jaas_passwords_become_sasl_passwords(jaas: str, mechanism: str) -> None
     assert config.get("sasl.jaas.config") is None
 
 
-def test_jaas_oauth_becomes_oidc_without_asking_the_token_endpoint(capfd: pytest.CaptureFixture[str]) -> None:
+def test_jaas_oauth_becomes_oidc_without_a_request_to_the_token_endpoint(capfd: pytest.CaptureFixture[str]) -> None:
     config = ClientConfig.from_options({**SERVERS, **OIDC, "sasl.jaas.config": f'{OAUTH} scope="a b" extension_x=1;'})
     assert {name: value for name, value in config.properties if name.startswith("sasl.oauthbearer")} == {
         "sasl.oauthbearer.client.id": "app",
@@ -274,7 +274,7 @@ def test_jaas_oauth_becomes_oidc_without_asking_the_token_endpoint(capfd: pytest
         "com.sun.security.auth.module.Krb5LoginModule required keyTab=hunter2!;",
     ],
 )
-def test_jaas_that_cannot_be_used_is_refused_without_showing_it(jaas: str) -> None:
+def test_jaas_that_cannot_be_used_is_rejected_without_showing_it(jaas: str) -> None:
     text = _rejection({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
     assert "'kafka.sasl." in text
     assert "hunter2" not in text
@@ -285,7 +285,7 @@ def test_quotes_and_escapes_in_jaas() -> None:
     assert login.options == {"one": "x;=y", "two": 'a"b', "three": '"\\A\n', "four": ";"}
 
 
-def test_oauth_without_a_way_to_a_token_is_refused() -> None:
+def test_oauth_without_a_way_to_a_token_is_rejected() -> None:
     assert "requires a token endpoint" in _rejection({"sasl.mechanism": "OAUTHBEARER"})
     assert "'kafka.sasl.oauthbearer.client.secret'" in _rejection({**OIDC, "sasl.oauthbearer.client.id": "app"})
     file_url = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "file:///token"}
@@ -293,7 +293,7 @@ def test_oauth_without_a_way_to_a_token_is_refused() -> None:
     _config(sasl_mechanism="OAUTHBEARER", enable_sasl_oauthbearer_unsecure_jwt="true")
 
 
-def test_kerberos_without_a_library_for_it_says_so() -> None:
+def test_kerberos_without_a_library_for_it_is_reported() -> None:
     text = _rejection({"security.protocol": "SASL_SSL"})
     assert "'kafka.sasl.mechanism'" in text
 
@@ -341,7 +341,7 @@ def test_pkcs12_key_stores_are_known_by_type_or_name() -> None:
     assert _config(ssl_keystore_location="/a.p12", ssl_keystore_password="pw").get("ssl.keystore.password") == "pw"
 
 
-def test_a_certificate_that_cannot_be_read_is_refused_at_once() -> None:
+def test_a_certificate_that_cannot_be_read_is_rejected_at_once() -> None:
     options = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/does/not/exist"}
     assert "'kafka.ssl.truststore.location' failed" in _rejection(options)
 
@@ -418,7 +418,7 @@ def test_users_may_change_what_a_reader_does_by_default() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("reconnect.backoff.ms", "5000"), ("reconnect.backoff.max.ms", "200")])
-def test_users_who_say_how_often_to_look_for_a_broker_decide_alone(name: str, value: str) -> None:
+def test_a_reconnect_interval_of_the_user_wins(name: str, value: str) -> None:
     reader = ClientConfig.from_options({**SERVERS, name: value}).for_reader("g")
     assert {n: v for n, v in reader.items() if n.startswith("reconnect")} == {name: value}
     AdminClient({**reader, "group.id": "g"}, logger=_silent())
@@ -514,13 +514,13 @@ def test_secrets_are_not_printed(name: str) -> None:
 def test_no_secret_in_what_is_printed(secret: str, name: str) -> None:
     # Also when another, harmless option happens to hold it.
     config = ClientConfig.from_options({**SERVERS, name: secret, "client.id": f"query {secret}"})
-    for shown in (repr(config), str(config), f"{config}", config.redact(f"refused: {secret}, {secret!r}")):
+    for shown in (repr(config), str(config), f"{config}", config.redact(f"rejected: {secret}, {secret!r}")):
         assert secret not in shown
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(password=_secret, other=_secret, malformed=_malformed)
-def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, malformed: dict[str, str]) -> None:
+def test_no_secret_in_the_error_of_another_option(password: str, other: str, malformed: dict[str, str]) -> None:
     options = {
         **SERVERS,
         "security.protocol": "SASL_SSL",
@@ -539,7 +539,7 @@ def test_no_secret_in_the_refusal_of_another_option(password: str, other: str, m
 
 @settings(max_examples=examples(150), deadline=None)
 @given(secret=_secret, misspelt=st.sampled_from(["sasl.pasword", "sasl.jaas.conf", "ssl.keystore.pwd", "password"]))
-def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspelt: str) -> None:
+def test_no_secret_in_the_error_of_its_own_misspelt_option(secret: str, misspelt: str) -> None:
     assume(secret not in misspelt)
     assert secret not in _rejection({misspelt: secret})
 
@@ -548,7 +548,7 @@ def test_no_secret_in_the_refusal_of_its_own_misspelt_option(secret: str, misspe
 @given(
     secret=_secret, template=st.sampled_from(["{}", "a.B required password={};", '{} required password="', "x {} y;"])
 )
-def test_no_secret_in_the_refusal_of_broken_jaas(secret: str, template: str) -> None:
+def test_no_secret_in_the_error_of_broken_jaas(secret: str, template: str) -> None:
     assert secret not in _rejection({"sasl.jaas.config": template.format(secret)})
 
 
@@ -563,7 +563,7 @@ def _silent() -> logging.Logger:
 
 
 @pytest.mark.parametrize(
-    ("properties", "told"),
+    ("properties", "message"),
     [
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}, "password is sent in plain text"),
         ({"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}, "token is sent in plain text"),
@@ -577,10 +577,10 @@ def _silent() -> logging.Logger:
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, None),
     ],
 )
-def test_what_others_can_read_is_told(properties: dict[str, str], told: str | None) -> None:
+def test_a_file_that_others_can_read_is_reported(properties: dict[str, str], message: str | None) -> None:
     risks = ClientConfig(tuple(properties.items())).risks
-    assert len(risks) == (told is not None)
-    assert (told or "") in "".join(risks)
+    assert len(risks) == (message is not None)
+    assert (message or "") in "".join(risks)
 
 
 def test_a_command_for_a_shell_is_rejected() -> None:

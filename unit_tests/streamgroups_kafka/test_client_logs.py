@@ -11,7 +11,7 @@ import pytest
 from streamgroups.fakes import FakeClock
 from streamgroups_kafka.client.logs import ClientLog, MemberLog, take_over_logs_of
 
-#: A member, an admin, a board and a reader of a broker, which then goes away: librdkafka's mock.
+#: A member, an admin, a metadata store and a reader of a broker, which then goes away: librdkafka's mock.
 ONE_PROCESS = """
 import contextlib, threading
 import pyarrow as pa
@@ -36,9 +36,9 @@ mock = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log
 config = ClientConfig.from_options({"bootstrap.servers": f"{broker.host}:{broker.port}"})
 cluster = KafkaCluster(config, attempts=2, retry_interval_ms=100)
 assert comes_true(lambda: "t" in cluster.topics(), 30, every_s=0.05)
-board, tp = KafkaMetadataStore(config, retry_timeout_s=1), TopicPartition("t", 0)
+store, tp = KafkaMetadataStore(config, retry_timeout_s=1), TopicPartition("t", 0)
 settings = MemberSettings("g", "member", config.for_member("g"), lambda: cluster.topics().keys() & {"t"}, refresh_ms=100)
-member = KafkaMember(settings, lambda tps: {tp: Owned(0, Origin.STARTING) for tp in tps}, lambda kind, **more: None)
+member = KafkaMember(settings, lambda tps: {tp: Owned(0, Origin.STARTING) for tp in tps}, lambda event: None)
 member.join(30_000)
 
 def read():
@@ -50,7 +50,7 @@ reading.start()
 streamgroups_kafka.admin.cluster.REQUEST_TIMEOUT_S = 0.5
 print("AWAY", file=__import__("sys").stderr, flush=True)
 del mock
-requests = [cluster.check_reachable, lambda: board.read("g", [tp]), lambda: AdminSession(config, timeout_s=1)]
+requests = [cluster.check_reachable, lambda: store.read("g", [tp]), lambda: AdminSession(config, timeout_s=1)]
 for request in requests:
     with contextlib.suppress(StreamGroupsError):
         request()
@@ -92,8 +92,8 @@ def test_recovery_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_lines_of_a_member_have_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     log = MemberLog(ClientLog("b:9092", lambda: 0), lambda text: text.replace("hunter2", "***"))
     for kind in ("FAIL", "FAIL", "CONFWARN", "CONFWARN"):
-        log.log(logging.WARNING, "%s [%s] %s", kind, "member", "said hunter2")
-    assert caplog.messages == ["Kafka at b:9092: member: said ***"] * 2, (
+        log.log(logging.WARNING, "%s [%s] %s", kind, "member", "sent hunter2")
+    assert caplog.messages == ["Kafka at b:9092: member: sent ***"] * 2, (
         "once of connections, once of the configuration"
     )
 

@@ -46,16 +46,16 @@ def test_what_is_not_about_connecting_is_let_pass(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("sasl.mechanizm=PLAIN", r"client\.properties: Option 'sasl\.mechanizm' is unknown\. Did you mean 'sasl\.mech"),
         ("security.protocol=SLL", r"client\.properties: librdkafka rejects"),
         ("ssl.key.password=a\\u12", r"invalid \\u escape"),
     ],
 )
-def test_refusals_name_file_and_property(file: Path, text: str, says: str) -> None:
+def test_errors_name_file_and_property(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    with pytest.raises(InvalidOption, match=says):
+    with pytest.raises(InvalidOption, match=message):
         command_config("broker:9092", file)
 
 
@@ -81,7 +81,7 @@ def test_a_malformed_server_is_not_blamed_on_a_file() -> None:
         "ssl.key.password=hunter2\nsecurity.protocol=hunter2",
     ],
 )
-def test_no_refusal_shows_a_secret(file: Path, wrong: str) -> None:
+def test_no_error_shows_a_secret(file: Path, wrong: str) -> None:
     file.write_text(wrong)
     with pytest.raises(InvalidOption) as caught:
         command_config("broker:9092", file)

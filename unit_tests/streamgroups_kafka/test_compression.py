@@ -80,7 +80,7 @@ def test_both_encoders_compress_the_same(extension: Any, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd"])
 def test_parts_that_do_not_shrink_in_a_batch_that_does(using: str, codec: str) -> None:
-    """Whole blocks of both kinds: none may become larger than the frame says blocks are."""
+    """Whole blocks of both kinds: none may become larger than the block size in the frame."""
     rows = one_column([random.Random(1).randbytes(200_000), b"a" * 300_000])
     (plain,) = encode(rows, BatchSettings(), topic="t", now_ms=0)
     (made,) = encode(rows, BatchSettings(compression=Compression(codec)), topic="t", now_ms=0)

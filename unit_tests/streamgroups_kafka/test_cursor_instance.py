@@ -11,11 +11,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember
-from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeMember, FakeMetadataStore, FakeRecords
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -40,7 +41,7 @@ class World:
         self.cluster.create_topic("flights", partitions)
         self.partitions = PARTITIONS[:partitions]
         self.group = FakeGroup(self.cluster, GROUP)
-        self.metadata_store = FakeMetadataStore(self.cluster)
+        self.metadata_store = AdminMetadataStore(FakeAdmin(self.cluster))
         self.records = FakeRecords(self.cluster)
         self.sessions: list[InstanceSession] = []
         self.resets = ResetRequests(self.metadata_store, self.clock)
@@ -56,7 +57,7 @@ class World:
                 record=record,
             ),
             Outside(self.cluster, self.metadata_store, self.records, self.clock, TopicIds(self.cluster, self.clock)),
-            timeout_ms=TIMEOUT_MS,
+            lease_timeout_ms=TIMEOUT_MS,
             commit_on_get=commit_on_get,
             commit_timeout_ms=200,
             wait_timeout_ms=0,
@@ -77,11 +78,11 @@ class World:
         found = self.cluster.committed(group, [tp]).get(tp)
         return found.next_offset if found else 0
 
-    def order(self, next_offsets: dict[TopicPartition, int]) -> None:
+    def request_reset(self, next_offsets: dict[TopicPartition, int]) -> None:
         self.resets.give(GROUP, next_offsets, {"flights": len(self.partitions)})
 
     def applied(self) -> dict[TopicPartition, str]:
-        return {tp: note.applied for tp, note in self.resets.notes(GROUP, self.partitions).items()}
+        return {tp: entry.applied for tp, entry in self.resets.notes(GROUP, self.partitions).items()}
 
     def close(self) -> None:
         for session in self.sessions:
@@ -118,7 +119,7 @@ def test_G4_a_request_commits_what_the_one_before_it_returned(new_world: Callabl
     assert seen == [(10, 0), (10, 10), (5, 20), (0, 25)]
 
 
-def test_G4_a_request_that_failed_can_be_made_again(new_world: Callable[..., World]) -> None:
+def test_G4_a_request_that_failed_can_be_repeated(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)
     a = world.join("a")
@@ -130,8 +131,8 @@ def test_G4_a_request_that_failed_can_be_made_again(new_world: Callable[..., Wor
     assert offsets(first) + offsets(a.get(cursor, 10)[0]) == list(range(20))
 
 
-def test_G6_an_instance_that_is_being_answered_does_not_say_that_it_is_gone(new_world: Callable[..., World]) -> None:
-    """What it says of itself must never be over too early: others take it for gone then (G9)."""
+def test_G6_an_instance_with_a_request_in_progress_is_not_reported_as_gone(new_world: Callable[..., World]) -> None:
+    """Its stored deadline must never be too early: others would treat it as gone (G9)."""
     world = new_world()
     world.cluster.produce(P0, 5)
     a = world.join("a")
@@ -150,7 +151,7 @@ def test_G6_an_instance_that_is_being_answered_does_not_say_that_it_is_gone(new_
     assert until_ms >= world.clock() + TIMEOUT_MS
 
 
-def test_G8_an_answer_to_an_earlier_commit_is_none_to_a_later_one(new_world: Callable[..., World]) -> None:
+def test_G8_the_response_to_an_earlier_commit_does_not_count_for_a_later_one(new_world: Callable[..., World]) -> None:
     """A group that is moved twice to the same place has been moved when the second commit is accepted."""
     world = new_world()
     member = CursorMember(
@@ -165,10 +166,10 @@ def test_G8_an_answer_to_an_earlier_commit_is_none_to_a_later_one(new_world: Cal
     )
     member.join(1_000)
     world.group.settle()
-    assert member.move({P0: 0}, note="", request_id="") == {P0}
+    assert member.move({P0: 0}, detail="", request_id="") == {P0}
     world.group.rebalancing = True
     with pytest.raises(BrokerUnreachable, match="flights-0"):
-        member.move({P0: 0}, note="", request_id="")
+        member.move({P0: 0}, detail="", request_id="")
     member.close()
 
 
@@ -185,7 +186,7 @@ def test_S11_a_topic_that_is_recreated_is_recognised_at_the_metadata_refresh(new
         with pytest.raises(DataLoss, match=r"position 0 of topic id id-of-flights.*now topic id id-1-of-flights"):
             request()
     assert world.committed() == 0
-    world.order({P0: 0})
+    world.request_reset({P0: 0})
     assert offsets(a.get(cursor, 10)[0]) == list(range(10)), "update_group accepts the new topic"
 
 
@@ -196,7 +197,7 @@ def test_S11_a_group_that_is_moved_before_the_metadata_refresh_continues(new_wor
     _, cursor = a.get(a.identity, 10)
     world.cluster.create_topic("flights", 1)
     world.cluster.produce(P0, 25)
-    world.order({P0: 3})
+    world.request_reset({P0: 3})
     _, cursor = a.get(cursor, 10)
     world.clock.advance(5_000)
     assert offsets(a.get(cursor, 10)[0]) == list(range(13, 23))
@@ -243,7 +244,9 @@ def test_G6_a_lease_counts_from_the_last_request(new_world: Callable[..., World]
         a.heartbeat()
 
 
-def test_G6_a_request_of_one_that_was_silent_is_refused_even_if_nobody_looked(new_world: Callable[..., World]) -> None:
+def test_G6_a_request_of_an_expired_instance_is_rejected_even_without_a_check_before(
+    new_world: Callable[..., World],
+) -> None:
     world = new_world()
     a = world.join("a")
     world.clock.advance(TIMEOUT_MS + 1)
@@ -253,7 +256,7 @@ def test_G6_a_request_of_one_that_was_silent_is_refused_even_if_nobody_looked(ne
     assert a.has_departed
 
 
-def test_G7_an_instance_that_was_evicted_hears_of_it_and_ends(new_world: Callable[..., World]) -> None:
+def test_G7_an_instance_that_was_evicted_receives_an_error_and_ends(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)
     a = world.join("a", commit_on_get=False)
@@ -315,32 +318,32 @@ def test_G11_a_partition_changes_hands_when_what_was_given_is_committed(new_worl
     assert b.get(b.identity, 100)[0] == ()
 
 
-def test_G8_an_order_is_obeyed_before_anything_is_committed_or_read(new_world: Callable[..., World]) -> None:
+def test_G8_a_reset_request_is_applied_before_anything_is_committed_or_read(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)
     a = world.join("a")
     _, cursor = a.get(a.identity, 20)
-    world.order({P0: 5})
+    world.request_reset({P0: 5})
     messages, cursor = a.get(cursor, 3)
     assert offsets(messages) == [5, 6, 7]
     assert world.committed() == 5
     assert offsets(a.get(cursor, 3)[0]) == [8, 9, 10]
 
 
-def test_S6_nobody_goes_on_before_all_have_stopped(new_world: Callable[..., World]) -> None:
+def test_S6_no_instance_resumes_before_all_have_stopped(new_world: Callable[..., World]) -> None:
     world = new_world(2)
     for tp in world.partitions:
         world.cluster.produce(tp, 25)
     a, b = world.join("a"), world.join("b")
     _, of_a = a.get(a.identity, 5)
     _, of_b = b.get(b.identity, 5)
-    world.order(dict.fromkeys(world.partitions, 20))
+    world.request_reset(dict.fromkeys(world.partitions, 20))
     messages, of_a = a.get(of_a, 5)
     assert messages == ()
     # Between requests too: b's user may be busy. What b gave out before it stopped is not committed any more.
-    looked = b.poll_reset_requests()
-    assert looked is not None
-    looked.result(10)
+    polled = b.poll_reset_requests()
+    assert polled is not None
+    polled.result(10)
     with pytest.raises(FencedMember, match="the offsets of the group were reset"):
         b.commit(of_b)
     assert offsets(b.get(of_b, 3)[0]) == [20, 21, 22]
@@ -353,7 +356,7 @@ def test_S6_who_takes_over_from_one_that_has_stopped_reads_nothing_either(new_wo
     for tp in world.partitions:
         world.cluster.produce(tp, 25)
     a, b = world.join("a"), world.join("b")
-    world.order(dict.fromkeys(world.partitions, 20))
+    world.request_reset(dict.fromkeys(world.partitions, 20))
     a.get(a.identity, 5)
     a.end("It goes.")
     a.wait_until_left(10)
@@ -362,11 +365,13 @@ def test_S6_who_takes_over_from_one_that_has_stopped_reads_nothing_either(new_wo
     assert {m.offset for m in b.get(b.identity, 4)[0]} <= {20, 21, 22, 23}
 
 
-def test_G8_an_order_that_one_owner_obeyed_is_not_obeyed_again_by_the_next(new_world: Callable[..., World]) -> None:
+def test_G8_a_reset_request_that_one_owner_applied_is_not_applied_again_by_the_next(
+    new_world: Callable[..., World],
+) -> None:
     world = new_world()
     world.cluster.produce(P0, 25)
     a = world.join("a")
-    world.order({P0: 5})
+    world.request_reset({P0: 5})
     _, cursor = a.get(a.identity, 10)
     a.commit(cursor)
     a.end("It goes.")
@@ -375,13 +380,13 @@ def test_G8_an_order_that_one_owner_obeyed_is_not_obeyed_again_by_the_next(new_w
     assert offsets(b.get(b.identity, 3)[0]) == [15, 16, 17]
 
 
-def test_G9_owners_note_who_they_are_and_until_when(new_world: Callable[..., World]) -> None:
+def test_G9_owners_store_their_name_and_their_deadline(new_world: Callable[..., World]) -> None:
     world = new_world()
     a = world.join("a")
     world.clock.advance(5_000)
     a.get(a.identity, 10)
-    note = MemberEntry.parse(world.cluster.committed(members_group_of(GROUP), [P0])[P0].metadata)
-    assert note == MemberEntry("a", world.clock(), world.clock() + TIMEOUT_MS)
+    entry = MemberEntry.parse(world.cluster.committed(members_group_of(GROUP), [P0])[P0].metadata)
+    assert entry == MemberEntry("a", world.clock(), world.clock() + TIMEOUT_MS)
 
 
 class Group(RuleBasedStateMachine):
@@ -428,7 +433,7 @@ class Group(RuleBasedStateMachine):
         chain.append(after)
         # G11, and of G12: never a record before the committed offset.
         owners = self.world.group.owners()
-        # S6: nothing from the old place after anybody has begun at the new one.
+        # S6: nothing from the old position after an instance has begun at the new one.
         applied = self.world.applied()
         moved = self.last_request in applied.values()
         for m in messages:
@@ -471,7 +476,7 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.world.group.owners())
     @rule(data=st.data(), zombie_commits=st.booleans())
     def evict(self, data: st.DataObject, zombie_commits: bool) -> None:
-        """By the broker; the instance hears of it when it commits, or by its next heartbeat."""
+        """By the broker; the instance receives the error when it commits, or with its next heartbeat."""
         name = data.draw(st.sampled_from(sorted(set(self.world.group.owners().values()))))
         self.world.group.fence(name)
         if zombie_commits:
@@ -489,11 +494,11 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
     def poll(self, data: st.DataObject) -> None:
-        """What its keeper has an instance do between requests."""
+        """The work of an instance between requests."""
         session, _ = self.chains[data.draw(st.sampled_from(sorted(self.chains)))]
-        looked = session.poll_reset_requests()
-        if looked is not None:
-            looked.result(10)
+        polled = session.poll_reset_requests()
+        if polled is not None:
+            polled.result(10)
 
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
@@ -505,7 +510,7 @@ class Group(RuleBasedStateMachine):
             self.skipped[tp] |= set(range(n))
 
     @invariant()
-    def nothing_is_committed_that_nobody_was_given(self) -> None:
+    def nothing_is_committed_that_was_not_delivered(self) -> None:
         for tp in PARTITIONS:
             assert set(range(self.world.committed(tp))) <= self.given[tp] | self.skipped[tp]
 

@@ -63,8 +63,8 @@ def test_a_partition_cursor_is_checked_once_per_metadata_refresh(cluster: FakeCl
     with pytest.raises(DataLoss, match=r"offset 5 of topic id id-of-flights.*now topic id id-1-of-flights") as loss:
         checked_cursor(known, cursor)
     assert "create_cursor" in loss.value.remedy
-    anew = checked_cursor(known, PartitionCursor("flights", 0, 0))
-    assert checked_cursor(known, anew).next_offset == 0
+    again = checked_cursor(known, PartitionCursor("flights", 0, 0))
+    assert checked_cursor(known, again).next_offset == 0
 
 
 def test_a_partition_cursor_of_the_new_topic_is_newer_than_the_ids_that_are_known(cluster: FakeCluster) -> None:

@@ -14,13 +14,13 @@ from streamgroups.ports import Batch
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
-from unit_tests.scripted_consumer import ScriptedConsumer, end_of, records, trouble
+from unit_tests.scripted_consumer import ScriptedConsumer, end_of, failed_fetch, records
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 class Ends:
-    """Where partitions begin and end, and how often that was asked."""
+    """The beginning and end of partitions, and how often they were requested."""
 
     def __init__(self) -> None:
         self.of = {P0: 0, P1: 0}
@@ -63,7 +63,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
     return reading
 
 
-def test_G4_as_many_messages_as_are_wanted_and_no_more(reading: Reading) -> None:
+def test_G4_as_many_messages_as_the_limit_and_no_more(reading: Reading) -> None:
     reading.hold(P0, 0, 5)
     reading.consumer.fetched = deque(records(P0, *range(5)))
     found, batch = reading.read({P0: 0}, 3)
@@ -74,7 +74,7 @@ def test_G4_as_many_messages_as_are_wanted_and_no_more(reading: Reading) -> None
     assert reading.consumer.names("incremental_assign") == ["incremental_assign"], "it is read on where it was left"
 
 
-def test_G13_whether_there_is_more_is_asked_and_gaps_are_passed(reading: Reading) -> None:
+def test_G13_the_end_is_requested_and_gaps_are_skipped(reading: Reading) -> None:
     """Offsets 1 to 3 are a transaction's markers, or were compacted."""
     reading.hold(P0, 0, 4)
     reading.consumer.fetched = deque([*records(P0, 0), end_of(P0, 4)])
@@ -128,7 +128,7 @@ def test_a_request_ends_with_about_as_much_as_one_fetch_brings(
 @pytest.mark.parametrize(("begin", "end"), [(5, 9), (0, 2)], ids=["deleted", "truncated"])
 def test_G16_a_position_that_is_gone_is_data_loss(reading: Reading, code: int, begin: int, end: int) -> None:
     reading.hold(P0, begin, end)
-    reading.consumer.fetched = deque([trouble(P0, code)])
+    reading.consumer.fetched = deque([failed_fetch(P0, code)])
     with pytest.raises(DataLoss, match=rf"flights-0 no longer has offset 3: it contains \[{begin}, {end}\)"):
         reading.read({P0: 3})
 
@@ -139,21 +139,21 @@ def test_G16_a_position_behind_the_end_is_data_loss_and_not_nothing(reading: Rea
         reading.read({P0: 3})
 
 
-def test_a_position_that_a_former_leader_has_not_got_is_asked_for_again(reading: Reading) -> None:
+def test_a_position_that_a_former_leader_does_not_have_is_requested_again(reading: Reading) -> None:
     reading.hold(P0, 0, 4)
-    reading.consumer.fetched = deque([trouble(P0, KafkaError.OFFSET_OUT_OF_RANGE), *records(P0, 3)])
+    reading.consumer.fetched = deque([failed_fetch(P0, KafkaError.OFFSET_OUT_OF_RANGE), *records(P0, 3)])
     assert reading.read({P0: 3})[0] == [(0, 3)]
     assert reading.consumer.assigned == {P0: 3}
 
 
 def test_what_does_not_pass_is_an_error_at_once(reading: Reading) -> None:
     reading.hold(P0, 0, 4)
-    reading.consumer.fetched = deque([trouble(P0, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    reading.consumer.fetched = deque([failed_fetch(P0, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(NotAuthorized, match="flights"):
         reading.read({P0: 3})
 
 
-def test_a_record_that_does_not_come_is_an_error_that_says_what_was_wrong(
+def test_a_record_that_does_not_arrive_is_an_error_with_its_cause(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cursor_reader, "_RETRY_TIMEOUT_S", 0.0)

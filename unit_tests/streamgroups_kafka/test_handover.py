@@ -1,6 +1,6 @@
 """G11, S3: what a member's own thread does before it gives partitions back; its Kafka consumer follows a script.
 
-librdkafka calls the callbacks from inside ``poll``, and so does the script. What a broker does to real members: ``MemberContract`` and
+librdkafka calls the callbacks from inside ``poll``, and so does the script. The same with real members on a broker: ``MemberContract`` and
 ``integration_tests/test_members_share_a_topic.py``.
 """
 
@@ -18,18 +18,18 @@ from streamgroups.fakes import FakeHistory
 from streamgroups.groups.audit import uncommitted
 from streamgroups.groups.history import Event, Kind
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
 from streamgroups_kafka.membership import consumer_thread as member_thread
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-BATCH = {P0: (5, 9), P1: (7, 8)}
+BATCH = [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)]
 
 
 class ScriptedConsumer:
-    """As much of ``confluent_kafka.Consumer`` as a member uses; the test says what the group does."""
+    """As much of ``confluent_kafka.Consumer`` as a member uses; the test decides what the group does."""
 
     def __init__(self) -> None:
         self.script: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -40,10 +40,10 @@ class ScriptedConsumer:
 
     def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
         self._callbacks = callbacks
-        self.tell("on_assign", P0, P1)
+        self.call_back("on_assign", P0, P1)
 
-    def tell(self, callback: str, *partitions: TopicPartition) -> None:
-        """The group assigns partitions, revokes them, or has given them to somebody else."""
+    def call_back(self, callback: str, *partitions: TopicPartition) -> None:
+        """The group assigns partitions, revokes them, or has assigned them to another member."""
         theirs = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
         self.script.put(lambda: self._callbacks[callback](self, theirs))
 
@@ -96,8 +96,8 @@ class Handover:
         return self.did(kind)[0]
 
     def revoke(self, *partitions: TopicPartition) -> None:
-        """The group wants partitions back; returns when the member waits for its batch, or has given them up."""
-        self.consumer.tell("on_revoke", *partitions)
+        """The group revokes partitions; returns when the member waits for its batch, or has released them."""
+        self.consumer.call_back("on_revoke", *partitions)
         self.wait_for(Kind.REVOKING)
         turns = self.consumer.turns
         assert comes_true(lambda: self.consumer.turns > turns + 1 or bool(self.consumer.given_up), 10, every_s=0.001)
@@ -117,7 +117,7 @@ def handover(consumer: ScriptedConsumer) -> Iterator[Handover]:
     made.member.close()
 
 
-def test_G11_a_partition_is_given_back_when_the_batch_that_reads_it_is_done_and_committed(handover: Handover) -> None:
+def test_G11_a_partition_is_released_when_its_batch_is_finished_and_committed(handover: Handover) -> None:
     handover.revoke(P0)
     assert handover.consumer.given_up == []
     handover.member.finish(1)
@@ -128,7 +128,7 @@ def test_G11_a_partition_is_given_back_when_the_batch_that_reads_it_is_done_and_
     assert uncommitted(handover.history.events) == []
 
 
-def test_G11_a_commit_that_the_rebalance_refuses_is_repeated_first(handover: Handover) -> None:
+def test_G11_a_commit_that_the_rebalance_rejects_is_repeated_first(handover: Handover) -> None:
     handover.revoke(P0, P1)
     handover.consumer.rejections = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION]
     handover.member.finish(1)
@@ -137,16 +137,16 @@ def test_G11_a_commit_that_the_rebalance_refuses_is_repeated_first(handover: Han
     assert uncommitted(handover.history.events) == []
 
 
-def test_G11_what_no_batch_reads_is_given_back_at_once(handover: Handover) -> None:
+def test_G11_a_partition_without_a_batch_is_released_at_once(handover: Handover) -> None:
     handover.member.finish(1)
     assert comes_true(lambda: {P0: 9, P1: 8} in [e.offsets for e in handover.did(Kind.COMMITTED)], 10, every_s=0.001)
-    handover.member.plan(2, {P1: (8, 20)})
-    handover.consumer.tell("on_revoke", P0)
+    handover.member.plan(2, [OffsetRange(P1, 8, 20)])
+    handover.consumer.call_back("on_revoke", P0)
     assert handover.wait_for(Kind.RELEASED).offsets == {P0: 9}
 
 
 def test_S3_what_is_lost_waits_for_no_batch_and_is_not_committed(handover: Handover) -> None:
-    handover.consumer.tell("on_lost", P0)
+    handover.consumer.call_back("on_lost", P0)
     assert [(r.topic_partition, r.next_offset) for r in handover.wait_for(Kind.LOST).ranges] == [(P0, 5)]
     handover.member.finish(1)
     assert comes_true(lambda: {P1: 8} in [e.offsets for e in handover.did(Kind.COMMITTED)], 10, every_s=0.001)
@@ -157,7 +157,7 @@ def test_S8_a_handover_waits_no_longer_than_the_group_does(
     consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     hung = Handover(consumer, rebalance_timeout_ms=1)
-    consumer.tell("on_revoke", P0)
+    consumer.call_back("on_revoke", P0)
     assert [r.topic_partition for r in hung.wait_for(Kind.RELEASED).ranges] == [P0]
     assert comes_true(lambda: consumer.given_up == [P0], 10, every_s=0.001)
     assert "another member will read these offsets again" in caplog.text

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups_kafka.membership import history_file as history
 from streamgroups_kafka.membership.history_file import HistoryFile, read_history
 
 
 def test_others_cannot_read_it(tmp_path: Path) -> None:
-    HistoryFile(str(tmp_path), group_id="g", member="m")(Kind.JOINING)
+    HistoryFile(str(tmp_path), group_id="g", member="m")(MemberEvent(Kind.JOINING))
     (path,) = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     assert [event.kind for event in read_history(tmp_path)] == [Kind.JOINING]
@@ -24,7 +24,7 @@ def test_it_ends_at_its_limit_with_one_warning(
     monkeypatch.setattr(history, "MAX_BYTES", 1_000)
     record = HistoryFile(str(tmp_path), group_id="g", member="m")
     for _ in range(100):
-        record(Kind.JOINING)
+        record(MemberEvent(Kind.JOINING))
     (path,) = tmp_path.iterdir()
     assert 0 < path.stat().st_size <= 1_000
     assert read_history(tmp_path)

@@ -23,7 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler, or no native reader")
     built = tmp_path_factory.mktemp("hostile") / "librdkafka.so"
     source = HERE / "hostile_librdkafka.c"
-    # What it is built with under the sanitizers is loaded into the process anyway.
+    # Under the sanitizers their libraries are loaded into the process anyway.
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", f"-I{CSRC}", "-o", built, source], check=True, env=plain)
     return built

@@ -50,7 +50,7 @@ def config(broker: RawBroker) -> ClientConfig:
 
 
 def holding(tp: TopicPartition, end_offset: int) -> FakeCluster:
-    """What a reader is told of a partition: so many offsets."""
+    """The range of a partition for a reader, with this number of offsets."""
     cluster = FakeCluster(lambda: 0)
     cluster.create_topic(tp.topic)
     cluster.leave_gap(tp, end_offset)
@@ -91,7 +91,7 @@ def test_a_header_name_that_is_not_utf_8_makes_the_headers_null(
     ]
 
 
-def test_headers_that_nobody_asks_for_are_not_looked_at(
+def test_headers_that_are_not_selected_are_not_parsed(
     new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     (found,) = read(new_fetcher, config, HEADERS, 3, ["value"])
@@ -111,7 +111,7 @@ def test_a_timestamp_that_does_not_fit_is_null(
     assert without.num_rows == 6
 
 
-def test_a_group_cursor_goes_on_behind_such_records(config: ClientConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_cursor_continues_behind_such_records(config: ClientConfig, caplog: pytest.LogCaptureFixture) -> None:
     reader = RecordReader(config, group_id="g", client_id=None, offsets=holding(HEADERS, 3))
     with closing(reader):
         messages = reader.read({HEADERS: 0}, 10).messages
@@ -122,7 +122,7 @@ def test_a_group_cursor_goes_on_behind_such_records(config: ClientConfig, caplog
 def test_many_such_records_end_no_process(
     broker: RawBroker, new_fetcher: NewFetcher, config: ClientConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """confluent-kafka returns a list with a hole, and sets an exception that a call in a hot loop does not look for: a segmentation fault."""
+    """confluent-kafka returns a list with a hole, and sets an exception that a call in a hot loop does not check: a segmentation fault."""
     topic = f"many-{new_fetcher.__name__}"
     broker.create_topic(topic)
     broker.append(topic, batch(*(record(n, headers=(NOT_UTF_8, header(b"good"), NOT_UTF_8)) for n in range(500))))

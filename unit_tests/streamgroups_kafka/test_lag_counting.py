@@ -1,4 +1,4 @@
-"""G13, O3: unread records are counted by the headers of their batches, on a log that a stand-in for a broker serves."""
+"""G13, O3: the lag is counted by the headers of batches, on a log of a fake broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(
     magic: int = 2,
     body: int = 10,
 ) -> bytes:
-    """A batch as its header tells of it; nobody looks at the rest."""
+    """A batch with its header; the rest is not read."""
     last = base + count - 1 if last is None else last
     attributes = (0 if producer is None else 0x10) | (0x20 if control else 0)
     of = -1 if producer is None else producer
@@ -155,7 +155,7 @@ def test_G13_markers_gaps_and_aborted_records_in_the_middle_are_no_records() -> 
     assert counted(Broker({P0: log}), OffsetRange(P0, 1, 17)) == {P0: UnreadRecords(7)}
 
 
-def test_O3_records_of_an_open_transaction_and_behind_it_are_told_apart() -> None:
+def test_O3_records_of_an_open_transaction_and_behind_it_are_distinguished() -> None:
     log = Log()
     log.write(2)
     log.write(3, producer=1)
@@ -173,7 +173,7 @@ def test_G13_where_compaction_has_removed_the_last_records_the_count_comes_to_an
     assert counted(Broker({P0: log}), OffsetRange(P0, 0, 52)) == {P0: UnreadRecords(2)}
 
 
-def test_in_a_batch_with_gaps_nobody_knows_which_side_they_are_on() -> None:
+def test_in_a_batch_with_gaps_the_side_of_records_is_unknown() -> None:
     log = Log()
     log.write(10, removed=frozenset({3, 4}))
     log.write(1)
@@ -264,7 +264,7 @@ _STEPS = st.one_of(
     limit=PLENTY,
 )
 @given(steps=st.lists(_STEPS, max_size=15), start=st.integers(0, 40), limit=st.integers(1, 900) | st.just(PLENTY))
-def test_O3_a_count_is_exact_or_an_upper_bound_and_says_which(
+def test_O3_a_count_is_marked_as_exact_or_as_an_upper_bound(
     steps: list[tuple[str, int, int | None, frozenset[int]]], start: int, limit: int
 ) -> None:
     log = Log()

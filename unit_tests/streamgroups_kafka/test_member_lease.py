@@ -41,7 +41,7 @@ class World:
     def __init__(self) -> None:
         self._cluster = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "0"})
         (broker,) = self._cluster.list_topics(timeout=10).brokers.values()
-        # The mock makes a topic of four partitions for whoever asks.
+        # The mock creates a topic of four partitions on request.
         wait_for(
             lambda: len(self._cluster.list_topics("flights", timeout=10).topics["flights"].partitions) == 4, "topic"
         )
@@ -86,7 +86,7 @@ def test_S8_its_partitions_go_to_the_other_member_and_it_joins_again_when_its_ba
         thread.join()
     wait_for(lambda: len(alice.membership.owned) == len(bob.membership.owned) == 2, "each has its half")
     hers = sorted(alice.membership.owned)
-    alice.plan(1, dict.fromkeys(hers, (0, 5)))
+    alice.plan(1, [OffsetRange(tp, 0, 5) for tp in hers])
     wait_for(lambda: len(bob.membership.owned) == PARTITIONS, "bob owns everything")
     snapshot = alice.snapshot_to_commit()
     assert snapshot.group_metadata is None, "no sink may commit the batch"
@@ -161,7 +161,7 @@ def test_S8_alone_or_done_it_stays_whatever_the_batch_takes(has_others: bool, is
     assert ("done 1" in it.asked) == has_others, "a commit log may be far away: it is read only where it matters"
 
 
-def test_S8_while_no_broker_answers_nobody_could_take_over() -> None:
+def test_S8_without_a_broker_no_member_can_take_over() -> None:
     it = Watched(LEASE)
     it.now_s = 20_000.0
     it.passes(20)
@@ -192,10 +192,10 @@ def test_a_batch_that_takes_long_is_warned_of_once_with_what_to_do(
         it.passes(4)
         assert not caplog.records
         it.passes(4)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("alice: batch 1 of group 'airline' has been in flight for 6 s. A rebalance waits 12 s")
+    (result,) = [record.getMessage() for record in caplog.records]
+    assert result.startswith("alice: batch 1 of group 'airline' has been in flight for 6 s. A rebalance waits 12 s")
     for option in ("maxOffsetsPerTrigger", "kafka.max.poll.interval.ms", until):
-        assert option in said
+        assert option in result
 
 
 def test_without_limits_nothing_is_judged() -> None:

@@ -49,7 +49,7 @@ def test_S2_a_finished_batch_is_due_until_exactly_it_is_committed(shared: Shared
     assert state.due() == {}
     state.finish(1)
     assert state.due() == {P0: 9}
-    state.move({P0: 20})
+    state.move({P0: 20}, detail="")
     state.committed({P0: 9})
     assert state.due() == {P0: 20}, "what came while 9 was under way is not forgotten"
     state.committed({P0: 20})
@@ -68,17 +68,17 @@ def test_G2_only_a_start_that_was_just_decided_is_committed_at_once(shared: Shar
     assert shared.state.due() == {P0: 3}
 
 
-def test_G11_what_is_asked_back_waits_for_its_batch_and_its_commit(shared: Shared) -> None:
+def test_G11_a_revoked_partition_waits_for_its_batch_and_its_commit(shared: Shared) -> None:
     state = shared.state
     state.plan(1, [OffsetRange(P0, 5, 9)])
     state.revoke([P0, P1])
     assert state.membership.plannable == {}
-    assert (state.may_let_go([P0]), state.may_let_go([P1])) == (False, True)
+    assert (state.may_release([P0]), state.may_release([P1])) == (False, True)
     state.finish(1)
-    assert not state.may_let_go([P0]), "it is read, but not committed"
+    assert not state.may_release([P0]), "it is read, but not committed"
     state.committed({P0: 9})
-    assert state.may_let_go([P0])
-    assert state.let_go([P0], Kind.RELEASED) == ()
+    assert state.may_release([P0])
+    assert state.release([P0], Kind.RELEASED) == ()
     assert state.membership.owned.keys() == {P1}
 
 
@@ -87,22 +87,22 @@ def test_a_query_that_ends_holds_nothing_up(shared: Shared, end: Callable[[Membe
     shared.state.plan(1, [OffsetRange(P0, 5, 9)])
     shared.state.revoke([P0])
     end(shared.state)
-    assert shared.state.may_let_go([P0])
+    assert shared.state.may_release([P0])
 
 
-def test_S3_what_is_lost_is_never_committed_and_its_batch_is_told(shared: Shared) -> None:
+def test_S3_a_lost_partition_is_never_committed_and_its_batch_is_reported(shared: Shared) -> None:
     state = shared.state
     state.plan(1, [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)])
     state.finish(1)
     state.plan(2, [OffsetRange(P0, 9, 12)])
-    assert state.let_go([P0], Kind.LOST) == (OffsetRange(P0, 9, 12),)
+    assert state.release([P0], Kind.LOST) == (OffsetRange(P0, 9, 12),)
     state.assign({P0: Owned(20)})
     assert state.due() == {P1: 8}, "another member has read to 20: the group would go back to 9"
     state.finish(2)
     assert state.due() == {P1: 8}
-    assert state.let_go(None, Kind.LOST, note="fenced") == ()
+    assert state.release(None, Kind.LOST, detail="fenced") == ()
     assert (state.due(), dict(state.membership.owned)) == ({}, {})
-    assert [e.note for e in shared.history.events if e.kind is Kind.LOST] == ["", "fenced"]
+    assert [e.detail for e in shared.history.events if e.kind is Kind.LOST] == ["", "fenced"]
 
 
 def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared: Shared) -> None:
@@ -111,7 +111,7 @@ def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared
     shared.now_s += 3.5
     assert state.membership.plannable == {}, "the query's thread may wake before the owner thread"
     assert shared.turn() is Turn.GO_ON
-    assert state.due() == {P0: 5, P1: 7}, "positions are committed again, to ask the group whether we are in it"
+    assert state.due() == {P0: 5, P1: 7}, "positions are committed again, to check the membership"
     shared.now_s += 0.1
     shared.turn()
     assert state.membership.plannable == {}
@@ -137,14 +137,14 @@ class TestASinkThatCommits:
         assert state.snapshot_to_commit().group_metadata is not None
         shared.now_s += 3.5
         shared.turn()
-        assert state.due() == {P1: 7}, "the other partition can tell whether we are still in the group"
+        assert state.due() == {P1: 7}, "the other partition can prove the membership"
         assert state.snapshot_to_commit().group_metadata is None
         state.committed({P1: 7})
         assert state.snapshot_to_commit().group_metadata is not None
 
-    def test_and_if_there_is_no_other_partition_it_is_asked_when_the_batch_is_done(self, shared: Shared) -> None:
+    def test_without_another_partition_it_is_requested_when_the_batch_is_done(self, shared: Shared) -> None:
         state = shared.state
-        state.let_go([P1], Kind.RELEASED)
+        state.release([P1], Kind.RELEASED)
         assert state.snapshot_to_commit().group_metadata is not None
         state.written(1)
         shared.now_s += 3.5
@@ -155,7 +155,7 @@ class TestASinkThatCommits:
         state.committed({P0: 9})
         assert state.membership.plannable == {P0: 9}
 
-    def test_a_silence_before_that_asks_for_all(self, shared: Shared) -> None:
+    def test_a_timeout_before_that_requests_all(self, shared: Shared) -> None:
         assert shared.state.snapshot.group_metadata is not None
         shared.now_s += 3.5
         shared.turn()
@@ -169,7 +169,7 @@ class TestASinkThatCommits:
             state.finish(1)
             state.plan(2, [OffsetRange(P0, 9, 12)])
         elif way == "moved":
-            state.move({P0: 5})
+            state.move({P0: 5}, detail="")
         else:
             state.assign({P0: Owned(5, Origin.STARTING)})
         assert state.snapshot_to_commit().group_metadata is None
@@ -178,14 +178,14 @@ class TestASinkThatCommits:
         assert state.snapshot_to_commit().group_metadata is not None
 
     @pytest.mark.parametrize("others", [{P1: 7}, {}])
-    def test_what_is_read_again_though_it_is_written_is_asked_for_where_the_group_stands(
+    def test_a_written_batch_that_is_read_again_is_requested_at_the_position_of_the_group(
         self, others: dict[TopicPartition, int]
     ) -> None:
-        """State is built anew of a batch that was written before a restart: the group is ahead of what is read."""
+        """State is rebuilt from a batch that was written before a restart: the group is ahead of the reads."""
         again = Shared()
         again.state.group_metadata = ConsumerGroupMetadata("airline", 7, "alice-1")
         again.state.assign({P0: Owned(9, Origin.WRITTEN)})
-        again.state.let_go({P1} - others.keys(), Kind.RELEASED)
+        again.state.release({P1} - others.keys(), Kind.RELEASED)
         again.turn()
         again.state.rewind({P0: 5, P1: 7})
         again.state.plan(1, self.BATCH)
@@ -216,12 +216,12 @@ class TestASinkThatCommits:
         state.finish(2)
         assert state.due() == {P0: 12}
         assert not state.mark_of(P0, 12).written, "this one is the member's own"
-        state.let_go([P0], Kind.RELEASED)
+        state.release([P0], Kind.RELEASED)
         assert not state.mark_of(P0, 9).written
 
 
 def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:
-    shared.state.let_go(None, Kind.LOST)
+    shared.state.release(None, Kind.LOST)
     alone = Shared(assign=(P0, P1))
     for one in (shared, alone):
         one.turn()
@@ -234,7 +234,7 @@ def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shar
 def test_waiting_for_the_batch_of_a_hand_over_is_no_silence(shared: Shared) -> None:
     for _ in range(5):
         shared.now_s += 2
-        shared.state.may_let_go([P0])
+        shared.state.may_release([P0])
     assert shared.turn() is Turn.GO_ON
     assert shared.state.due() == {}
 

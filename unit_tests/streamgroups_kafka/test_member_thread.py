@@ -19,7 +19,7 @@ from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState
-from unit_tests.scripted_consumer import ScriptedConsumer, Step, trouble
+from unit_tests.scripted_consumer import ScriptedConsumer, Step, failed_fetch
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 SHARED_MARK, EXCLUSIVE_MARK = (CommitMark(exclusive).encode() for exclusive in (False, True))
@@ -111,7 +111,7 @@ def test_G2_where_the_group_has_nothing_the_start_is_decided_once_and_committed(
 
 def test_X2_the_group_follows_a_ledger_that_is_ahead_of_it_before_anything_is_read(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
-    run.adapt(take_over=lambda said: {**said, P0: Owned(20, Origin.WRITTEN)})
+    run.adapt(take_over=lambda result: {**result, P0: Owned(20, Origin.WRITTEN)})
     run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].next_offset))
     assert run.seen == [20]
     assert run.consumer.commits == [{P0: (20, WRITTEN_MARK)}]
@@ -123,7 +123,7 @@ def test_S1_the_mark_of_a_member_of_the_other_kind_is_replaced(run: Run) -> None
     assert run.consumer.commits == [{P0: (5, SHARED_MARK), P1: (7, SHARED_MARK)}]
 
 
-def test_what_somebody_else_has_committed_is_left_as_it_is(run: Run) -> None:
+def test_commits_of_other_clients_are_left_as_they_are(run: Run) -> None:
     run.consumer.stored = stored(5, mark="a tool's")
     run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0].origin))
     assert run.seen == [Origin.FOREIGN]
@@ -135,10 +135,10 @@ def test_an_assignment_waits_for_a_group_whose_offsets_cannot_be_read_yet(
 ) -> None:
     answers = iter([BrokerUnreachable("away"), None])
 
-    def take_over(said: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
+    def take_over(result: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
         if (error := next(answers)) is not None:
             raise error
-        return said
+        return result
 
     run.consumer.stored = stored(5)
     run.adapt(take_over=take_over)
@@ -198,7 +198,7 @@ def test_X2_who_the_member_is_to_the_broker_is_renewed_at_each_turn(run: Run) ->
     ]
 
 
-def test_X3_a_member_without_a_generation_has_no_claim(run: Run) -> None:
+def test_X3_a_member_without_a_generation_has_no_group_metadata(run: Run) -> None:
     """Before it has joined, and while it joins again: a broker would accept a sink's offsets from it unchecked."""
     run.consumer.generation = -1
     run.consumer.stored = stored(5)
@@ -303,7 +303,7 @@ def test_S3_a_fenced_member_has_lost_everything_at_once(run: Run) -> None:
     error = run.go(*read_one(run), run.see(lambda: run.state.membership.owned))
     assert error is None, "librdkafka joins again"
     assert run.seen == [{}], "nothing more is read of what another member reads"
-    assert [(e.kind, e.note) for e in run.history.events if e.kind is Kind.LOST] == [(Kind.LOST, "fenced")]
+    assert [(e.kind, e.detail) for e in run.history.events if e.kind is Kind.LOST] == [(Kind.LOST, "fenced")]
 
 
 def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
@@ -317,7 +317,7 @@ def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
 @pytest.mark.parametrize(
     "code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError._TIMED_OUT]
 )
-def test_S2_a_commit_that_a_rebalance_holds_up_is_made_again(run: Run, code: int) -> None:
+def test_S2_a_commit_that_a_rebalance_delays_is_repeated(run: Run, code: int) -> None:
     run.consumer.rejections.extend([code, code])
     assert run.go(*read_one(run), lambda: None, lambda: None) is None
     assert run.consumer.names("refused", "commit") == ["refused", "refused", "commit"]
@@ -331,7 +331,7 @@ def test_S2_what_the_broker_will_never_take_fails_the_member(run: Run) -> None:
     assert run.consumer.commits == []
 
 
-def test_S2_the_gravest_refusal_of_a_commit_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_S2_the_most_serious_error_of_a_commit_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = read_one(run)
     codes = [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.GROUP_AUTHORIZATION_FAILED]
 
@@ -374,24 +374,24 @@ def test_X2_what_a_sink_has_committed_keeps_its_mark(run: Run) -> None:
     assert run.consumer.commits == [{P0: (5, WRITTEN_MARK)}]
 
 
-# ---- trouble ---------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "code", [KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED]
 )
 def test_what_the_client_mends_is_remembered_and_nothing_else(run: Run, code: int) -> None:
-    assert run.go(lambda: trouble(P0, code)) is None
+    assert run.go(lambda: failed_fetch(P0, code)) is None
     assert run.state.last_error
 
 
 def test_what_will_not_pass_fails_the_member(run: Run) -> None:
-    error = run.go(lambda: trouble(None, KafkaError.GROUP_AUTHORIZATION_FAILED), close=False)
+    error = run.go(lambda: failed_fetch(None, KafkaError.GROUP_AUTHORIZATION_FAILED), close=False)
     assert error is not None
     assert "airline" in str(error)
 
 
-def test_a_bug_on_the_thread_fails_the_member_and_says_so(run: Run) -> None:
+def test_a_bug_on_the_thread_fails_the_member_with_its_message(run: Run) -> None:
     def crash() -> None:
         raise ZeroDivisionError("oops")
 

@@ -1,4 +1,4 @@
-"""The native reader without a broker: what it refuses, what it keeps warm, and how it decodes names."""
+"""The native reader without a broker: its rejections, the connections that it keeps, and the decoding of names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from streamgroups.errors import InvalidOption
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.read import range_reader
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher, WarmClients
-from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 from unit_tests.requirements import without
 
-#: Nobody listens there; a client is made all the same.
+#: No broker listens there; a client is created anyway.
 NOWHERE = (("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"))
 
 
@@ -35,21 +33,21 @@ def extension() -> Any:
     return importlib.import_module("streamgroups_kafka._native")
 
 
-def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_extension_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setitem(sys.modules, "streamgroups_kafka._native", None)
     native.status.cache_clear()
-    range_reader.reader.cache_clear()
+    native._uses_native.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
-            assert range_reader.reader("") is PlainFetcher
-            assert range_reader.reader("") is PlainFetcher
+            assert not native.uses_native("reader")
+            assert not native.uses_native("reader")
         assert len(caplog.records) == 1
         assert "a C compiler" in caplog.text
         with pytest.raises(InvalidOption, match="STREAMGROUPS_READER requires the native reader"):
-            range_reader.reader("native")
+            native._uses_native("reader", "native")
     finally:
         native.status.cache_clear()
-        range_reader.reader.cache_clear()
+        native._uses_native.cache_clear()
 
 
 def test_an_extension_of_another_version_is_not_used(extension: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +56,9 @@ def test_an_extension_of_another_version_is_not_used(extension: Any, monkeypatch
     assert (found.available, found.reason) == (False, "The extension belongs to another version of streamgroups.")
 
 
-def test_another_reader_is_refused() -> None:
+def test_another_reader_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="STREAMGROUPS_READER is 'fast'"):
-        range_reader.reader("fast")
+        native._uses_native("reader", "fast")
 
 
 def test_a_library_that_is_not_librdkafka(extension: Any) -> None:
@@ -68,7 +66,7 @@ def test_a_library_that_is_not_librdkafka(extension: Any) -> None:
         extension.load("/lib/libc.so.6")
 
 
-def test_a_setting_that_librdkafka_refuses(extension: Any) -> None:
+def test_a_setting_that_librdkafka_rejects(extension: Any) -> None:
     with pytest.raises(extension.NativeError, match=r"fetch\.min\.bytes"):
         extension.Client([("fetch.min.bytes", "many")])
 

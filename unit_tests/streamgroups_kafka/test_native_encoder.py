@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka import native
-from streamgroups_kafka.write import record_batches
 from streamgroups_kafka.write.encoder import HEADER_BYTES
 from streamgroups_kafka.write.plain_encoder import PlainEncoder
 from streamgroups_kafka.write.record_batches import BatchSettings, encoder
@@ -29,7 +28,7 @@ from unit_tests.records import (
 
 
 class Astray:
-    """An array of two rows whose offsets are written once pyarrow has looked at it."""
+    """An array of two rows whose offsets are written after pyarrow has checked it."""
 
     def __init__(self, of: pa.DataType, offsets: Sequence[int], *children: pa.Array) -> None:
         is_large = of in (pa.large_binary(), pa.large_string()) or pa.types.is_large_list(of)
@@ -122,14 +121,14 @@ _DESCENDING = [5, 3, 7]
         ({"note": pa.array([0, 1])}, "a column of another name"),
     ],
 )
-def test_the_extension_itself_refuses_what_it_cannot_read(
+def test_the_extension_itself_rejects_columns_that_it_cannot_read(
     extension: Any, columns: Mapping[str, Any], match: str
 ) -> None:
     with pytest.raises(ValueError, match=match):
         extension.encode(*_capsules(columns), 1_000, 0, -1, -1, False, {})
 
 
-def test_the_extension_itself_refuses_other_arguments(extension: Any) -> None:
+def test_the_extension_itself_rejects_other_arguments(extension: Any) -> None:
     def good() -> list[Any]:
         return [*_capsules({}), 1_000, 0, 5, 0, False, {}]
 
@@ -188,32 +187,32 @@ def test_the_checksum_is_the_same_with_and_without_the_processors_instruction(ex
         assert extension.crc32c(data[1:]) == extension.crc32c_by_table(data[1:])
 
 
-def test_a_missing_extension_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_extension_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setitem(sys.modules, "streamgroups_kafka._native", None)
     native.encoder_status.cache_clear()
-    encoder.cache_clear()
+    native._uses_native.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
-            assert isinstance(encoder(""), PlainEncoder)
-            assert isinstance(encoder(""), PlainEncoder)
+            assert isinstance(encoder(), PlainEncoder)
+            assert isinstance(encoder(), PlainEncoder)
         assert len(caplog.records) == 1
         assert "a C compiler" in caplog.text
         with pytest.raises(InvalidOption, match="STREAMGROUPS_ENCODER requires the native encoder"):
-            encoder("native")
+            native._uses_native("encoder", "native")
     finally:
         native.encoder_status.cache_clear()
-        encoder.cache_clear()
+        native._uses_native.cache_clear()
 
 
-def test_an_extension_of_an_older_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "streamgroups_kafka._native", object())
     native.encoder_status.cache_clear()
     try:
-        assert "older version" in native.encoder_status().reason
+        assert "another version" in native.encoder_status().reason
     finally:
         native.encoder_status.cache_clear()
 
 
-def test_another_encoder_is_refused() -> None:
+def test_another_encoder_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="STREAMGROUPS_ENCODER is 'fast'"):
-        record_batches.encoder("fast")
+        native._uses_native("encoder", "fast")

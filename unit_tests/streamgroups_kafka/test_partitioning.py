@@ -75,7 +75,7 @@ def _keys(draw: st.DrawFn) -> tuple[pa.Array, list[bytes | None]]:
 
 
 @given(keys=_keys(), n_partitions=st.integers(1, 20) | st.integers(1, 2**31 - 1))
-def test_any_slice_goes_where_another_implementation_says(
+def test_any_slice_has_the_partitions_of_another_implementation(
     extension: Any, keys: tuple[pa.Array, list[bytes | None]], n_partitions: int
 ) -> None:
     array, plain = keys
@@ -93,7 +93,7 @@ def test_any_slice_goes_where_another_implementation_says(
 def test_nothing_is_read_past_the_last_key(extension: Any, key: bytes, before: int) -> None:
     """Its bytes are the last of a buffer that holds no byte more; `make sanitize` sees one that is read.
 
-    The buffer is too large for Python's own allocator, which the sanitizer knows nothing of.
+    The buffer is too large for Python's own allocator, which the sanitizer does not observe.
     """
     data = pa.py_buffer(bytearray(b"x" * before + key))
     ends = pa.py_buffer(struct.pack("=2i", before, before + len(key)))
@@ -109,12 +109,12 @@ def test_nothing_is_read_past_the_last_key(extension: Any, key: bytes, before: i
 def test_offsets_that_lead_astray_never_crash(extension: Any, offsets: list[int]) -> None:
     ends = bytearray(12)
     array = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(ends), pa.py_buffer(b"x" * 8)])
-    # Once pyarrow has looked at it.
+    # After pyarrow has checked it.
     struct.pack_into("=3i", ends, 0, *offsets)
     good = offsets == sorted(offsets) and offsets[0] >= 0 and offsets[-1] <= 8
-    for wanted in ("native", "plain"):
+    for required in ("native", "plain"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("STREAMGROUPS_ENCODER", wanted)
+            patch.setenv("STREAMGROUPS_ENCODER", required)
             if good:
                 assert len(partitions_of_keys(array, 4)) == 2
             else:
@@ -142,7 +142,7 @@ def test_a_topic_has_at_least_one_partition(wrong: Any) -> None:
         partitions_of_keys(pa.array(["a", "b"]), wrong)
 
 
-def test_other_keys_are_refused() -> None:
+def test_other_keys_are_rejected() -> None:
     for keys in (pa.array([1]), pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.string_view())):
         with pytest.raises(InvalidOption, match=r"Cast them to binary or string\."):
             partitions_of_keys(keys, 3)
@@ -150,7 +150,7 @@ def test_other_keys_are_refused() -> None:
         partitions_of_keys(pa.array(["a", "b"]), pa.array([3]))
 
 
-def test_the_extension_itself_refuses_what_it_cannot_read(extension: Any) -> None:
+def test_the_extension_itself_rejects_columns_that_it_cannot_read(extension: Any) -> None:
     for wrong in (pa.array([1]), pa.record_batch({"key": ["a"]}), pa.array(["a"]).dictionary_encode(), pa.nulls(1)):
         with pytest.raises(ValueError, match="must be binary or string"):
             extension.murmur2_of_keys(*wrong.__arrow_c_array__())

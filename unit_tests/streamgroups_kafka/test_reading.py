@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError, UnknownTopic
-from streamgroups.fakes import FakeCluster, FakeMetadataStore
+from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -27,7 +28,7 @@ from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import PartitionError, ReadSettings
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 from streamgroups_kafka.read.range_reader import read_ranges
-from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, records, trouble
+from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, failed_fetch, records
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 SCHEMA = pa.schema(list(COLUMNS.items()))
@@ -172,7 +173,7 @@ def test_a_large_batch_is_given_out_in_parts(consumer: ScriptedConsumer, monkeyp
 
 
 class Fetched:
-    """A fetcher that follows a script: each step says what went wrong, and whether there was progress."""
+    """A fetcher that follows a script: each step contains the error, and whether there was progress."""
 
     def __init__(self, *steps: tuple[bool, Sequence[PartitionError]], bounds: tuple[int, int] = (0, 5)) -> None:
         self.steps, self._bounds = deque(steps), bounds
@@ -206,7 +207,7 @@ class Fetched:
     def end(self, topic_partition: TopicPartition) -> None:
         del self.ranges[topic_partition]
 
-    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
+    def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
         self.went_on.append((topic_partition, next_offset))
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
@@ -224,7 +225,8 @@ def go(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fetched]:
     def run(
         fetcher: Fetched, *ranges: OffsetRange, fail: bool = True, timeout_ms: int = 2_000, records: bool = False
     ) -> Fetched:
-        monkeypatch.setattr(range_reader, "reader", lambda _: fetcher)
+        monkeypatch.setattr(range_reader, "uses_native", lambda _: False)
+        monkeypatch.setattr(range_reader, "PlainFetcher", fetcher)
         policies = LossPolicies(OnDataLoss.FAIL if fail else OnDataLoss.SKIP)
         how = ReadSettings(HOW.client, "readers", policies, timeout_ms, records_gaps=records)
         try:
@@ -253,7 +255,7 @@ def test_S4_what_is_gone_is_data_loss(
     [(5, 9, (0, 5), []), (0, 3, (4, 9), []), (0, 4, (4, 9), []), (0, 9, (4, 9), [(P0, 4)])],
     ids=["at the end", "all gone", "all gone to its end", "the first part is gone"],
 )
-def test_S4_what_is_gone_is_passed_over_if_the_user_says_so(
+def test_S4_deleted_records_are_skipped_if_the_user_permits_it(
     go: Callable[..., Fetched],
     caplog: pytest.LogCaptureFixture,
     first: int,
@@ -282,9 +284,10 @@ def test_S7_a_task_records_the_gap_that_it_finds(
     bounds: tuple[int, int],
     gap: tuple[int, int, Cause],
 ) -> None:
-    """Two tasks can read parts of one partition: each looks again whether its gap is still there."""
+    """Two tasks can read parts of one partition: each checks again whether its gap still exists."""
     cluster, slept = FakeCluster(lambda: 0), []
-    metadata_store = FakeMetadataStore(cluster)
+    cluster.create_topic("flights")
+    metadata_store = AdminMetadataStore(FakeAdmin(cluster))
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -301,11 +304,11 @@ def test_S7_a_task_records_the_gap_that_it_finds(
     assert len(slept) == 2
 
 
-def test_S4_what_a_former_leader_has_not_got_is_asked_for_again(go: Callable[..., Fetched]) -> None:
+def test_S4_records_that_a_former_leader_does_not_have_are_requested_again(go: Callable[..., Fetched]) -> None:
     assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
 
 
-def test_what_is_said_of_a_range_that_has_ended_does_not_matter(go: Callable[..., Fetched]) -> None:
+def test_reports_on_a_range_that_has_ended_do_not_matter(go: Callable[..., Fetched]) -> None:
     go(Fetched((True, [(P1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))])), OffsetRange(P0, 0, 5))
 
 
@@ -332,7 +335,7 @@ def test_a_broker_that_repeats_one_error_makes_no_progress(go: Callable[..., Fet
         go(Fetched(*[away] * 3), OffsetRange(P0, 0, 5), timeout_ms=-1)
 
 
-def test_a_client_that_cannot_be_made_is_told_in_our_words(go: Callable[..., Fetched]) -> None:
+def test_a_client_that_cannot_be_created_is_an_error_of_this_library(go: Callable[..., Fetched]) -> None:
     def cannot(*_: object) -> Fetched:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such setting"))
 
@@ -346,14 +349,14 @@ def test_a_client_that_cannot_be_made_is_told_in_our_words(go: Callable[..., Fet
 def test_an_error_of_the_client_reaches_the_reading(consumer: ScriptedConsumer) -> None:
     fetcher = PlainFetcher([OffsetRange(P0, 0, 5)], OFFSETS, HOW)
     consumer.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    consumer.fetched = deque([trouble(P0, KafkaError.NOT_LEADER_FOR_PARTITION), Message(P1, 3)])
-    _, troubles = fetcher.fill()
-    assert [(tp, error.code()) for tp, error in troubles] == [
+    consumer.fetched = deque([failed_fetch(P0, KafkaError.NOT_LEADER_FOR_PARTITION), Message(P1, 3)])
+    _, errors = fetcher.fill()
+    assert [(tp, error.code()) for tp, error in errors] == [
         (None, KafkaError._ALL_BROKERS_DOWN),
         (P0, KafkaError.NOT_LEADER_FOR_PARTITION),
     ]
     consumer.bounds[P0] = (2, 9)
     assert fetcher.bounds(P0) == (2, 9)
-    fetcher.go_on_at(P0, 2)
+    fetcher.seek(P0, 2)
     assert fetcher.remaining() == [OffsetRange(P0, 2, 5)]
     assert consumer.assigned == {P0: 2}

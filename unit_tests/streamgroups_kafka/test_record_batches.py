@@ -108,7 +108,7 @@ def test_many_records_in_one_batch(using: str) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31 - 60, 2**31])
-def test_a_record_of_gigabytes_is_refused(
+def test_a_record_of_gigabytes_is_rejected(
     extension: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
 ) -> None:
     """Kafka's lengths are 31 bits. The value is a hole in a file: planning reads no byte of it."""

@@ -28,8 +28,9 @@ from streamgroups_kafka.transactions.output import Written
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_spark.sinks import kafka as kafka_sink
+from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.batch_messages import BatchWritten
 from unit_tests.exactly_once_model import (
@@ -89,7 +90,7 @@ class KafkaProcess(Process):
     def __init__(self, world: KafkaWorld, query: Query, name: str) -> None:
         super().__init__(world, query, name)
         self._writer: _Writer | None = None
-        self._messages: list[TaskWritten] | None = None
+        self._messages: list[TaskOutput] | None = None
 
     @property
     def has_sent(self) -> bool:
@@ -98,7 +99,7 @@ class KafkaProcess(Process):
 
     def write(self) -> None:
         """The next of: the transaction begins, tasks write, the driver commits."""
-        with connected(self.world.broker), patch.object(kafka_sink, "ask", self._ask), _impatient():
+        with connected(self.world.broker), patch.object(kafka_sink, "request_all", self._request_all), _impatient():
             if self._writer is None:
                 writer = _Writer(self)
                 writer.__getstate__()
@@ -115,28 +116,27 @@ class KafkaProcess(Process):
                 writer.commit(messages, len(self.spark.checkpoint.offsets) - 1)
                 self.is_written = True
 
-    def _task(self, writer: _Writer, partition: int) -> TaskWritten:
+    def _task(self, writer: _Writer, partition: int) -> TaskOutput:
         rows = [row for row in self.rows if row[0].partition == partition]
         if writer.transaction is None or not rows:
             # Written before a restart, or nothing to write.
-            return TaskWritten(Written(partition, frozenset(), 0), writer.transaction)
+            return TaskOutput(writer.transaction, Written(partition, frozenset(), 0), 0)
         task = TransactionWriter(CONFIG, writer.transaction, retry_timeout_s=0)
         self.world.sent.append((writer.transaction, partition, rows))
         task.write("out", [encoded(task.producer, partition, rows)])
-        return TaskWritten(
-            Written(partition, frozenset({TopicPartition("out", partition)}), len(rows)), writer.transaction
-        )
+        written = Written(partition, frozenset({TopicPartition("out", partition)}), len(rows))
+        return TaskOutput(writer.transaction, written, written.records)
 
-    def _ask(self, session: str, told: object) -> list[object]:
-        assert isinstance(told, BatchWritten)
-        run = self.spark.source.run(told.end)
+    def _request_all(self, session: str, message: object) -> list[object]:
+        assert isinstance(message, BatchWritten)
+        run = self.spark.source.run(message.end)
         assert run is not None
         self.spark.member.written(run.number)
         return []
 
 
 class _Writer(KafkaStreamWriter):
-    """The sink of a process; what it asks the source and the broker is answered in memory."""
+    """The sink of a process; its requests to the source and the broker are answered in memory."""
 
     def __init__(self, process: KafkaProcess) -> None:
         super().__init__(parse_sink(OPTIONS), process.name, len(PARTITIONS))
@@ -175,10 +175,10 @@ class Queries(QueriesOfOneGroup):
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.writing())
-    @rule(pick=PICK, request=st.sampled_from(REQUESTS), is_heard=st.booleans())
-    def crash_while_committing(self, pick: int, request: str, is_heard: bool) -> None:
+    @rule(pick=PICK, request=st.sampled_from(REQUESTS), is_received=st.booleans())
+    def crash_while_committing(self, pick: int, request: str, is_received: bool) -> None:
         process = self.writing()[pick % len(self.writing())]
-        self._when(request, is_heard)[request] = _die
+        self._when(request, is_received)[request] = _die
         try:
             self._write(process)
         except _KilledError:
@@ -209,10 +209,10 @@ class Queries(QueriesOfOneGroup):
         self._forget()
 
     @precondition(lambda self: self.writing())
-    @rule(pick=PICK, shut_out=PICK, request=st.sampled_from(REQUESTS))
-    def the_group_changes_while_one_commits(self, pick: int, shut_out: int, request: str) -> None:
+    @rule(pick=PICK, fence=PICK, request=st.sampled_from(REQUESTS))
+    def the_group_changes_while_one_commits(self, pick: int, fence: int, request: str) -> None:
         first = self.writing()[pick % len(self.writing())]
-        self.world.broker.before[request] = lambda: self.world.shut_out(self.picked(shut_out))
+        self.world.broker.before[request] = lambda: self.world.fence(self.picked(fence))
         self._write(first)
         self._forget()
 
@@ -225,7 +225,7 @@ class Queries(QueriesOfOneGroup):
     @precondition(lambda self: self.world.sent)
     @rule(pick=st.integers(0, 7))
     def write_late(self, pick: int) -> None:
-        """A task that was slow, or whose request was sent again, writes what it was told to long ago."""
+        """A task that was slow, or whose request was sent again, writes its output of long ago."""
         transaction, partition, rows = self.world.sent[-1 - pick % len(self.world.sent)]
         with connected(self.world.broker):
             task = TransactionWriter(CONFIG, transaction, retry_timeout_s=0)
@@ -236,10 +236,10 @@ class Queries(QueriesOfOneGroup):
             except StreamGroupsError:
                 return
 
-    # ---- what is told about it ---------------------------------------------------------------------------------------
+    # ---- assertions -----------------------------------------------------------------------------------------------
 
-    def _when(self, request: str, is_heard: bool) -> dict[str, Callable[[], None]]:
-        return self.world.broker.after if is_heard else self.world.broker.before
+    def _when(self, request: str, is_received: bool) -> dict[str, Callable[[], None]]:
+        return self.world.broker.after if is_received else self.world.broker.before
 
     def _write(self, process: Process) -> None:
         """All that it does for its batch."""
@@ -294,17 +294,17 @@ def _without_epochs() -> Any:
 
 
 def _without_generation() -> Any:
-    """Offsets are added without saying for whom."""
+    """Offsets are added without group metadata."""
     commit_offsets = Transactions.commit_offsets
 
-    def of_nobody(self: Transactions, transaction: Any, offsets: Any, group_metadata: Any) -> None:
+    def without_group(self: Transactions, transaction: Any, offsets: Any, group_metadata: Any) -> None:
         commit_offsets(self, transaction, offsets, replace(group_metadata, generation=None, member_id=""))
 
-    return patch.object(Transactions, "commit_offsets", of_nobody)
+    return patch.object(Transactions, "commit_offsets", without_group)
 
 
-def _without_looking_what_is_held() -> Any:
-    """What the group has taken meanwhile is written all the same."""
+def _without_a_check_of_the_ownership() -> Any:
+    """Positions that the group has changed meanwhile are written anyway."""
     return patch("streamgroups_spark.sinks.batch_info.check_source", lambda *_, **__: None)
 
 
@@ -319,7 +319,7 @@ def _without_offsets() -> Any:
 
 
 def _without_hearing_of_a_restart() -> Any:
-    """The sink does not hear that the batch of a restarted query is written."""
+    """The sink does not learn that the batch of a restarted query is written."""
     return patch.object(BatchInfo, "is_written", False)
 
 
@@ -327,7 +327,7 @@ def _without_hearing_of_a_restart() -> Any:
 
 
 def _until(process: Process, condition: Callable[[], bool]) -> None:
-    """A process goes on until something is so; another one may keep it from that."""
+    """A process continues until a condition is true; another one may prevent it."""
     for _ in range(20):
         if condition() or process not in process.world.processes:
             return
@@ -354,12 +354,12 @@ def _a_second_batch(machine: Queries) -> None:
     _until(alice, lambda: alice.is_written)
 
 
-def _a_member_that_was_shut_out(machine: Queries) -> None:
+def _a_fenced_member(machine: Queries) -> None:
     world = machine.world
     world.produce(PARTITIONS[0], 4, 0)
     alice = _reads(world, 0)
     _until(alice, lambda: _has_sent(alice))
-    world.shut_out(alice)
+    world.fence(alice)
     bob = _reads(world, 1)
     _until(bob, lambda: bob.is_written)
     alice.step()
@@ -385,7 +385,7 @@ def _a_commit_that_is_under_way(machine: Queries) -> None:
     _until(alice, lambda: _has_sent(alice))
 
     def bob_takes_over() -> None:
-        world.shut_out(alice)
+        world.fence(alice)
         bob = _reads(world, 1)
         _until(bob, lambda: bob.spark.running is not None)
 
@@ -403,7 +403,7 @@ def _a_batch(machine: Queries) -> None:
     _until(alice, lambda: alice.is_written)
 
 
-def _a_restart_before_spark_knows(machine: Queries) -> None:
+def _a_restart_before_spark_has_recorded_it(machine: Queries) -> None:
     _a_batch(machine)
     world = machine.world
     world.kill(world.processes[-1])
@@ -415,18 +415,18 @@ def _a_restart_before_spark_knows(machine: Queries) -> None:
     ("without", "story", "how"),
     [
         (_without_epochs, _a_second_batch, SHARED),
-        (_without_generation, _a_member_that_was_shut_out, SHARED),
-        (_without_looking_what_is_held, _a_partition_that_has_moved, SHARED),
+        (_without_generation, _a_fenced_member, SHARED),
+        (_without_a_check_of_the_ownership, _a_partition_that_has_moved, SHARED),
         (_without_stable_offsets, _a_commit_that_is_under_way, SHARED),
         (_without_offsets, _a_batch, SHARED),
-        (_without_hearing_of_a_restart, _a_restart_before_spark_knows, EXCLUSIVE),
+        (_without_hearing_of_a_restart, _a_restart_before_spark_has_recorded_it, EXCLUSIVE),
     ],
 )
 def test_no_fence_is_too_many(without: Callable[[], Any], story: Callable[[Queries], None], how: Settings) -> None:
     fenced = _machine(how)
     story(fenced)
     _check(fenced)
-    # Somebody has got on.
+    # One of them has made progress.
     assert fenced.world.broker.visible
     fenced.teardown()
     with without():

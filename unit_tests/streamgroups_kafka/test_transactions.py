@@ -1,4 +1,4 @@
-"""X1-X3: what the driver and the tasks ask of brokers in one transaction, and what they make of the answers, without a broker."""
+"""X1-X3: the requests of the driver and the tasks in one transaction, and how they handle the responses, without a broker."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streamgroups.errors import (
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import session as transaction_session
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.errors import Code
-from streamgroups_kafka.transactions.session import OpenTransaction, Standalone
+from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_kafka.write.encoder import EncodedBatch
 from unit_tests.scripted_brokers import ScriptedBrokers
@@ -109,7 +109,7 @@ def test_X3_an_old_run_that_wakes_up_does_not_abort_the_transaction_of_a_newer_o
     assert brokers.committed == {P0: 9, P1: 8}
 
 
-def test_X3_an_old_run_does_not_shut_out_one_that_begins_just_before_it(brokers: ScriptedBrokers) -> None:
+def test_X3_an_old_run_does_not_fence_one_that_begins_just_before_it(brokers: ScriptedBrokers) -> None:
     old, new = run_of(), run_of()
     old.begin()
     began: list[OpenTransaction] = []
@@ -154,7 +154,7 @@ def test_X3_offsets_of_an_older_generation_are_rejected_and_those_of_the_newer_o
     assert brokers.committed == {P0: 9, P1: 8}
 
 
-def test_a_commit_whose_answer_was_lost_is_asked_for_again_and_may_be_done(brokers: ScriptedBrokers) -> None:
+def test_a_commit_whose_response_was_lost_is_requested_again_and_may_be_done(brokers: ScriptedBrokers) -> None:
     run = run_of()
     transaction = run.begin()
     run.commit_offsets(transaction, OFFSETS, GROUP_METADATA)
@@ -181,7 +181,7 @@ def test_X1_a_commit_without_any_answer_is_not_called_failed(brokers: ScriptedBr
         run.commit(transaction)
 
 
-def test_X1_a_commit_that_is_rejected_at_once_is_told_as_it_is(brokers: ScriptedBrokers) -> None:
+def test_X1_a_commit_that_is_rejected_at_once_is_reported_as_it_is(brokers: ScriptedBrokers) -> None:
     run = run_of()
     transaction = run.begin()
     with pytest.raises(TransactionFailed, match="Committing the transaction of transactional id 'board'"):
@@ -191,22 +191,20 @@ def test_X1_a_commit_that_is_rejected_at_once_is_told_as_it_is(brokers: Scripted
 @pytest.mark.parametrize(
     "code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS]
 )
-def test_what_passes_is_asked_again_and_the_coordinator_is_looked_for_where_it_has_moved(
-    brokers: ScriptedBrokers, code: Code
-) -> None:
+def test_temporary_errors_are_retried_and_a_moved_coordinator_is_found(brokers: ScriptedBrokers, code: Code) -> None:
     brokers.script["InitProducerId"].append(int(code))
     run_of().begin()
     assert brokers.names.count("InitProducerId") == 2
     assert brokers.names.count("FindCoordinator") == (2 if code is Code.NOT_COORDINATOR else 1)
 
 
-def test_what_does_not_pass_within_the_patience_is_told(brokers: ScriptedBrokers) -> None:
+def test_errors_that_outlast_the_timeout_are_reported(brokers: ScriptedBrokers) -> None:
     brokers.script["InitProducerId"].append(int(Code.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(StreamGroupsError, match="Beginning a transaction of transactional id 'board'"):
         run_of(retry_timeout_s=0.0).begin()
 
 
-def test_what_the_user_may_not_do_is_told_at_once(brokers: ScriptedBrokers) -> None:
+def test_missing_permissions_are_reported_at_once(brokers: ScriptedBrokers) -> None:
     brokers.script["InitProducerId"].append(int(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     with pytest.raises(NotAuthorized):
         run_of().begin()
@@ -238,7 +236,7 @@ def test_X1_two_writers_of_one_partition_in_one_transaction_are_rejected(brokers
     write(transaction, batch(OUT1))
 
 
-def test_X3_a_task_of_an_old_run_is_fenced_and_not_told_of_another_task(brokers: ScriptedBrokers) -> None:
+def test_X3_a_task_of_an_old_run_is_fenced_and_distinguished_from_another_task(brokers: ScriptedBrokers) -> None:
     of_old = run_of().begin()
     of_new = run_of().begin()
     write(of_new, batch(OUT0, b"new"))
@@ -299,4 +297,5 @@ def test_requests_are_of_the_protocol_that_every_broker_understands(brokers: Scr
     assert (commit.generation_id, commit.member_id, commit.group_id) == (7, "member-1", "airline")  # type: ignore[attr-defined]
     produce = by_name["ProduceRequest"]
     assert (produce.acks, produce.transactional_id) == (-1, "board")  # type: ignore[attr-defined]
-    assert isinstance(run_of()._session.init_standalone(), Standalone)
+    with closing(TransactionWriter(CONFIG, None)) as writer:
+        assert not writer.producer.transactional

@@ -58,12 +58,12 @@ def test_a_new_table_gets(arrow: pa.DataType, postgres: str) -> None:
 
 
 @pytest.mark.parametrize("arrow", [pa.null(), pa.month_day_nano_interval()], ids=str)
-def test_what_postgres_has_no_type_for_is_refused(arrow: pa.DataType) -> None:
+def test_a_type_that_postgres_does_not_have_is_rejected(arrow: pa.DataType) -> None:
     with pytest.raises(SinkRejected, match=f"Column 'c' .* is of type {arrow}.*Cast it"):
         record_columns(pa.schema({"c": arrow}))
 
 
-def test_columns_without_a_name_of_their_own_are_refused() -> None:
+def test_columns_without_a_name_of_their_own_are_rejected() -> None:
     with pytest.raises(SinkRejected, match="no columns"):
         record_columns(pa.schema({}))
     with pytest.raises(SinkRejected, match="Two columns of the records are called 'a'"):
@@ -155,7 +155,7 @@ def test_a_line_is_a_record(rows: list[tuple[str | None, int | None]]) -> None:
 
 
 def _read(line: str) -> list[str | None]:
-    """What COPY's documentation says of a line."""
+    """A line in the format of COPY's documentation."""
     special = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
 
     def field(text: str) -> str | None:
@@ -177,7 +177,7 @@ def _read(line: str) -> list[str | None]:
         (pa.array([[0], None, [2**62]], pa.list_(pa.timestamp("us"))), "c"),
     ],
 )
-def test_what_has_no_text_is_refused_by_column_and_row(values: pa.Array, why: str) -> None:
+def test_the_error_names_column_and_row_of_a_value_without_text(values: pa.Array, why: str) -> None:
     with pytest.raises(RecordRejected, match=f"column 'c' in row 103 of a task.*{why}"):
         text_of(values, first_row=100)
 

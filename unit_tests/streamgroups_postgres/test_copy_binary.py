@@ -89,7 +89,7 @@ def test_times_of_other_units_dictionaries_and_durations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "type_name", "told"),
+    ("values", "type_name", "message"),
     [
         (pa.array(["a", "b\0"]), "text", "column 'a' in row 12 .*NUL"),
         (pa.array([0, -(2**63)], pa.timestamp("us")), "timestamp", "column 'a' in row 12 .*overflow"),
@@ -97,10 +97,10 @@ def test_times_of_other_units_dictionaries_and_durations() -> None:
         (pa.array([0, 2**62], pa.timestamp("s")), "timestamp", "column 'a' in row 12 "),
     ],
 )
-def test_a_value_that_cannot_be_is_named(values: pa.Array, type_name: str, told: str) -> None:
+def test_a_value_that_cannot_be_is_named(values: pa.Array, type_name: str, message: str) -> None:
     batch = pa.record_batch({"a": values})
     (column,) = record_columns(batch.schema)
-    with pytest.raises(RecordRejected, match=told):
+    with pytest.raises(RecordRejected, match=message):
         copy_binary(batch, [(column, type_name)], before=[], first_row=10)
 
 

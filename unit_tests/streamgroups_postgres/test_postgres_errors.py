@@ -36,7 +36,7 @@ from streamgroups_postgres.connecting import check_conninfo, connect, connection
         ('FATAL:  database "fligths" does not exist', SinkRejected),
     ],
 )
-def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError]) -> None:
+def test_a_connection_that_is_rejected(text: str, meant: type[StreamGroupsError]) -> None:
     error = connection_error(text, "Beginning a batch")
     assert type(error) is meant
     assert text.split()[-1] in error.what
@@ -75,10 +75,10 @@ def test_a_connection_that_is_refused(text: str, meant: type[StreamGroupsError])
         (psycopg.ProgrammingError, SinkRejected),
     ],
 )
-def test_what_the_server_says(raised: type[psycopg.Error], meant: type[StreamGroupsError]) -> None:
-    error = translated(raised("it said so."), "Writing to flights")
+def test_the_message_of_the_server(raised: type[psycopg.Error], meant: type[StreamGroupsError]) -> None:
+    error = translated(raised("the server's text."), "Writing to flights")
     assert type(error) is meant
-    assert error.what == "Writing to flights: it said so."
+    assert error.what == "Writing to flights: the server's text."
     assert error.remedy
 
 
@@ -112,7 +112,7 @@ def test_these_are_taken(conninfo: str) -> None:
     check_conninfo(conninfo)
 
 
-def test_a_refused_connection_shows_no_value_of_the_connection_string() -> None:
+def test_a_rejected_connection_shows_no_value_of_the_connection_string() -> None:
     secret = "-".join(["SEC", "RET"])
     with pytest.raises(StreamGroupsError) as rejected:
         connect(f"host=127.0.0.1 port=1 user=u channel_binding={secret}", "Beginning a batch")

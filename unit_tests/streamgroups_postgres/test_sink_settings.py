@@ -1,4 +1,4 @@
-"""X2: settings of the PostgreSQL sink that cannot be meant are refused before anything is touched, and a password is never shown."""
+"""X2: invalid settings of the PostgreSQL sink are rejected before any effect, and a password is never shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sink(**settings: Any) -> PostgresSink:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"conninfo": ""}, "Option 'conninfo' is empty.*postgresql://"),
         ({"conninfo": "geheim"}, "Option 'conninfo' is empty, or libpq cannot"),
@@ -50,8 +50,8 @@ def sink(**settings: Any) -> PostgresSink:
         ({"mode": "upsert", "key": ("id",), "delete_marker": ""}, "'delete_marker' is ''"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidOption, match=told) as rejected:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message) as rejected:
         sink(**settings)
     assert "heim" not in "".join(traceback.format_exception(rejected.value))
 

@@ -1,4 +1,4 @@
-"""The sink is what its port asks for; mypy is the judge."""
+"""The sink implements its port; mypy checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X2: a table that does not fit is refused with every difference and its remedy; the texts of SQL."""
+"""X2: a table that does not fit is rejected with every difference and its remedy; the texts of SQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = TableName("public", "flights")
 COLUMNS = record_columns(pa.schema({"id": pa.int64(), "delay": pa.float64()}))
 ID = FoundColumn("id", "bigint", "int8", "N", not_null=True)
 DELAY = FoundColumn("delay", "double precision", "float8", "N", not_null=True)
-NOTE = FoundColumn("note", "text", "text", "S")
+NOTE = FoundColumn("remark", "text", "text", "S")
 FOUND = Found(TABLE, True, (ID, DELAY, NOTE), (frozenset({"id"}),))
 APPEND, UPSERT = Wanted(TABLE, COLUMNS), Wanted(TABLE, COLUMNS, ("id",))
 
@@ -50,27 +50,27 @@ def test_what_fits_is_taken() -> None:
         ),
         (
             replace(FOUND, columns=(ID, DELAY, replace(NOTE, not_null=True))),
-            "column 'note' is NOT NULL, but the records do not have it",
-            'ALTER COLUMN "note" SET DEFAULT',
+            "column 'remark' is NOT NULL, but the records do not have it",
+            'ALTER COLUMN "remark" SET DEFAULT',
         ),
         (replace(FOUND, unique=(frozenset({"id", "delay"}),)), "no unique index on", 'ON "public"."flights" ("id")'),
     ],
 )
-def test_what_does_not_fit_is_refused(found: Found, what: str, remedy: str) -> None:
+def test_differences_are_rejected(found: Found, what: str, remedy: str) -> None:
     with pytest.raises(SinkRejected) as rejected:
         judge(found, UPSERT)
     assert what in rejected.value.what
     assert remedy in rejected.value.remedy
 
 
-def test_all_differences_are_told_at_once() -> None:
+def test_all_differences_are_reported_at_once() -> None:
     with pytest.raises(
         SinkRejected, match=r"no column 'delay'; it has no unique index.*ADD COLUMN.*CREATE UNIQUE INDEX"
     ):
         judge(replace(FOUND, columns=(ID,), unique=()), UPSERT)
 
 
-def test_missing_rights_are_told_by_name() -> None:
+def test_missing_rights_are_reported_by_name() -> None:
     with pytest.raises(NotAuthorized, match=r'SELECT, UPDATE not granted. GRANT SELECT, UPDATE ON "public"."flights"'):
         judge(replace(FOUND, lacks=("SELECT", "UPDATE")), UPSERT)
 
@@ -87,7 +87,7 @@ def test_a_new_table() -> None:
     )
 
 
-def test_a_stage_refuses_what_the_table_would() -> None:
+def test_a_stage_rejects_what_the_table_would() -> None:
     assert create_stage(stage()).as_string() == (
         'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, row_number bigint, "c0" bigint NOT NULL,'
         ' "c1" double precision NOT NULL) WITH (autovacuum_enabled = false)'

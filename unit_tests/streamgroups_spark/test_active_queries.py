@@ -157,14 +157,14 @@ def jvm() -> Jvm:
     return Jvm()
 
 
-def test_S9_the_process_tells_queries_of_one_group_apart(jvm: Jvm) -> None:
+def test_S9_the_process_distinguishes_queries_of_one_group(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("plain", over("Project", scan(plain)), plain)
     jvm.start("counted", over("Aggregate", scan(counted)), counted)
     assert jvm.answer(12) == facts("counted", "Aggregate")
 
 
-def test_S9_the_process_tells_streams_of_one_query_apart(jvm: Jvm) -> None:
+def test_S9_the_process_distinguishes_streams_of_one_query(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("both", over("Union", scan(plain), over("Aggregate", scan(counted))), plain, counted)
     assert jvm.answer(11) == facts("both")

@@ -172,7 +172,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
     ("version", "names"), [("v1", ("0", "1")), ("v2", ("0", "1")), ("v2-named", ("flights", "weather"))]
 )
 def test_what_spark_4_2_writes_is_read(version: str, names: tuple[str, str]) -> None:
-    """Files of Spark 4.2.1: the second batch of a query of two streams, of which the second had nothing more to read."""
+    """Files of Spark 4.2.1: the second batch of a query of two streams. The second stream had nothing more to read."""
     ends = ends_in((GOLDEN / f"spark_offsets_4.2_{version}").read_text())
     assert {name: decode(end).number for name, end in ends.items()} == dict(zip(names, (2, 1), strict=True))
 

@@ -1,4 +1,4 @@
-"""S7, S11: a query whose records are gone fails, or continues as it was told and records the gap."""
+"""S7, S11: a query whose records are gone fails, or continues as configured and records the gap."""
 
 from __future__ import annotations
 
@@ -111,17 +111,19 @@ class TestWhileRunning:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = read_five(world, Settings(on_data_loss=FAIL))
-        asked: list[object] = []
+        requested: list[object] = []
         identities = world.cluster.identities
-        monkeypatch.setattr(world.cluster, "identities", lambda topics: (asked.append(topics), identities(topics))[1])
+        monkeypatch.setattr(
+            world.cluster, "identities", lambda topics: (requested.append(topics), identities(topics))[1]
+        )
         for _ in range(4):
             world.produce(1, 1)
             assert run.batch()
-        assert asked == []
+        assert requested == []
         world.clock.advance(REFRESH_MS)
         world.produce(1, 1)
         assert run.batch()
-        assert len(asked) == 1
+        assert len(requested) == 1
         world.cluster.create_topic("flights", 2)
         with pytest.raises(DataLoss, match=f"position 10 of topic id {FIRST}, current topic id {SECOND}"):
             run.batch()
@@ -157,7 +159,7 @@ class TestWhileRunning:
         (event,) = (e for e in run.history.events if e.kind is Kind.GAP)
         assert event.offsets == {tp(0): 12}
 
-    def test_brokers_without_topic_ids_tell_by_the_end_only(self, world: World) -> None:
+    def test_brokers_without_topic_ids_are_checked_by_the_end_only(self, world: World) -> None:
         world.cluster.has_topic_ids = False
         run = read_five(world, Settings(on_data_loss=EARLIEST))
         world.cluster.create_topic("flights", 2)
@@ -219,12 +221,12 @@ class TestAfterARestart:
         assert {p: gaps.count for p, gaps in world.gaps().items()} == {0: 1, 1: 1}
         run.source.stop()
         if policies is SKIP:
-            # Nothing was read: only the group knows of the move.
+            # Nothing was read: only the group has the new position.
             run.settings = Settings(on_data_loss=SKIP)
         assert run.again().start().batch() is None
         assert {p: gaps.count for p, gaps in world.gaps().items()} == {0: 1, 1: 1}
 
-    def test_without_a_checkpoint_the_mark_of_the_commit_tells(self, world: World) -> None:
+    def test_without_a_checkpoint_the_mark_of_the_commit_decides(self, world: World) -> None:
         read_five(world, Settings()).source.stop()
         recreate(world)
         with pytest.raises(DataLoss, match="the topic was deleted and recreated"):

@@ -1,4 +1,4 @@
-"""W8, W9, W11: what ``with_event_time`` takes and refuses, and what tasks tell; without a Spark session."""
+"""W8, W9, W11: what ``with_event_time`` accepts and rejects, and the reports of tasks; without a Spark session."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.event_time.observed_times import ObservationParam, ObservationStore, Told, measured, seen_in
+from streamgroups_spark.event_time.observed_times import ObservationStore, Told, measured, seen_in
 from streamgroups_spark.event_time.with_event_time import check_column, checked_settings, options_of_time
+from streamgroups_spark.internals.channel import ReportParam
 from streamgroups_spark.source.options import parse
 
 SOURCE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
@@ -44,7 +45,7 @@ class TestSettings:
             ({"emitEvery": "5"}, "can be a number of records or a duration"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, options: dict[str, str], rejection: str) -> None:
+    def test_invalid_arguments_are_rejected(self, options: dict[str, str], rejection: str) -> None:
         with pytest.raises(InvalidOption, match=rejection):
             checked_settings(options)
 
@@ -74,7 +75,7 @@ def batch(*rows: tuple[int, int, int | None]) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-class TestWhatTasksTell:
+class TestReportsOfTasks:
     def test_each_partition_by_itself(self) -> None:
         found = seen_in(batch((0, 5, 700), (1, 9, 100), (0, 6, 600), (0, 7, None)), "ts")
         assert sorted(found, key=lambda it: it.topic_partition) == [
@@ -82,18 +83,18 @@ class TestWhatTasksTell:
             TaskObservation(P1, 9, 1, 100),
         ]
 
-    def test_records_without_an_event_time_say_nothing(self) -> None:
+    def test_records_without_an_event_time_have_no_effect(self) -> None:
         assert seen_in(batch((0, 5, None)), "ts") == []
         assert seen_in(batch((0, 5, None)).slice(0, 0), "ts") == []
 
     def test_times_before_1970(self) -> None:
         assert seen_in(batch((0, 5, -1_500)), "ts") == [TaskObservation(P0, 5, 1, -1_500)]
 
-    def test_rows_pass_unchanged_and_are_told_before_anybody_has_them(self) -> None:
-        told: Told = []
+    def test_rows_pass_unchanged_and_are_reported_before_they_are_returned(self) -> None:
+        reported: Told = []
 
         def tell(reported_as: str, seen: list[TaskObservation]) -> None:
-            told.extend((reported_as, it) for it in seen)
+            reported.extend((reported_as, it) for it in seen)
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield batch((0, 5, 700))
@@ -101,22 +102,22 @@ class TestWhatTasksTell:
 
         passing = measured(batches(), "ts", "trades", tell)
         assert next(passing) == batch((0, 5, 700))
-        assert told == [("trades", TaskObservation(P0, 5, 1, 700))], "a limit may never ask for more"
+        assert reported == [("trades", TaskObservation(P0, 5, 1, 700))], "a limit may never request more"
         assert next(passing) == batch((0, 6, 800))
 
     def test_it_is_collected_in_tasks_and_handed_on_at_home(self) -> None:
         store = ObservationStore()
-        at_home = ObservationParam(store.keep)
-        in_a_task: ObservationParam = pickle.loads(pickle.dumps(at_home))
-        told = in_a_task.addInPlace(
+        at_home = ReportParam(store.keep)
+        in_a_task: ReportParam[tuple[str, TaskObservation]] = pickle.loads(pickle.dumps(at_home))
+        reported = in_a_task.addInPlace(
             [("trades", TaskObservation(P0, 5, 1, 700))], [("trades", TaskObservation(P0, 6, 1, 800))]
         )
-        assert at_home.addInPlace([], told) == []
+        assert at_home.addInPlace([], reported) == []
         assert len(store.take("trades", (OffsetRange(P0, 5, 7),))) == 2
 
 
 class TestTheStore:
-    def test_what_a_task_tells_again_counts_once(self) -> None:
+    def test_a_repeated_report_of_a_task_counts_once(self) -> None:
         store = ObservationStore()
         for _ in range(2):
             store.keep([("trades", TaskObservation(P0, 5, 3, 700))])
@@ -134,7 +135,7 @@ class TestTheStore:
         assert store.take("trades", (OffsetRange(P0, 0, 9),)) == [TaskObservation(P0, 5, 1, 700)]
         assert store.take("prices", (OffsetRange(P0, 0, 9),)) == [TaskObservation(P0, 5, 1, 900)]
 
-    def test_what_nobody_asks_for_is_forgotten_in_the_end(self) -> None:
+    def test_unused_observations_are_removed_in_the_end(self) -> None:
         store = ObservationStore()
         store.keep([("trades", TaskObservation(P0, offset, 1, offset)) for offset in range(10_001)])
         found = store.take("trades", (OffsetRange(P0, 0, 10_001),))

@@ -1,4 +1,4 @@
-"""X2, X3: what ``sg.ledger`` says of a batch, by the positions that the user's table has."""
+"""X2, X3: the decision of ``sg.ledger`` about a batch, by the positions in the user's table."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_X2_a_batch_is_written_or_not(batch: LedgerBatch, positions: LedgerPosit
     ],
     ids=["ahead", "within", "behind", "unknown", "another partition", "half done", "other half done", "half unknown"],
 )
-def test_X3_a_batch_that_stands_anywhere_else_is_fenced(batch: LedgerBatch, positions: LedgerPositions) -> None:
+def test_X3_a_batch_at_any_other_position_is_fenced(batch: LedgerBatch, positions: LedgerPositions) -> None:
     with pytest.raises(FencedBatch, match="board"):
         batch.is_written(positions)
 

@@ -1,7 +1,7 @@
 """G11, G12, S1-S3: whatever happens in whatever order, one owner each, nothing lost, repeated only what was in flight.
 
 Queries join, read, stop, die, are fenced and come back with their checkpoints, all on the fakes; after every step the
-promises are checked, and at the end whoever is left reads everything to the end.
+promises are checked, and at the end the remaining members read everything to the end.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Queries(RuleBasedStateMachine):
         checkpoint = self.checkpoints.get(name, Checkpoint()) if keep_checkpoint else Checkpoint()
         self.checkpoints[name] = checkpoint
         self.started += 1
-        # Every other one may look into its checkpoint when it stops.
-        run = Run(self.world, name, SETTINGS, checkpoint, run=str(self.started), knows_checkpoint=self.started % 2 == 0)
+        # Every other one may read its checkpoint when it stops.
+        run = Run(self.world, name, SETTINGS, checkpoint, run=str(self.started), reads_checkpoint=self.started % 2 == 0)
         self.runs[name] = run.start()
         if not run.has_joined:
-            # After a finished batch, and before it has warmed up, it joins only when it is asked for a batch.
+            # After a finished batch, and before it has warmed up, it joins only when a batch is requested.
             run.plan()
 
     @precondition(lambda self: self.runs)
@@ -121,7 +121,7 @@ class Queries(RuleBasedStateMachine):
     def hold_commits(self, rebalancing: bool) -> None:
         self.world.group.rebalancing = rebalancing
 
-    # ---- what is told about it ---------------------------------------------------------------------------------------
+    # ---- assertions -----------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
@@ -145,7 +145,7 @@ class Queries(RuleBasedStateMachine):
             self.delivered.update((record.topic_partition, record.offset) for record in self.world.cluster.read(r))
 
     def excuse(self, name: str) -> None:
-        """What this member has read or reads and the group does not know of."""
+        """The records that this member has read or reads, and that are not committed."""
         committed = self.world.committed()
         membership = self.runs[name].member.membership
         for r in membership.in_flight.ranges if membership.in_flight else ():
@@ -200,7 +200,7 @@ class Queries(RuleBasedStateMachine):
         self.last_committed = committed
 
     def teardown(self) -> None:
-        """Whoever is left, or comes, reads everything to its end."""
+        """The remaining and new members read everything to its end."""
         self.hold_commits(False)
         if not self.runs:
             self.start(0, True)

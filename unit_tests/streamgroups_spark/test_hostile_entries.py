@@ -30,12 +30,21 @@ HOSTILE = {
     "nested objects": '{"v":1,"order":' * 250,
     "an infinite number of partitions": '{"v":1,"order":"x","moves":{"flights":Infinity},"void":false}',
     "a number that overflows": '{"v":1,"order":"x","moves":{"flights":1e999},"void":false}',
-    "an infinite time": '{"v":1,"instance":"m","used":Infinity,"until":null,"obeyed":"","stopped":"","reading":0}',
+    "an infinite time": '{"v":1,"instance":"m","used":Infinity,"until":null,"applied":"","stopped":"","reading":0}',
     "a long id": json.dumps({"v": 1, "order": "x" * 3_000, "moves": {"flights": 1}, "void": False}),
     "half a surrogate": '{"v":1,"order":"x","moves":{"\\ud800":1},"void":false}',
-    "an infinite event time": '{"v":1,"event":1e999,"watermark":1,"records":0,"period":null,"next":1,"quiet":null,"seen":null}',
+    "an infinite event time": '{"v":1,"event":1e999,"watermark":1,"records":0,"period":null,"next":1,"idle_since":null,"seen":null}',
     "the end of all times": json.dumps(
-        {"v": 1, "event": 1, "watermark": 10**18, "records": 0, "period": None, "next": 1, "quiet": None, "seen": None}
+        {
+            "v": 1,
+            "event": 1,
+            "watermark": 10**18,
+            "records": 0,
+            "period": None,
+            "next": 1,
+            "idle_since": None,
+            "seen": None,
+        }
     ),
 }
 EVERYWHERE = (members_group_of, resets_group_of, skipped_ranges_group_of, event_time_group_of)
@@ -85,11 +94,11 @@ def test_a_reset_works_beside_an_entry_that_cannot_be_read(world: World) -> None
 
 
 def test_every_unreadable_entry_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    texts = {tp(p): "{" for p in range(7)}
+    texts = {tp(p): "{" for p in range(12)}
     for _ in range(3):
         assert notes.read_entries("airline.streamgroups", texts, lambda _, text: MemberEntry.parse(text)) == {}
     (named,) = caplog.records
-    assert "at flights-0, flights-1, flights-2, flights-3, flights-4 and 2 more cannot be read" in named.getMessage()
+    assert "flights-8, flights-9 and 2 more cannot be read" in named.getMessage()
 
 
 class TestARequestThatCannotBeComplete:

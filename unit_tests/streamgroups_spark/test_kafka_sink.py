@@ -19,10 +19,11 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import output
 from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_spark.sinks import base, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
-from streamgroups_spark.sinks import no_data_entries
+from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.kafka import KafkaStreamWriter, TaskWritten
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
@@ -48,15 +49,15 @@ NO_DATA = BatchInfo((), 4, QUIET, (P0, P1))
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
 
 
-class Notes:
-    """The offsets of the group that holds notes about no-data batches."""
+class Entries:
+    """The offsets of the group with the entries about no-data batches."""
 
     def __init__(self) -> None:
         self.found: dict[TopicPartition, Committed] = {}
         self.reads: list[str] = []
         self.errors: list[BrokerUnreachable] = []
 
-    def __call__(self, *_: object, **__: object) -> Notes:
+    def __call__(self, *_: object, **__: object) -> Entries:
         return self
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
@@ -69,10 +70,10 @@ class Notes:
 
 
 class World:
-    """A query whose sink is run by hand: what its source says, its brokers and its tasks."""
+    """A query whose sink is run by hand, with its source, brokers and tasks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.brokers, self.notes = ScriptedBrokers(board=2), Notes()
+        self.brokers, self.notes = ScriptedBrokers(board=2), Entries()
         self.seen = READS
         self.written: list[BatchWritten] = []
         self.attempt = 0
@@ -81,9 +82,9 @@ class World:
         monkeypatch.setattr(no_data_entries, "KafkaMetadataStore", self.notes)
         monkeypatch.setattr(kafka_sink, "batch_info", lambda *_, **__: self.seen)
         monkeypatch.setattr(kafka_sink, "query_id_of", lambda _: "5f2c")
-        monkeypatch.setattr(kafka_sink, "ask", lambda _, question: self.written.append(question))
-        monkeypatch.setattr(kafka_sink, "prepare_python_worker", lambda: None)
-        monkeypatch.setattr(kafka_sink, "TaskContext", SimpleNamespace(get=self._task))
+        monkeypatch.setattr(kafka_sink, "request_all", lambda _, question: self.written.append(question))
+        monkeypatch.setattr(base, "prepare_python_worker", lambda: None)
+        monkeypatch.setattr(base, "TaskContext", SimpleNamespace(get=self._task))
 
     def _task(self) -> object:
         return SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: self.attempt)
@@ -119,9 +120,9 @@ def rows() -> Iterator[pa.RecordBatch]:
 
 
 def test_X1_output_and_offsets_become_visible_together(world: World) -> None:
-    told = world.sent().write(rows())
-    assert (told.written.records, world.brokers.committed) == (2, {})
-    world.writer().commit([told, None], 1)
+    reported = world.sent().write(rows())
+    assert (reported.records, world.brokers.committed) == (2, {})
+    world.writer().commit([reported, None], 1)
     assert world.brokers.committed == {P0: 9, P1: 8}
     assert world.written == [BatchWritten(FACTS.end)]
     assert not world.is_open
@@ -129,9 +130,9 @@ def test_X1_output_and_offsets_become_visible_together(world: World) -> None:
 
 def test_X2_a_batch_that_is_written_is_neither_written_again_nor_begun(world: World) -> None:
     world.seen = replace(READS, sources=(replace(FACTS, written=RANGES),))
-    told = world.sent().write(rows())
-    assert told == TaskWritten(told.written, None)
-    world.writer().commit([told], 1)
+    reported = world.sent().write(rows())
+    assert reported == TaskOutput(None, None, 0)
+    world.writer().commit([reported], 1)
     assert (world.output, world.brokers.names) == ({}, [])
 
 
@@ -147,19 +148,19 @@ def test_X1_a_second_attempt_of_a_task_does_not_write_into_the_same_transaction(
 def test_without_transactions_a_task_may_be_tried_again(world: World) -> None:
     writer = world.sent(delivery="at-least-once")
     world.attempt = 1
-    told = writer.write(rows())
-    world.writer(delivery="at-least-once").commit([told], 1)
-    assert told.transaction is None
+    reported = writer.write(rows())
+    world.writer(delivery="at-least-once").commit([reported], 1)
+    assert reported.begun is None
     assert world.output
     assert "InitProducerId" in world.brokers.names, "a writer has a producer id of its own"
     assert "EndTxn" not in world.brokers.names
 
 
 def test_X1_tasks_that_share_a_partition_are_rejected_whatever_they_wrote(world: World) -> None:
-    told = world.sent().write(rows())
-    one_record = replace(told, written=replace(told.written, task=1, records=1))
+    reported = world.sent().write(rows())
+    one_record = replace(reported, written=replace(reported.written, task=1, records=1), records=1)
     with pytest.raises(InvalidOption, match="Several tasks have written to board-"):
-        world.writer().commit([told, one_record], 1)
+        world.writer().commit([reported, one_record], 1)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
@@ -169,22 +170,22 @@ def test_tasks_of_two_transactions_are_rejected(world: World) -> None:
         world.writer().commit(parts, 1)
 
 
-def test_a_batch_without_tasks_is_none(world: World) -> None:
+def test_a_batch_without_tasks_does_not_exist(world: World) -> None:
     world.writer().commit([None], 1)
     assert world.brokers.names == []
 
 
 def test_a_batch_that_failed_is_aborted(world: World) -> None:
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     assert world.is_open
-    world.writer().abort([None, told], 1)
+    world.writer().abort([None, reported], 1)
     assert not world.is_open
 
 
 def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_generation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     world.brokers.generation = 8
     polls = iter([GROUP_METADATA, GROUP_METADATA, replace(GROUP_METADATA, generation=8)])
     monkeypatch.setattr(kafka_sink, "_AGAIN_S", 0.0)
@@ -193,26 +194,26 @@ def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_g
         "batch_info",
         lambda *_, **__: replace(READS, sources=(replace(FACTS, group_metadata=next(polls)),)),
     )
-    world.writer().commit([told], 1)
+    world.writer().commit([reported], 1)
     assert world.brokers.committed == {P0: 9, P1: 8}
 
 
 def test_X3_without_a_newer_generation_nothing_is_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_sink, "_NEXT_GENERATION_S", 0.0)
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     world.brokers.generation = 8
     with pytest.raises(FencedMember):
-        world.writer().commit([told], 1)
+        world.writer().commit([reported], 1)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
 # ---- batches that read nothing ---------------------------------------------------------------------------------------
 
 
-def test_X2_a_no_data_batch_is_noted_in_its_own_transaction(world: World) -> None:
+def test_X2_a_no_data_batch_is_recorded_in_its_own_transaction(world: World) -> None:
     world.seen = NO_DATA
-    told = world.sent().write(rows())
-    world.writer().commit([told], 4)
+    reported = world.sent().write(rows())
+    world.writer().commit([reported], 4)
     ((place, number),) = world.brokers.committed.items()
     assert (place in (P0, P1), number) == (True, 4)
     commit = next(r for r in world.brokers.requests if type(r).__name__ == "TxnOffsetCommitRequest")
@@ -220,71 +221,71 @@ def test_X2_a_no_data_batch_is_noted_in_its_own_transaction(world: World) -> Non
     assert NoDataBatch.parse(commit.topics[0].partitions[0].committed_metadata) == QUIET
 
 
-def test_X2_a_no_data_batch_that_is_noted_is_not_begun(world: World) -> None:
+def test_X2_a_recorded_no_data_batch_is_not_begun(world: World) -> None:
     world.seen = NO_DATA
     world.note(P1, QUIET)
-    told = world.sent().write(rows())
-    assert (told.transaction, world.brokers.names) == (None, [])
+    reported = world.sent().write(rows())
+    assert (reported.begun, world.brokers.names) == (None, [])
 
 
-def test_X2_a_no_data_batch_that_is_noted_while_it_begins_is_not_written(world: World) -> None:
-    """A run that was killed may have committed it a moment ago: beginning shuts that run out, and then the note counts."""
+def test_X2_a_no_data_batch_that_is_recorded_while_it_begins_is_not_written(world: World) -> None:
+    """A run that was killed may have committed it a moment ago: the begin fences that run, and then the entry counts."""
     world.seen = NO_DATA
     world.brokers.script["InitProducerId"].append(lambda _: world.note(P0, QUIET))
-    told = world.sent().write(rows())
-    assert told.transaction is None
+    reported = world.sent().write(rows())
+    assert reported.begun is None
     assert (world.output, world.is_open) == ({}, False)
 
 
-def test_X2_a_no_data_batch_that_is_noted_while_it_is_written_is_aborted(world: World) -> None:
+def test_X2_a_no_data_batch_that_is_recorded_while_it_is_written_is_aborted(world: World) -> None:
     world.seen = NO_DATA
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     world.note(P0, QUIET)
-    world.writer().commit([told], 4)
+    world.writer().commit([reported], 4)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced(world: World) -> None:
     world.seen = NO_DATA
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     world.note(P0, replace(QUIET, batch_id=5))
     with pytest.raises(FencedBatch, match="batch 5"):
-        world.writer().commit([told], 4)
+        world.writer().commit([reported], 4)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
 def test_X2_a_no_data_batch_without_output_leaves_nothing(world: World) -> None:
     world.seen = NO_DATA
-    told = world.sent().write(iter([ROWS.slice(0, 0)]))
-    world.writer().commit([told], 4)
+    reported = world.sent().write(iter([ROWS.slice(0, 0)]))
+    world.writer().commit([reported], 4)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
 
-def test_X2_a_no_data_batch_with_output_needs_a_place_for_its_note(world: World) -> None:
+def test_X2_a_no_data_batch_with_output_needs_a_place_for_its_entry(world: World) -> None:
     world.seen = replace(NO_DATA, partitions=())
-    told = world.sent().write(rows())
+    reported = world.sent().write(rows())
     with pytest.raises(FencedBatch, match="2 records of output and has read no records"):
-        world.writer().commit([told], 4)
+        world.writer().commit([reported], 4)
 
 
-def test_a_first_look_that_gets_no_answer_does_not_keep_a_batch_from_beginning(world: World) -> None:
+def test_a_first_request_without_a_response_does_not_keep_a_batch_from_beginning(world: World) -> None:
     world.seen = NO_DATA
     world.notes.errors.append(BrokerUnreachable("an open transaction"))
-    assert world.sent().write(rows()).transaction is not None
+    assert world.sent().write(rows()).begun is not None
 
 
-def test_X2_of_several_notes_of_a_query_the_newest_counts(world: World) -> None:
-    """Which partition has the note changes when partitions are added."""
-    note = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), QUIET)
+def test_X2_of_several_entries_of_a_query_the_newest_counts(world: World) -> None:
+    """The partition of the entry changes when partitions are added."""
+    entry = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), QUIET)
     world.note(P0, replace(QUIET, batch_id=2, fingerprint=1))
-    assert not note.is_there()
+    assert not entry.is_there()
     world.note(P1, QUIET)
-    assert note.is_there()
+    assert entry.is_there()
     world.note(P0, replace(QUIET, query_id="another", batch_id=9))
-    assert note.is_there(), "each checkpoint has notes of its own"
+    assert entry.is_there(), "each checkpoint has entries of its own"
     world.note(P0, replace(QUIET, batch_id=9))
     with pytest.raises(FencedBatch):
-        note.is_there()
+        entry.is_there()
 
 
 def test_what_two_tasks_wrote_to_is_found_however_little_it_is() -> None:

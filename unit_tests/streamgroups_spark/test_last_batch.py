@@ -1,4 +1,4 @@
-"""S2: who says whether the last batch of a query that stops is done."""
+"""S2: how a stopping query determines whether its last batch is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.internals.rpc import SessionServer
 from streamgroups_spark.source.last_batch import LastBatch
 from streamgroups_spark.source.query_facts import FinishedRequest
 
@@ -36,23 +36,23 @@ def checkpoint(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_the_process_that_started_the_query_has_the_first_word(session: str, checkpoint: str, done: bool) -> None:
-    with closing(Answering(session, lambda request: done if request == FinishedRequest(IDS, END) else None)):
+    with closing(SessionServer(session, lambda request: done if request == FinishedRequest(IDS, END) else None)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END) is done
 
 
-def test_where_it_does_not_know_the_checkpoint_says_it(session: str, checkpoint: str) -> None:
+def test_if_it_has_no_record_the_checkpoint_decides(session: str, checkpoint: str) -> None:
     def fail(_: object) -> None:
         raise StreamGroupsError("The JVM is gone.")
 
     assert LastBatch(session, IDS, checkpoint).has_finished(END)
-    with closing(Answering(session, lambda _: None)):
+    with closing(SessionServer(session, lambda _: None)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END)
         assert not LastBatch(session, IDS, checkpoint).has_finished({**END, "n": 4})
-    with closing(Answering(session, fail)):
+    with closing(SessionServer(session, fail)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END)
 
 
-def test_where_nothing_says_it_the_batch_counts_as_not_done(session: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_record_the_batch_counts_as_not_done(session: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert not LastBatch(session, IDS, None).has_finished(END)
     assert "The checkpoint is not available" in caplog.text

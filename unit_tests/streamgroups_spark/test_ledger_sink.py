@@ -17,9 +17,11 @@ from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.sinks import base
 from streamgroups_spark.sinks import ledger as ledger_sink
+from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.ledger import LedgerStreamWriter, TaskStaged
+from streamgroups_spark.sinks.ledger import LedgerStreamWriter
 from streamgroups_spark.source.batch_messages import BatchFacts
 
 P0 = TopicPartition("flights", 0)
@@ -42,7 +44,7 @@ ROWS = pa.record_batch({"value": ["a", "b"]})
 
 
 class Sink:
-    """Stages in memory. What it has is the class's, as that of a real sink is in a database: a sink itself is pickled."""
+    """Stages in memory. Its data belongs to the class, as the data of a real sink is in a database: a sink itself is pickled."""
 
     ledger: ClassVar[FakeLedger[Any]]
     begun: ClassVar[list[str]]
@@ -77,8 +79,8 @@ class World:
         self.stand({P0: 5})
         context = SimpleNamespace(taskAttemptId=lambda: 1)
         monkeypatch.setattr(ledger_sink, "batch_info", lambda *_: self.seen)
-        monkeypatch.setattr(ledger_sink, "prepare_python_worker", lambda: None)
-        monkeypatch.setattr(ledger_sink, "TaskContext", SimpleNamespace(get=lambda: context))
+        monkeypatch.setattr(base, "prepare_python_worker", lambda: None)
+        monkeypatch.setattr(base, "TaskContext", SimpleNamespace(get=lambda: context))
 
     def stand(self, positions: dict[TopicPartition, int]) -> None:
         with Sink.ledger.transaction() as transaction:
@@ -93,10 +95,10 @@ class World:
         sent: LedgerStreamWriter = cloudpickle.loads(cloudpickle.dumps(self.writer()))
         return sent
 
-    def run(self, batch_id: int = 1) -> Sequence[TaskStaged]:
-        told = [self.sent().write(iter([ROWS]))]
-        self.writer().commit(told, batch_id)
-        return told
+    def run(self, batch_id: int = 1) -> Sequence[TaskOutput]:
+        reported = [self.sent().write(iter([ROWS]))]
+        self.writer().commit(reported, batch_id)
+        return reported
 
 
 @pytest.fixture
@@ -105,10 +107,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_X2_output_and_positions_change_together_and_the_stage_goes(world: World) -> None:
-    (told,) = world.run()
+    (reported,) = world.run()
     assert Sink.ledger.written == [[["a", "b"]]]
     assert Sink.ledger.positions([P0]) == {P0: 9}
-    assert Sink.discarded == [told.stage] == Sink.begun
+    assert Sink.discarded == [reported.begun] == Sink.begun
 
 
 def test_X2_a_batch_that_runs_again_writes_nothing(world: World) -> None:
@@ -117,19 +119,19 @@ def test_X2_a_batch_that_runs_again_writes_nothing(world: World) -> None:
     assert Sink.ledger.written == [[["a", "b"]]]
 
 
-def test_X2_a_batch_that_the_source_knows_to_be_written_is_not_staged(world: World) -> None:
+def test_X2_a_batch_that_the_source_reports_as_written_is_not_staged(world: World) -> None:
     world.seen = BatchInfo((replace(FACTS, written=RANGES),), 1)
-    (told,) = world.run()
-    assert (told.stage, told.records, Sink.begun) == (None, 0, [])
+    (reported,) = world.run()
+    assert (reported.begun, reported.records, Sink.begun) == (None, 0, [])
 
 
-def test_X2_a_no_data_batch_is_noted_in_the_ledger_and_neither_staged_nor_written_again(world: World) -> None:
+def test_X2_a_no_data_batch_is_recorded_in_the_ledger_and_neither_staged_nor_written_again(world: World) -> None:
     world.seen = NO_DATA
     world.run(4)
     assert Sink.ledger.positions(QUIET.positions) == QUIET.positions
     assert len(Sink.begun) == 1
-    (told,) = world.run(4)
-    assert told.stage is None
+    (reported,) = world.run(4)
+    assert reported.begun is None
     assert len(Sink.begun) == 1, "nothing is staged that is written already"
     assert Sink.ledger.written == [[["a", "b"]]]
 
@@ -142,7 +144,7 @@ def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_i
     assert Sink.begun == []
 
 
-def test_X3_a_batch_of_which_the_ledger_stands_elsewhere_is_fenced(world: World) -> None:
+def test_X3_a_batch_whose_ledger_is_at_another_position_is_fenced(world: World) -> None:
     world.stand({P0: 7})
     with pytest.raises(FencedBatch, match="flights-0"):
         world.run()
@@ -150,8 +152,8 @@ def test_X3_a_batch_of_which_the_ledger_stands_elsewhere_is_fenced(world: World)
 
 
 def test_a_batch_without_records_moves_the_positions(world: World) -> None:
-    told = world.sent().write(iter([ROWS.slice(0, 0)]))
-    world.writer().commit([told, None], 1)
+    reported = world.sent().write(iter([ROWS.slice(0, 0)]))
+    world.writer().commit([reported, None], 1)
     assert (Sink.ledger.written, Sink.ledger.positions([P0])) == ([], {P0: 9})
 
 
@@ -160,16 +162,16 @@ def test_a_batch_without_tasks_moves_nothing(world: World) -> None:
     assert Sink.ledger.positions([P0]) == {P0: 5}
 
 
-def test_X2_a_commit_that_another_was_faster_than_is_made_again(world: World) -> None:
-    told = [world.sent().write(iter([ROWS]))]
+def test_X2_a_commit_that_lost_a_race_is_repeated(world: World) -> None:
+    reported = [world.sent().write(iter([ROWS]))]
     Sink.conflicts = 2
-    world.writer().commit(told, 1)
+    world.writer().commit(reported, 1)
     assert Sink.ledger.positions([P0]) == {P0: 9}
 
 
 def test_a_batch_that_failed_leaves_no_stage(world: World) -> None:
-    told = world.sent().write(iter([ROWS]))
-    world.writer().abort([None, told], 1)
+    reported = world.sent().write(iter([ROWS]))
+    world.writer().abort([None, reported], 1)
     world.writer().abort([None], 1)
-    assert Sink.discarded == [told.stage]
+    assert Sink.discarded == [reported.begun]
     assert Sink.ledger.written == []

@@ -1,4 +1,4 @@
-"""``sg.MetricsListener`` is told recorded events of real queries: what Prometheus then reads."""
+"""``sg.MetricsListener`` receives recorded events of real queries, and Prometheus reads the metrics."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups.partitions import TopicPartition
 from streamgroups_cli.metrics import dashboard_json
-from streamgroups_spark.internals.rpc import Answering
+from streamgroups_spark.internals.rpc import SessionServer
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
 from streamgroups_spark.source.batch_messages import InFlightRequest
-from unit_tests.streamgroups.test_progress import EVENTS
+from unit_tests.streamgroups.test_query_progress import EVENTS
 
-#: The three batches that test_O3_a_query_that_reads is told of.
+#: The three batches of test_O3_a_query_that_reads.
 METADATA_STORE = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "flight-board"][
     :3
 ]
@@ -47,14 +47,14 @@ LAST, TOOK_MS = METADATA_STORE[-1], [progress["batchDuration"] for progress in M
 Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 
 
-class Told:
-    """A listener, what it is told, and what Prometheus reads of it."""
+class ListenerWithEvents:
+    """A listener, its events, and the metrics that Prometheus reads."""
 
     def __init__(self, **arguments: Any) -> None:
         self.registry = CollectorRegistry()
         self.listener = sg.MetricsListener(registry=self.registry, **arguments)
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def send(self, event: dict[str, Any]) -> None:
         listener = self.listener
         calls: dict[str, Callable[[], None]] = {
             "started": lambda: listener.onQueryStarted(QueryStartedEvent.fromJson(event)),
@@ -64,15 +64,15 @@ class Told:
         }
         calls[event["kind"]]()
 
-    def tell_of(self, name: str | None, count: int) -> None:
-        """Tells the first events of a recorded query."""
+    def send_events(self, name: str | None, count: int) -> None:
+        """Sends the first events of a recorded query."""
         (query_id,) = {e["id"] for e in EVENTS if e["kind"] == "started" and e["name"] == name}
         own = [e for e in EVENTS if query_id == (e["progress"]["id"] if e["kind"] == "progress" else e["id"])]
         for event in own[:count]:
-            self.tell(event)
+            self.send(event)
 
     def poll_once(self, cluster: FakePolls) -> None:
-        """Waits for the first look at the cluster, and lets there be no more."""
+        """Waits for the first poll of the cluster, and prevents further ones."""
         assert cluster.connecting.wait(30)
         assert self.listener._polls is not None
         self.listener._polls.stop()
@@ -96,9 +96,9 @@ def of_partition(samples: Samples, partition: str) -> dict[str, float]:
 
 
 def test_O3_a_query_that_reads() -> None:
-    told = Told()
-    told.tell_of("flight-board", 4)
-    samples = told.scrape()
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
+    samples = reported.scrape()
     expected = {"committed_offset": 10, "processed_offset": 15, "end_offset": 20, "lag_records": 5, "lag_exact": 0}
     assert of_partition(samples, "0") == {f"partition_{name}": value for name, value in expected.items()}
     assert samples["group_lag_records", ("board", "flight-board")] == 10
@@ -116,9 +116,9 @@ def test_O3_a_query_that_reads() -> None:
 
 
 def test_O3_a_query_with_state_and_event_time() -> None:
-    told = Told()
-    told.tell_of("windows", 3)
-    samples = told.scrape()
+    reported = ListenerWithEvents()
+    reported.send_events("windows", 3)
+    samples = reported.scrape()
     second = [e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["name"] == "windows"][1]
     (state,) = second["stateOperators"]
     assert samples["query_state_rows", ("windows",)] == state["numRowsTotal"] > 0
@@ -128,17 +128,17 @@ def test_O3_a_query_with_state_and_event_time() -> None:
 
 
 def test_O3_a_query_that_has_read_everything() -> None:
-    told = Told()
-    told.tell_of("flight-board", 6)
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 6)
     expected = {"committed_offset": 20, "processed_offset": 20, "end_offset": 20, "lag_records": 0, "lag_seconds": 0}
     expected["lag_exact"] = 1
-    assert of_partition(told.scrape(), "1") == {f"partition_{name}": value for name, value in expected.items()}
+    assert of_partition(reported.scrape(), "1") == {f"partition_{name}": value for name, value in expected.items()}
 
 
 def test_a_query_without_a_name_goes_by_its_id_and_sources_of_others_are_left_out() -> None:
-    told = Told()
-    told.tell_of(None, 2)
-    samples = told.scrape()
+    reported = ListenerWithEvents()
+    reported.send_events(None, 2)
+    samples = reported.scrape()
     ((name,),) = [labels for metric, labels in samples if metric == "query_batch_id"]
     assert re.fullmatch(r"[0-9a-f-]{36}", name)
     assert {labels for metric, labels in samples if metric == "group_lag_records"} == {("g1", name), ("g2", name)}
@@ -146,10 +146,10 @@ def test_a_query_without_a_name_goes_by_its_id_and_sources_of_others_are_left_ou
 
 
 def test_the_series_of_a_query_vanish_when_it_ends_and_its_failure_stays() -> None:
-    told = Told()
+    reported = ListenerWithEvents()
     for event in EVENTS:
-        told.tell(event)
-    samples = told.scrape()
+        reported.send(event)
+    samples = reported.scrape()
     assert not [name for name, _ in samples if name.startswith(("partition_", "group_"))]
     queries = {(name, *labels) for name, labels in samples if name.startswith("query_")}
     assert queries == {
@@ -161,21 +161,21 @@ def test_the_series_of_a_query_vanish_when_it_ends_and_its_failure_stays() -> No
 
 
 def test_an_event_that_is_not_understood_is_counted_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    told = Told()
-    told.tell_of("flight-board", 2)
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 2)
     broken = json.loads(json.dumps(next(e for e in EVENTS if e["kind"] == "progress")))
     broken["progress"]["timestamp"] = "yesterday"
-    told.tell(broken)
-    samples = told.scrape()
+    reported.send(broken)
+    samples = reported.scrape()
     assert (samples["query_event_errors_total", ()], samples["query_batches_total", ("flight-board",)]) == (1, 1)
     assert "could not be parsed" in caplog.text
 
 
-# ---- looking at the cluster ------------------------------------------------------------------------------------------
+# ---- polls of the cluster --------------------------------------------------------------------------------------------
 
 
 class FakePolls:
-    """A cluster in memory in the place of a real one; a test waits until it was looked at."""
+    """A cluster in memory in the place of a real one; a test waits until it was polled."""
 
     def __init__(self) -> None:
         clock = FakeClock(1_795_280_730_000)
@@ -215,11 +215,11 @@ def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> FakePolls:
     return fake
 
 
-def test_O3_the_cluster_knows_better(fake_cluster: FakePolls) -> None:
-    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
-    told.tell_of("flight-board", 4)
-    told.poll_once(fake_cluster)
-    samples = told.scrape()
+def test_O3_figures_of_the_cluster_win(fake_cluster: FakePolls) -> None:
+    reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
+    reported.send_events("flight-board", 4)
+    reported.poll_once(fake_cluster)
+    samples = reported.scrape()
     figures = of_partition(samples, "0")
     assert {k: v for k, v in figures.items() if k.endswith("_offset")} == {
         "partition_committed_offset": 12,
@@ -235,10 +235,10 @@ def test_O3_the_cluster_knows_better(fake_cluster: FakePolls) -> None:
 
 
 def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakePolls) -> None:
-    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
-    told.tell_of("flight-board", 4)
-    told.poll_once(fake_cluster)
-    gaps = [(name, labels, n) for (name, labels), n in told.scrape().items() if name.startswith("partition_gap")]
+    reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
+    reported.send_events("flight-board", 4)
+    reported.poll_once(fake_cluster)
+    gaps = [(name, labels, n) for (name, labels), n in reported.scrape().items() if name.startswith("partition_gap")]
     assert sorted((name, n) for name, _, n in gaps) == [
         *[("partition_gap_lost_offsets_total", 2)] * 2,
         *[("partition_gaps_total", 1)] * 2,
@@ -246,41 +246,41 @@ def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakePolls) -> None:
     assert all({"board", "expired", "flight-board"} <= set(labels) for _, labels, _ in gaps)
 
 
-def test_a_cluster_that_is_away_leaves_what_spark_tells(fake_cluster: FakePolls) -> None:
+def test_an_unreachable_cluster_leaves_the_figures_of_spark(fake_cluster: FakePolls) -> None:
     fake_cluster.cluster.reachable = False
-    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
-    told.tell_of("flight-board", 4)
-    told.poll_once(fake_cluster)
-    samples = told.scrape()
+    reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
+    reported.send_events("flight-board", 4)
+    reported.poll_once(fake_cluster)
+    samples = reported.scrape()
     assert (samples["up", ()], samples["poll_failures_total", ()]) == (0, 1)
     assert of_partition(samples, "0")["partition_end_offset"] == 20
     assert not [name for name, _ in samples if name == "group_members"]
 
 
-def test_without_a_cluster_nothing_is_asked() -> None:
+def test_without_a_cluster_nothing_is_requested() -> None:
     before = threading.active_count()
-    told = Told()
-    told.tell_of("flight-board", 4)
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
     assert threading.active_count() == before
-    assert not [name for name, _ in told.scrape() if name in ("up", "requests_total")]
+    assert not [name for name, _ in reported.scrape() if name in ("up", "requests_total")]
 
 
 @contextmanager
 def flying(flight: BatchFlight) -> Iterator[None]:
     """A source of this session that answers so."""
-    with closing(Answering(SESSION, lambda q: flight if isinstance(q, InFlightRequest) else None)):
+    with closing(SessionServer(SESSION, lambda q: flight if isinstance(q, InFlightRequest) else None)):
         yield
 
 
-def test_a_batch_that_hangs_is_seen_though_spark_says_nothing_of_it() -> None:
-    told = Told()
-    told.tell_of("flight-board", 4)
-    (member,) = {m for q in told.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+def test_a_batch_that_hangs_is_detected_without_an_event_of_spark() -> None:
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
+    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
     with (
         flying(BatchFlight("board", member, 151_000, 240_000, None)),
         flying(BatchFlight("board", "new", None, 240_000, 60_000)),
     ):
-        samples = told.scrape()
+        samples = reported.scrape()
     assert {labels: v for (name, labels), v in samples.items() if name == "query_batch_in_flight_seconds"} == {
         ("board", member, "flight-board"): 151,
         ("board", "new", ""): 0,
@@ -289,17 +289,17 @@ def test_a_batch_that_hangs_is_seen_though_spark_says_nothing_of_it() -> None:
     assert {labels: v for (name, labels), v in samples.items() if name == "query_lease_timeout_seconds"} == {
         ("board", "new", ""): 60
     }
-    assert not [name for name, _ in told.scrape() if name == "query_batch_in_flight_seconds"]
+    assert not [name for name, _ in reported.scrape() if name == "query_batch_in_flight_seconds"]
 
 
-def test_the_dashboard_shows_what_is_told_and_all_of_it(fake_cluster: FakePolls) -> None:
-    told = Told(bootstrap_servers="nowhere:9092", interval_s=3600)
-    told.tell_of("flight-board", 4)
-    told.tell_of("windows", 3)
-    told.tell_of("bad", 2)
-    told.poll_once(fake_cluster)
+def test_the_dashboard_shows_all_exported_metrics_and_no_others(fake_cluster: FakePolls) -> None:
+    reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
+    reported.send_events("flight-board", 4)
+    reported.send_events("windows", 3)
+    reported.send_events("bad", 2)
+    reported.poll_once(fake_cluster)
     with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)):
-        names = {f"streamgroups_{name}" for name, _ in told.scrape()}
+        names = {f"streamgroups_{name}" for name, _ in reported.scrape()}
     shown = set()
     for panel in json.loads(dashboard_json())["panels"]:
         for target in panel["targets"]:
@@ -343,9 +343,9 @@ def test_by_default_it_is_in_the_default_registry_once() -> None:
         {"port": 99_999},
     ],
 )
-def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
-        Told(**wrong)
+        ListenerWithEvents(**wrong)
 
 
 def test_secrets_do_not_print(fake_cluster: FakePolls, caplog: pytest.LogCaptureFixture) -> None:
@@ -360,14 +360,14 @@ def test_secrets_do_not_print(fake_cluster: FakePolls, caplog: pytest.LogCapture
         raise ZeroDivisionError("password=hunter2")
 
     fake_cluster.connect = fail  # type: ignore[method-assign]
-    told = Told(bootstrap_servers="nowhere:9092", settings=settings, interval_s=3600)
-    told.tell_of("flight-board", 2)
-    told.poll_once(fake_cluster)
+    reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", settings=settings, interval_s=3600)
+    reported.send_events("flight-board", 2)
+    reported.poll_once(fake_cluster)
     assert "ZeroDivisionError" in caplog.text
-    assert "hunter2" not in caplog.text + repr(told.listener) + repr(vars(told.listener))
+    assert "hunter2" not in caplog.text + repr(reported.listener) + repr(vars(reported.listener))
 
 
-def test_spark_connect_is_refused_in_words() -> None:
-    """A Connect session says who it is when a listener is added to it."""
+def test_spark_connect_is_rejected_with_a_message() -> None:
+    """A Connect session is detected when a listener is added to it."""
     with pytest.raises(InvalidOption, match="Spark Connect"):
-        Told().listener._set_spark_session(object())
+        ListenerWithEvents().listener._set_spark_session(object())

@@ -18,8 +18,9 @@ from streamgroups.errors import (
     UnknownTopic,
 )
 from streamgroups.fakes import FakeCluster
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.groups.history import Kind
-from streamgroups.groups.join_policy import LiveGroup, LiveMember, MembershipMode
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
@@ -55,7 +56,7 @@ class TestCallsOfAQuery:
         assert set(world.group.owners().values()) == {"alice"}
         assert Kind.PLANNED not in kinds(run)
 
-    def test_S2_a_batch_is_committed_when_the_next_offset_is_asked_for(self, world: World) -> None:
+    def test_S2_a_batch_is_committed_when_the_next_offset_is_requested(self, world: World) -> None:
         world.produce(3, 2)
         run = Run(world, "alice").start()
         run.plan()
@@ -64,14 +65,14 @@ class TestCallsOfAQuery:
         assert run.batch() is None
         assert world.committed() == {0: 3, 1: 2}
 
-    @pytest.mark.parametrize("knows_checkpoint", [True, False])
-    def test_S8_a_batch_is_done_when_sparks_commit_log_says_so(self, world: World, knows_checkpoint: bool) -> None:
+    @pytest.mark.parametrize("reads_checkpoint", [True, False])
+    def test_S8_a_batch_is_done_when_sparks_commit_log_contains_it(self, world: World, reads_checkpoint: bool) -> None:
         world.produce(3, 2)
-        run = Run(world, "alice", knows_checkpoint=knows_checkpoint).start()
+        run = Run(world, "alice", reads_checkpoint=reads_checkpoint).start()
         run.plan()
         assert not run.source.is_done(1)
         run.finish()
-        assert run.source.is_done(1) == knows_checkpoint
+        assert run.source.is_done(1) == reads_checkpoint
         assert not run.source.is_done(2)
 
     def test_S4_batches_follow_each_other_within_the_limit(self, world: World) -> None:
@@ -104,7 +105,7 @@ class TestCallsOfAQuery:
         assert alice.source.run(a) is not None
         assert bob.source.run(a) is None, "he must not vouch for what she writes late"
 
-    def test_the_same_batch_has_the_same_tasks_however_often_it_is_asked_for(self, world: World) -> None:
+    def test_the_same_batch_has_the_same_tasks_however_often_they_are_planned(self, world: World) -> None:
         world.produce(3, 2)
         run = Run(world, "alice")
         start = run.source.initial_offset()
@@ -119,12 +120,12 @@ class TestCallsOfAQuery:
         start = run.source.initial_offset()
         assert run.source.latest_offset(start, limited=True) is start
 
-    def test_an_idle_query_asks_the_log_at_a_limited_rate_and_a_busy_one_at_once(self, world: World) -> None:
-        asked: list[int] = []
+    def test_an_idle_query_polls_the_log_at_a_limited_rate_and_a_busy_one_at_once(self, world: World) -> None:
+        requested: list[int] = []
         end_offsets = world.cluster.end_offsets
 
         def counting(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-            asked.append(world.clock())
+            requested.append(world.clock())
             return end_offsets(partitions)
 
         run = Run(world, "alice", TWO_A_TIME).start()
@@ -132,16 +133,16 @@ class TestCallsOfAQuery:
         for _ in range(10):
             assert run.plan() is None
             world.clock.advance(10)
-        assert [ms - asked[0] for ms in asked] == [0, 40, 80]
+        assert [ms - requested[0] for ms in requested] == [0, 40, 80]
         world.clock.advance(100)
         world.produce(4)
-        asked.clear()
+        requested.clear()
         for _ in range(2):
             assert run.plan()
             run.finish()
-        assert len(asked) == 2
+        assert len(requested) == 2
 
-    def test_report_latest_offset_tells_the_ends_last_seen(self, world: World) -> None:
+    def test_report_latest_offset_returns_the_ends_seen_last(self, world: World) -> None:
         run = Run(world, "alice").start()
         assert run.source.report_latest_offset() is None
         world.produce(3, 2)
@@ -188,7 +189,7 @@ class TestTriggers:
         run = Run(world, "alice", TWO_A_TIME).start()
         assert run.plan() is None
         world.produce(1)
-        assert run.plan() is None, "too soon: a query without a limit asks again"
+        assert run.plan() is None, "too soon: a query without a limit polls again"
         run.source.run_until_now()
         assert run.plan(), "one with a limit would end"
 
@@ -200,7 +201,7 @@ class TestTriggers:
     def test_availableNow_waits_until_the_group_has_given_out_its_partitions(self, world: World) -> None:
         world.produce(3, 1)
         describe = world.group.describe
-        answers = [LiveGroup("airline"), LiveGroup("airline", settled=False)]
+        answers = [GroupDescription("airline", "Empty"), GroupDescription("airline", "PreparingRebalance")]
         alice, bob, carol = (Run(world, name) for name in ("alice", "bob", "carol"))
         alice.start()
         assert bob.start().plan()
@@ -227,9 +228,9 @@ class TestTriggers:
         assert run.batch() == ["flights-0[11,12)"]
 
 
-def alice_alone() -> tuple[LiveMember, ...]:
+def alice_alone() -> tuple[GroupMember, ...]:
     """A group that has given everything to alice."""
-    return (LiveMember("alice", "/10.0.0.2", frozenset({"flights"}), frozenset({tp(0), tp(1)})),)
+    return (GroupMember("alice", "/10.0.0.2", frozenset({tp(0), tp(1)})),)
 
 
 class TestWarmingUp:
@@ -247,7 +248,7 @@ class TestWarmingUp:
         alice.batch()
         assert set(world.group.owners().values()) == {"alice", "bob"}
 
-    def test_where_nobody_reads_it_joins_at_once(self, world: World) -> None:
+    def test_in_a_group_without_members_it_joins_at_once(self, world: World) -> None:
         assert Run(world, "alice").start().has_joined
 
     def test_the_trigger_once_has_no_batch_to_spare(self, world: World) -> None:
@@ -262,7 +263,7 @@ class TestWarmingUp:
     def test_availableNow_has_none_either(self, world: World) -> None:
         alice = Run(world, "alice").start()
         bob = Run(world, "bob")
-        world.cluster.host("airline", lambda: LiveGroup("airline", alice_alone(), settled=True))
+        world.cluster.host("airline", lambda: GroupDescription("airline", "Stable", members=alice_alone()))
         assert bob.start(until_now=True).plan() is None
         assert bob.has_joined
         assert alice.checkpoint.offsets == bob.checkpoint.offsets == []
@@ -271,7 +272,7 @@ class TestWarmingUp:
         world.produce(3)
         alice = Run(world, "alice").start()
         assert alice.batch() == ["flights-0[0,3)"]
-        # Its last commit is missing, and somebody else is there when it comes back.
+        # Its last commit is missing, and another member is there when it comes back.
         world.group.kill("alice")
         bob = Run(world, "bob", Settings(subscription=Topics(("flights",)), limits=Limits(max_offsets=1))).start()
         again = alice.again()
@@ -310,7 +311,7 @@ class TestStarting:
         ],
         ids=["oldest", "latest", "at a time", "at an offset"],
     )
-    def test_G1_a_new_group_starts_where_it_was_told_to(
+    def test_G1_a_new_group_starts_at_the_given_position(
         self, world: World, starting: Positions, first: list[str] | None
     ) -> None:
         world.produce(3, 2)
@@ -321,27 +322,27 @@ class TestStarting:
         world.produce(1, 1)
         assert run.batch() == (first or ["flights-0[3,6)", "flights-1[2,3)"])
 
-    def test_G2_a_group_with_offsets_goes_on_from_them(self, world: World) -> None:
+    def test_G2_a_group_with_offsets_continues_from_them(self, world: World) -> None:
         world.produce(5, 5)
         world.commit(3, 4)
         assert Run(world, "alice").start().batch() == ["flights-0[3,5)", "flights-1[4,5)"]
 
-    def test_G2_a_partition_without_an_offset_in_an_old_group_starts_at_its_oldest_record(self, world: World) -> None:
+    def test_G2_a_partition_without_an_offset_in_an_old_group_starts_at_its_earliest_record(self, world: World) -> None:
         world.produce(5, 5)
         world.cluster.delete_records(tp(1), 2)
         world.commit(3)
         run = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
         assert run.batch() == ["flights-0[3,5)", "flights-1[2,5)"]
 
-    def test_G2_a_partition_added_to_a_running_query_starts_at_its_oldest_record(self, world: World) -> None:
+    def test_G2_a_partition_added_to_a_running_query_starts_at_its_earliest_record(self, world: World) -> None:
         run = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
         world.cluster.add_partitions("flights", 3)
         world.produce(0, 0, 4)
         world.group.settle()
         assert run.batch() == ["flights-2[0,4)"]
 
-    def test_G2_a_query_that_has_read_does_not_start_anew_because_its_group_is_gone(self, world: World) -> None:
-        """Its checkpoint knows what it has read; what was added meanwhile is read from its oldest record."""
+    def test_G2_a_query_that_has_read_does_not_start_again_because_its_group_is_gone(self, world: World) -> None:
+        """Its checkpoint contains what it has read; partitions added meanwhile are read from their earliest record."""
         run = Run(world, "alice", Settings(starting=Positions(Latest()), on_restart=OnRestart.CHECKPOINT)).start()
         world.produce(2, 2)
         assert run.batch()
@@ -401,7 +402,7 @@ class TestStarting:
         ],
         ids=["no broker", "no topic", "no offset", "not alone", "held exclusively", "assign in a live group"],
     )
-    def test_S4_a_refusal_comes_before_joining(
+    def test_S4_an_error_comes_before_joining(
         self, world: World, prepare: Callable[[World], object], settings: Settings, error: type[Exception]
     ) -> None:
         prepare(world)
@@ -410,7 +411,7 @@ class TestStarting:
             Run(world, "alice", settings).start()
         assert world.group.generation == before
 
-    def test_a_checkpoint_of_another_source_is_refused(self, world: World) -> None:
+    def test_a_checkpoint_of_another_source_is_rejected(self, world: World) -> None:
         with pytest.raises(OffsetFormat):
             Run(world, "alice").source.latest_offset({"flights": {"0": 23}}, limited=True)
         assert world.group.generation == 0
@@ -470,7 +471,7 @@ class TestRestarting:
     def test_S1_what_was_left_to_a_member_that_died_is_not_taken_for_read(
         self, world: World, policy: OnRestart
     ) -> None:
-        """The checkpoint says that the batch is done; its second run read nothing of it."""
+        """The checkpoint records that the batch is done; its second run read nothing of it."""
         world.produce(3, 2)
         alice = Run(world, "alice", Settings(on_restart=policy)).start()
         alice.plan()
@@ -542,9 +543,9 @@ class TestRestarting:
         again.batch()
         (resumed,) = (e for e in again.history.events if e.kind is Kind.RESUMED)
         assert (resumed.offsets, resumed.batch) == ({tp(0): 1, tp(1): 2}, 1)
-        assert resumed.note == "flights-0: checkpoint 3, group 1 (-2)"
+        assert resumed.detail == "flights-0: checkpoint 3, group 1 (-2)"
 
-    def test_S1_a_checkpoint_goes_on_after_the_group_was_forgotten(self, world: World) -> None:
+    def test_S1_a_checkpoint_continues_after_the_group_was_deleted(self, world: World) -> None:
         run = self.stopped_after_a_batch(world)
         run.source.stop()
         world.cluster.forget("airline")
@@ -584,7 +585,7 @@ class TestSharing:
         world.group.kill("alice")
         assert bob.batch() == ["flights-0[100,200)"]
 
-    def test_S3_a_zombie_s_commit_is_refused_and_it_comes_back_as_a_new_member(self, world: World) -> None:
+    def test_S3_a_zombie_s_commit_is_rejected_and_it_comes_back_as_a_new_member(self, world: World) -> None:
         world.produce(3, 2)
         alice, bob = Run(world, "alice").start(), Run(world, "bob")
         alice.plan()
@@ -600,7 +601,7 @@ class TestSharing:
         assert sorted(world.group.owners().values()) == ["alice", "bob"]
 
     @pytest.mark.parametrize("gone_meanwhile", [True, False])
-    def test_G11_what_left_while_the_log_was_asked_is_not_planned(self, world: World, gone_meanwhile: bool) -> None:
+    def test_G11_a_partition_that_left_during_a_poll_is_not_planned(self, world: World, gone_meanwhile: bool) -> None:
         class Racing(FakeCluster):
             def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
                 found = super().end_offsets(partitions)
@@ -617,7 +618,7 @@ class TestSharing:
         alice, bob = Run(world, "alice", Settings(limits=Limits(max_offsets=4))).start(), Run(world, "bob")
 
         def others_read_on() -> None:
-            """Fenced, read on by bob, and given back further on."""
+            """Fenced, continued by bob, and assigned again at a later position."""
             world.group.fence("alice")
             bob.start()
             bob.batch()
@@ -632,7 +633,7 @@ class TestSharing:
         assert alice.batch() is None
         assert world.committed() == {0: 9, 1: 9}
 
-    def test_S2_a_commit_refused_during_a_rebalance_is_made_up_for(self, world: World) -> None:
+    def test_S2_a_commit_rejected_during_a_rebalance_is_repeated(self, world: World) -> None:
         world.produce(3, 2)
         alice = Run(world, "alice").start()
         alice.batch()
@@ -645,9 +646,9 @@ class TestSharing:
 
     def test_S4_an_exclusive_query_fails_when_another_member_comes(self, world: World) -> None:
         alice = Run(world, "alice", EXCLUSIVE).start()
-        # A member that does not look before it joins.
+        # A member that does not poll before it joins.
         bob = Run(world, "bob")
-        world.cluster.host("airline", lambda: LiveGroup("airline"))
+        world.cluster.host("airline", lambda: GroupDescription("airline", "Empty"))
         bob.start()
         with pytest.raises(GroupRejected, match="which this query needs alone"):
             alice.batch()
@@ -655,7 +656,7 @@ class TestSharing:
     def test_S4_of_two_exclusive_queries_that_joined_at_once_none_stays_unnoticed(self, world: World) -> None:
         describe = world.group.describe
         Run(world, "alice").start()
-        answers = [LiveGroup("airline")]
+        answers = [GroupDescription("airline", "Empty")]
         world.cluster.host("airline", lambda: answers.pop(0) if answers else describe())
         with pytest.raises(GroupRejected, match="has 2 members"):
             Run(world, "bob", EXCLUSIVE).start()
@@ -663,30 +664,30 @@ class TestSharing:
 
 
 class TestStoppedBetweenBatches:
-    """S2: the last batch of a query that is stopped, where the query knows its checkpoint and where it does not."""
+    """S2: the last batch of a query that is stopped, with and without access to its checkpoint."""
 
-    def stopped(self, world: World, *, done: bool, knows_checkpoint: bool = True) -> Run:
+    def stopped(self, world: World, *, done: bool, reads_checkpoint: bool = True) -> Run:
         world.produce(3, 2)
-        run = Run(world, "alice", knows_checkpoint=knows_checkpoint).start()
+        run = Run(world, "alice", reads_checkpoint=reads_checkpoint).start()
         run.plan()
         if done:
             run.finish()
         run.source.stop()
         return run
 
-    @pytest.mark.parametrize("knows_checkpoint", [True, False])
+    @pytest.mark.parametrize("reads_checkpoint", [True, False])
     @pytest.mark.parametrize("done", [True, False])
     def test_S2_the_last_batch_is_committed_if_it_is_known_to_be_done(
-        self, world: World, done: bool, knows_checkpoint: bool
+        self, world: World, done: bool, reads_checkpoint: bool
     ) -> None:
-        run = self.stopped(world, done=done, knows_checkpoint=knows_checkpoint)
-        assert world.committed() == ({0: 3, 1: 2} if done and knows_checkpoint else {0: 0, 1: 0})
+        run = self.stopped(world, done=done, reads_checkpoint=reads_checkpoint)
+        assert world.committed() == ({0: 3, 1: 2} if done and reads_checkpoint else {0: 0, 1: 0})
         assert world.group.owners() == {}
         run.source.stop()
 
     def test_S2_a_batch_that_was_planned_and_never_begun_is_not_done(self, world: World) -> None:
         world.produce(3, 2)
-        run = Run(world, "alice", knows_checkpoint=True).start()
+        run = Run(world, "alice", reads_checkpoint=True).start()
         run.batch()
         world.produce(1, 1)
         run.source.latest_offset(json.loads(run.checkpoint.offsets[-1]), limited=True)
@@ -695,7 +696,7 @@ class TestStoppedBetweenBatches:
 
     def test_S2_a_batch_that_was_replayed_counts_too(self, world: World) -> None:
         checkpoint = self.stopped(world, done=False).checkpoint
-        again = Run(world, "alice", checkpoint=checkpoint, knows_checkpoint=True).start()
+        again = Run(world, "alice", checkpoint=checkpoint, reads_checkpoint=True).start()
         assert [str(r) for r in again.running or ()] == ["flights-0[0,3)", "flights-1[0,2)"]
         again.finish()
         again.source.stop()
@@ -703,7 +704,7 @@ class TestStoppedBetweenBatches:
 
     def test_S3_what_went_to_another_member_meanwhile_is_not_committed(self, world: World) -> None:
         world.produce(3, 2)
-        run = Run(world, "alice", knows_checkpoint=True).start()
+        run = Run(world, "alice", reads_checkpoint=True).start()
         run.plan()
         world.group.fence("alice")
         bob = Run(world, "bob").start()
@@ -723,8 +724,8 @@ def test_the_settings_of_a_query_are_those_of_its_options() -> None:
         assert hasattr(options, name)
 
 
-def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_oldest_record() -> None:
-    """Somebody deletes the group's offsets under a running query: where a new group would start does not count any more."""
+def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_earliest_record() -> None:
+    """The group's offsets are deleted under a running query: the starting position of a new group does not count any more."""
     world = World(1)
     world.produce(5)
     alice = Run(world, "alice", Settings(starting=Positions(Latest()))).start()
@@ -733,12 +734,12 @@ def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_old
     world.cluster.forget("airline")
     world.group.fence("alice")
     world.group.settle()
-    assert alice.member.membership.owned == {tp(0): Owned(0, Origin.OLDEST)}
+    assert alice.member.membership.owned == {tp(0): Owned.new(0, Origin.OLDEST)}
 
 
 @pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
-def test_X2_a_restarted_query_says_what_its_sink_has_written(policy: OnRestart) -> None:
-    """The process died after the sink's commit and before Spark noted it."""
+def test_X2_a_restarted_query_reports_what_its_sink_has_written(policy: OnRestart) -> None:
+    """The process died after the sink's commit and before Spark recorded it."""
     world = World(1)
     world.produce(5)
     alice = Run(world, "alice", Settings(mode=MembershipMode.EXCLUSIVE, on_restart=policy)).start()

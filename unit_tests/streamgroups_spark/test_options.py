@@ -1,4 +1,4 @@
-"""S4, S5: every option is taken or refused by name, with what to do; nothing secret is ever printed."""
+"""S4, S5: every option is accepted, or rejected with its name and a remedy; nothing secret is ever printed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_S4_every_option_is_taken_in_any_case(
         ("startingOffsetsByTimestampStrategy", "newest", "error, latest"),
     ],
 )
-def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed(
+def test_S4_a_bad_value_is_rejected_with_the_option_the_value_and_the_allowed_values(
     name: str, value: str, remedy: str
 ) -> None:
     rejection = rejected({**BASE, name: value})
@@ -146,7 +146,7 @@ def test_S4_a_bad_value_is_refused_with_the_option_the_value_and_what_is_allowed
         ({**BASE, "kafka.auto.offset.reset": "latest"}, "Option 'kafka.auto.offset.reset' is not supported"),
     ],
 )
-def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str, str], what: str) -> None:
+def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[str, str], what: str) -> None:
     assert what in str(rejected(options))
 
 
@@ -181,7 +181,7 @@ def test_S4_unknown_and_forbidden_options_are_refused_by_name(options: dict[str,
         ({**BASE, "group.id": "airline.streamgroups.resets"}, "a name that streamgroups reserves"),
     ],
 )
-def test_S4_contradictions_and_gaps_are_refused_by_name(options: dict[str, str], what: str) -> None:
+def test_S4_contradictory_and_missing_options_are_rejected_and_named(options: dict[str, str], what: str) -> None:
     assert what in rejected(options).what
 
 
@@ -216,7 +216,7 @@ def test_S4_a_batch_read_needs_no_group_and_ignores_limits_per_trigger() -> None
     assert options.group_id is None
 
 
-def test_S4_what_has_no_effect_is_told_in_one_list() -> None:
+def test_S4_options_without_effect_are_reported_in_one_list() -> None:
     options = {**BASE, "groupIdPrefix": "ours", "maxOffsetsPerTrigger": "5", "kafka.max.poll.records": "9"}
     assert parse(options, streaming=True).ignored == ("groupIdPrefix", "kafka.max.poll.records")
     in_batch = ("maxOffsetsPerTrigger", "groupIdPrefix", "kafka.max.poll.records")
@@ -236,7 +236,7 @@ def test_S4_kafka_group_id_is_the_group_too() -> None:
     assert parse({**options, "group.id": "airline"}, streaming=True).group_id == "airline"
 
 
-def test_S4_what_to_read_can_be_said_in_three_ways() -> None:
+def test_S4_the_input_can_be_given_in_three_ways() -> None:
     assigned = parse({**WITHOUT_SUBSCRIBE, "assign": '{"flights":[1,0]}'}, streaming=True).subscription
     assert assigned == Partitions((P0, P1))
     pattern = parse({**WITHOUT_SUBSCRIBE, "subscribePattern": " flights-.* "}, streaming=True).subscription
@@ -244,7 +244,7 @@ def test_S4_what_to_read_can_be_said_in_three_ways() -> None:
     assert pattern.regex.pattern == "flights-.*"
 
 
-def test_S5_an_exclusive_query_trusts_its_checkpoint_unless_told_otherwise() -> None:
+def test_S5_an_exclusive_query_starts_from_its_checkpoint_by_default() -> None:
     assert stream(membership="exclusive").on_restart is OnRestart.CHECKPOINT
     assert stream(membership="exclusive", onRestart="group").on_restart is OnRestart.GROUP
 
@@ -311,7 +311,7 @@ def test_S4_where_to_end_has_spark_s_precedence(options: dict[str, str], ending:
         {"endingOffsets": '{"flights":{"0":-2}}'},
     ],
 )
-def test_S4_a_batch_read_that_finds_nothing_is_refused(options: dict[str, str]) -> None:
+def test_S4_a_batch_read_that_finds_nothing_is_rejected(options: dict[str, str]) -> None:
     assert "a batch query reads no records" in rejected({**BASE, **options}, streaming=False).what
 
 
@@ -347,7 +347,7 @@ def test_P3_secrets_are_not_printed_and_reach_the_workers() -> None:
         {"kafka.sasl.jaas.config": f'required password="{SECRET}'},
     ],
 )
-def test_P3_no_refusal_prints_a_secret(mistake: dict[str, str]) -> None:
+def test_P3_no_error_prints_a_secret(mistake: dict[str, str]) -> None:
     with pytest.raises(InvalidOption) as rejection:
         parse({**BASE, **LOGIN, **mistake}, streaming=True)
     chain: BaseException | None = rejection.value

@@ -14,7 +14,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing
 from streamgroups_kafka import native
-from streamgroups_kafka.read import range_reader
 from streamgroups_spark.source.data_source import BatchReader, RangesPartition
 from streamgroups_spark.source.options import parse
 from unit_tests.raw_broker import RawBroker, batch, record
@@ -44,6 +43,8 @@ class Relay:
 
     def close(self) -> None:
         """Accepts no more connections."""
+        # A close alone does not wake the thread that accepts.
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def of(self, api_key: int) -> list[bytes]:
@@ -56,7 +57,12 @@ class Relay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            broker = socket.create_connection(self._broker)
+            try:
+                broker = socket.create_connection(self._broker)
+            except OSError:
+                # The broker has stopped, and a client connects once more.
+                client.close()
+                continue
             threading.Thread(target=self._pass, args=(client, broker, self._record), daemon=True).start()
             threading.Thread(target=self._pass, args=(broker, client, self._readdress), daemon=True).start()
 
@@ -100,7 +106,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
     def forget() -> None:
         native.status.cache_clear()
-        range_reader.reader.cache_clear()
+        native._uses_native.cache_clear()
 
     def choose(reader: str) -> None:
         monkeypatch.setenv(native.READER_VARIABLE, reader)

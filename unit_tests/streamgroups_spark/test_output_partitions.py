@@ -1,4 +1,4 @@
-"""How many partitions a row's topic has, before Spark is asked anything."""
+"""The number of partitions of a row's topic, before any call of Spark."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_a_row_without_a_key_needs_no_number() -> None:
     assert counts_of_rows(pa.array([None, None, b"c"]), topics, COUNTS).to_pylist() == [None, None, 3]
 
 
-def test_a_topic_that_nobody_named_is_told() -> None:
+def test_a_missing_topic_is_reported() -> None:
     with pytest.raises(UnknownTopic, match="'elsewhere'"):
         counts_of_rows(pa.array([b"a", b"b"]), pa.array(["arrivals", "elsewhere"]), COUNTS)
 
 
-def test_a_key_without_a_topic_is_told() -> None:
+def test_a_key_without_a_topic_is_reported() -> None:
     with pytest.raises(RecordRejected, match="A row has no topic"):
         counts_of_rows(pa.array([b"a", None]), pa.array([None, None], pa.string()), COUNTS)

@@ -13,6 +13,7 @@ from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
+from streamgroups.ports import NoMetadata
 from streamgroups.query.admission import Limits
 from streamgroups_spark.event_time.messages import TimeRequest
 from streamgroups_spark.event_time.query_time import QueryTime
@@ -34,9 +35,9 @@ def happen(world: World, partition: int, *times_ms: int) -> None:
 
 def watermark(run: Run, asserted: Watermark = NOT_YET) -> Watermark:
     assert run.time is not None
-    told = run.time.told(TimeRequest("airline", asserted))
-    assert told is not None
-    return told.state.watermark
+    reported = run.time.told(TimeRequest("airline", asserted))
+    assert reported is not None
+    return reported.state.watermark
 
 
 def read_all(run: Run) -> Run:
@@ -45,14 +46,14 @@ def read_all(run: Run) -> Run:
     return run
 
 
-def noted(world: World, *unread: int) -> tuple[Watermark | None, list[str]]:
+def noted(world: World, *available: int) -> tuple[Watermark | None, list[str]]:
     """What who watches the group sees: its watermark, and what each partition does to it."""
     found = group_time(
         {
-            it: note.metadata
-            for it, note in world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)]).items()
+            it: entry.metadata
+            for it, entry in world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)]).items()
         },
-        {tp(p): count for p, count in enumerate(unread)},
+        {tp(p): count for p, count in enumerate(available)},
     )
     return (None, []) if found is None else (found.watermark, [time.state.value for time in found.partitions.values()])
 
@@ -63,26 +64,26 @@ class TestWhileItRuns:
         happen(world, 0, 900)
         happen(world, 1, 300)
         run.plan()
-        assert watermark(run) == NOT_YET, "what is in flight asserts nothing"
+        assert watermark(run) == NOT_YET, "a batch in flight emits no watermark"
         run.finish()
         run.batch()
         assert watermark(run) == At(300)
 
     def test_W2_only_a_batch_that_is_finished_counts(self) -> None:
-        """Spark plans the next batch before it says that the one before is done."""
-        asked: list[tuple[OffsetRange, ...]] = []
+        """Spark plans the next batch before it reports that the previous one is done."""
+        requested: list[tuple[OffsetRange, ...]] = []
 
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
-            asked.append(ranges)
+            requested.append(ranges)
             return [TaskObservation(tp(0), 0, 1, 900)]
 
-        time = QueryTime("alice", "airline", AS_READ, seen, None, None, lambda: 0)
+        time = QueryTime("alice", "airline", AS_READ, seen, NoMetadata(), None, lambda: 0)
         ranges = (OffsetRange(tp(0), 0, 1),)
         membership = Membership().assign({tp(0): Owned(0)}).plan(InFlight(2, ranges))
         time.finished(membership, 1)
-        assert asked == []
+        assert requested == []
         time.finished(membership, 2)
-        assert asked == [ranges]
+        assert requested == [ranges]
 
     def test_O3_who_watches_the_group_sees_what_holds_time_back(self, world: World) -> None:
         run = Run(world, "alice", time=IDLE).start()
@@ -97,7 +98,7 @@ class TestWhileItRuns:
         assert watermark(run) == At(900)
         assert noted(world, 0, 0) == (At(900), ["holds back", "idle"])
         happen(world, 1, 700)
-        assert noted(world, 0, 1) == (NOT_YET, ["ahead", "holds back"]), "it has something unread"
+        assert noted(world, 0, 1) == (NOT_YET, ["ahead", "holds back"]), "it has available records"
         read_all(run)
         assert noted(world, 0, 0) == (At(700), ["ahead", "holds back"])
 
@@ -126,7 +127,7 @@ class TestWhileItRuns:
                 assert watermark(run) in (NOT_YET, *(At(ms) for ms in range(300, 320)))
         assert held_back >= 18
 
-    def test_W3_records_of_open_transactions_are_unread(self, world: World) -> None:
+    def test_W3_records_of_open_transactions_are_available(self, world: World) -> None:
         run = Run(world, "alice", time=IDLE).start()
         happen(world, 0, 900)
         happen(world, 1, 300)
@@ -165,7 +166,7 @@ class TestWhileItRuns:
 
 
 class TestThatItTravels:
-    def test_W3_a_restarted_query_knows_the_time_of_a_silent_partition(self, world: World) -> None:
+    def test_W3_a_restarted_query_has_the_time_of_a_silent_partition(self, world: World) -> None:
         run = Run(world, "alice", checkpoint=Checkpoint(), time=AS_READ).start()
         happen(world, 0, 300)
         happen(world, 1, 700)
@@ -200,7 +201,7 @@ class TestThatItTravels:
         bob.batch()
         assert watermark(bob) == At(300)
 
-    def test_a_group_that_was_moved_back_begins_anew(self, world: World) -> None:
+    def test_a_group_that_was_reset_to_the_past_begins_again(self, world: World) -> None:
         alice = Run(world, "alice", time=AS_READ).start()
         happen(world, 0, 300, 400)
         happen(world, 1, 700, 800)
@@ -213,7 +214,7 @@ class TestThatItTravels:
         bob.finish()
         assert watermark(read_all(bob)) == At(400)
 
-    def test_without_a_board_time_waits_for_records(
+    def test_without_a_metadata_group_time_waits_for_records(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def reject(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""X1: the sink's options, and what it refuses."""
+"""X1: the sink's options, and what it rejects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_names_in_any_case_and_the_settings_of_kafkas_producer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"tpic": "x"}, r"'tpic' is not an option of the sink\. Did you mean 'topic'"),
         ({"path": "/out"}, r"has a path, but topics have no path"),
@@ -79,8 +79,8 @@ def test_names_in_any_case_and_the_settings_of_kafkas_producer() -> None:
         ({"checkpointLocation": ""}, r"cannot find the query's checkpoint.*delivery=at-least-once"),
     ],
 )
-def test_what_is_refused(given: dict[str, str], says: str) -> None:
-    with pytest.raises(InvalidOption, match=says):
+def test_rejections(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
         parse_sink({**LEAST, **given})
 
 
@@ -102,7 +102,7 @@ def schema(**types: DataType) -> StructType:
 
 
 @pytest.mark.parametrize(
-    ("columns", "topic", "says"),
+    ("columns", "topic", "message"),
     [
         (
             {"value": StringType(), "price": DoubleType()},
@@ -116,9 +116,9 @@ def schema(**types: DataType) -> StructType:
         ({"value": StringType(), "headers": MapType(StringType(), BinaryType())}, "board", r"'headers' is of type map"),
     ],
 )
-def test_columns_that_are_refused(columns: dict[str, DataType], topic: str | None, says: str) -> None:
+def test_columns_that_are_rejected(columns: dict[str, DataType], topic: str | None, message: str) -> None:
     options = parse_sink({k: v for k, v in {**LEAST, "topic": topic}.items() if v is not None})
-    with pytest.raises(InvalidOption, match=says):
+    with pytest.raises(InvalidOption, match=message):
         check_output_schema(schema(**columns), options)
 
 

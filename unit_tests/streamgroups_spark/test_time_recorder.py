@@ -1,4 +1,4 @@
-"""``sg.record_time``: it notes each batch once, and goes on when it cannot see."""
+"""``sg.record_time`` records each batch once, and continues after errors."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ P0 = TopicPartition("flights", 0)
 
 
 class Progress(dict[str, Any]):
-    """A batch, as Spark tells of it."""
+    """A batch, as Spark reports it."""
 
     @property
     def json(self) -> str:
         return json.dumps(self)
 
 
-def told(batch_id: int, watermark: str, late: int = 0) -> Progress:
+def progress_of(batch_id: int, watermark: str, late: int = 0) -> Progress:
     time_offset = '{"version": 1, "kind": "streamgroups-time", "group": "board", "watermark": null}'
     state = {"numRowsTotal": 1, "memoryUsedBytes": 1, "numRowsDroppedByWatermark": late, "numRowsRemoved": 1}
     return Progress(
@@ -45,7 +45,7 @@ def told(batch_id: int, watermark: str, late: int = 0) -> Progress:
 
 
 class Query:
-    """What a recorder needs of a query: it is looked at three times before it ends."""
+    """The part of a query that a recorder needs: it is polled three times before it ends."""
 
     id, name = "5f2c", "board"
 
@@ -57,7 +57,9 @@ class Query:
         self.polls += 1
         if self.polls == 2:
             raise RuntimeError("Spark is busy")
-        return [told(0, "1970-01-01T00:00:00.000Z"), told(1, "2013-01-01T04:00:00.000Z", late=3)][: self.polls]
+        return [progress_of(0, "1970-01-01T00:00:00.000Z"), progress_of(1, "2013-01-01T04:00:00.000Z", late=3)][
+            : self.polls
+        ]
 
     @property
     def isActive(self) -> bool:
@@ -70,7 +72,9 @@ def answer(question: TimeRequest) -> list[TimeReply]:
     return [TimeReply("alice", state, TimeSettings(Generation(), partition_idle_timeout_ms=30), 50)]
 
 
-def test_batches_are_noted_once_and_partitions_with_each_look(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_are_recorded_once_and_partitions_with_each_poll(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     query: Any = Query()
     with TimeRecorder(query, interval_s=0.001, request_source=answer) as recorded:
         recorded._thread.join(30)

@@ -1,4 +1,4 @@
-"""W4-W7: what comes out of windows in columns is what the rules say, record by record."""
+"""W4-W7: windows in columns give the results of the rules, record by record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
-from streamgroups.event_time.violations import Drop, Interval, Lift, OnViolation, judge, point
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At, reached
-from streamgroups.event_time.window_states import Missed, WindowStates, advance, count
+from streamgroups.event_time.window_states import WindowStates, advance
 from streamgroups.event_time.windows import (
     EventTime,
     Hopping,
@@ -25,10 +25,11 @@ from streamgroups.event_time.windows import (
     Window,
     Windowing,
     tumbling,
-    windows_of,
 )
-from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, in_windows, length_ms, to_bytes
+from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import _without_violations, step
+from streamgroups_state.aggregates import in_windows, length_ms
+from unit_tests.window_rules import Drop, Interval, Lift, Missed, count, judge, point, windows_of
 
 AGGREGATES: tuple[SqlAggregate | PythonAggregate, ...] = (
     *(parse_aggregate("x", text) for text in ("count(*)", "count(v)", "sum(v)", "avg(v)", "min(v)", "max(v)")),
@@ -89,7 +90,7 @@ class InMemory:
 
 
 def violations_of(policy: OnViolation, records: Sequence[tuple[int, int | None]], watermark_ms: int) -> list[str]:
-    """What becomes of records from one time until another, once the watermark is known."""
+    """The handling of records from one time until another, by the watermark."""
     plan = replace(plan_of(Windowing(Hopping(5, 5))), on_violation=policy)
     rows = table([Record("a", time_ms, 1) for time_ms, _ in records])
     rows = rows.append_column("until", pa.array([until for _, until in records], pa.int64()))
@@ -154,9 +155,9 @@ class Bucket:
         watermark = NOT_YET if watermark_ms is None else At(watermark_ms)
         tables = [table(records, first)] if records else []
         batch = Batch(watermark, now_ms, bool(records), seen(self.windowing.shape, records))
-        kept, told = step(self.plan, self.panes, decode_kept(self.kept), batch, tables)
+        kept, reported = step(self.plan, self.panes, decode_kept(self.kept), batch, tables)
         self.kept = encode_kept(kept)
-        streams = pa.record_batch([pa.array([to_bytes(t) for t in told], pa.binary())], names=["rows"])
+        streams = pa.record_batch([pa.array([to_bytes(t) for t in reported], pa.binary())], names=["rows"])
         rows = [row for out in Unpack(self.plan)([streams]) for row in out.to_pylist()]
         self.rows += rows
         return rows
@@ -185,7 +186,7 @@ def test_many_times_are_put_into_windows_like_one(shape: Shape, times_ms: list[i
 
 @settings(deadline=None)
 @given(SHAPES, st.integers(0, 15), BATCHES)
-def test_what_is_told_in_the_end_is_what_was_counted(shape: Shape, lateness_ms: int, batches: Batches) -> None:
+def test_the_final_panes_contain_what_was_counted(shape: Shape, lateness_ms: int, batches: Batches) -> None:
     windowing = Windowing(shape, EventTime(lateness_ms))
     bucket, watermark_ms, now_ms, number = Bucket(windowing), 0, 0, 0
     by_key: dict[str | None, WindowStates] = {key: WindowStates() for key in ("a", "b", None)}
@@ -218,7 +219,7 @@ def test_what_is_told_in_the_end_is_what_was_counted(shape: Shape, lateness_ms: 
 def _compare(
     rows: Sequence[dict[str, Any]], counted: Sequence[tuple[Record, tuple[Window, ...]]], gap_ms: int | None
 ) -> None:
-    """The last row of each pane holds all its records; nothing is told of others. With a gap the panes are sessions."""
+    """The last row of each pane holds all its records; no other panes are emitted. With a gap the panes are sessions."""
     latest: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         if row["pane"] == "dead letter":
@@ -239,7 +240,7 @@ def _compare(
             for key, s, e in valid
         }
         if sum(map(len, panes.values())) > len(counted):
-            # A session may begin within one that is closed already: whose a record is cannot be told by its time.
+            # A session may begin within one that is closed already: the time of a record does not determine its session.
             return
     else:
         panes = {}
@@ -265,7 +266,7 @@ def _holds(row: dict[str, Any], records: Sequence[Record]) -> None:
 
 @settings(deadline=None)
 @given(SHAPES, st.integers(0, 15), BATCHES)
-def test_a_window_is_told_when_the_watermark_has_reached_it_and_not_before(
+def test_a_window_is_emitted_when_the_watermark_has_reached_it_and_not_before(
     shape: Shape, lateness_ms: int, batches: Batches
 ) -> None:
     bucket, watermark_ms = Bucket(Windowing(shape, EventTime(lateness_ms))), 0
@@ -291,7 +292,7 @@ def test_a_call_more_in_the_same_batch_changes_nothing(shape: Shape, lateness_ms
 
 
 @given(st.lists(st.lists(RECORDS, max_size=5), max_size=4), st.integers(1, 5))
-def test_every_record_is_packed_once_and_every_bucket_hears_of_the_batch(
+def test_every_record_is_packed_once_and_every_bucket_receives_the_batch(
     batches: list[list[Record]], buckets: int
 ) -> None:
     shape = tumbling(10)
@@ -304,10 +305,10 @@ def test_every_record_is_packed_once_and_every_bucket_hears_of_the_batch(
     rows = [row for out in Pack(plan_of(Windowing(shape), buckets))(given_batches) for row in out.to_pylist()]
     numbers = [n for row in rows if row["records"] for n in from_bytes(row["records"])["record"].to_pylist()]
     assert sorted(numbers) == [10 * i + n for i, records in enumerate(batches) for n in range(len(records))]
-    told = [row for row in rows if row["records"] is None]
-    assert [row["bucket"] for row in told] == (list(range(buckets)) if numbers else [])
+    reported = [row for row in rows if row["records"] is None]
+    assert [row["bucket"] for row in reported] == (list(range(buckets)) if numbers else [])
     everything = [r for records in batches for r in records]
-    assert all(set(row["starts"]) == {w.start_ms for w in seen(shape, everything)} for row in told)
+    assert all(set(row["starts"]) == {w.start_ms for w in seen(shape, everything)} for row in reported)
 
 
 # ---- in the single case -------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ def at(*times_ms: int, key: str = "a") -> list[Record]:
     return [Record(key, time_ms, None) for time_ms in times_ms]
 
 
-def test_w4_a_late_record_refines_within_the_allowed_lateness() -> None:
+def test_W4_a_late_record_updates_within_the_allowed_lateness() -> None:
     minutes = Bucket(Windowing(tumbling(5), EventTime(allowed_lateness_ms=2)))
     assert minutes.take(at(0, 2, 1), 3, 0) == []
     assert brief(minutes.take(at(5), 5, 0)) == [(0, 5, "a", 3, "on time", 0)]
@@ -326,7 +327,7 @@ def test_w4_a_late_record_refines_within_the_allowed_lateness() -> None:
     assert brief(minutes.take(at(4), 7, 0)) == [(0, 5, "a", None, "dead letter", None)]
 
 
-def test_w5_silence_closes_windows_that_the_clock_has_passed() -> None:
+def test_W5_silence_closes_windows_that_the_clock_has_passed() -> None:
     minutes = Bucket(Windowing(tumbling(3), EventTime(idle_timeout_ms=1)))
     minutes.take(at(0), 0, 0)
     for now in (1, 2, 3):
@@ -334,7 +335,7 @@ def test_w5_silence_closes_windows_that_the_clock_has_passed() -> None:
     minutes.take(at(2), 2, 4)
     assert brief(minutes.take(at(5), 5, 5)) == [(0, 3, "a", 2, "on time", 0)]
     assert minutes.take([], 5, 6) == []
-    assert minutes.take([], 5, 7) == [], "known to be quiet until 6"
+    assert minutes.take([], 5, 7) == [], "no change until 6"
     assert brief(minutes.take([], 5, 8)) == [(3, 6, "a", 1, "idle", 0)]
     (letter,) = minutes.take(at(5), 5, 9)
     assert (letter["pane"], letter["watermark"], letter["start"]) == ("dead letter", 6, 3)
@@ -350,7 +351,7 @@ def test_windows_of_other_buckets_are_closed_by_silence_too() -> None:
     assert [r["pane"] for r in mine.take(at(2), 1, 7)] == ["dead letter"]
 
 
-def test_w6_by_processing_time_nothing_is_late() -> None:
+def test_W6_by_processing_time_nothing_is_late() -> None:
     minutes = Bucket(Windowing(tumbling(5), ProcessingTime()))
     assert minutes.take(at(33, 99), None, 37) == []
     assert minutes.take(at(36), None, 36) == [], "a clock that was set back"
@@ -358,7 +359,7 @@ def test_w6_by_processing_time_nothing_is_late() -> None:
     assert brief(minutes.take(at(1), None, 41)) == [(35, 40, "a", 3, "on time", 0)]
 
 
-def test_a_session_that_was_told_and_grows_is_withdrawn() -> None:
+def test_a_session_that_was_emitted_and_grows_is_retracted() -> None:
     sessions = Bucket(Windowing(Session(5), EventTime(allowed_lateness_ms=10)))
     sessions.take(at(0, 8), 5, 0)
     assert brief(sessions.rows) == [(0, 5, "a", 1, "on time", 0)]

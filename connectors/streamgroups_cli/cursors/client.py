@@ -1,44 +1,20 @@
-"""The interface of the cursors that the commands call, and its connection.
+"""Opens cursors for the commands.
 
 The commands under ``cursors`` and the process of an instance use it. Tests replace it.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from streamgroups.cursors.starting_position import CursorType
 from streamgroups.errors import InvalidOption
-from streamgroups.message import Message
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
+    from streamgroups_kafka.cursors.group_cursors import GroupCursors
 
 
-class Cursors(Protocol):
-    """A part of :class:`streamgroups_kafka.cursors.group_cursors.GroupCursors`."""
-
-    def create_group_cursor(
-        self,
-        stream: str,
-        group_name: str,
-        instance_name: str,
-        type: CursorType | str,
-        time: str | None = None,
-        commit_on_get: bool = True,
-        timeout_ms: int = 30_000,
-    ) -> str: ...
-    def create_cursor(
-        self, stream: str, partition: int, type: CursorType | str, offset: int | None = None, time: str | None = None
-    ) -> str: ...
-    def get_messages(self, cursor: str, limit: int | None = None) -> tuple[list[Message], str]: ...
-    def consumer_heartbeat(self, cursor: str) -> str: ...
-    def consumer_commit(self, cursor: str) -> str: ...
-    def leave_group(self, cursor: str) -> None: ...
-
-
-def open_cursors(bootstrap_servers: str, settings: dict[str, str], key: bytes) -> AbstractContextManager[Cursors]:
+def open_cursors(bootstrap_servers: str, settings: dict[str, str], key: bytes) -> GroupCursors:
     """Opens cursors on a real cluster. The end of the ``with`` block closes them."""
     from streamgroups_kafka.cursors.group_cursors import GroupCursors
 

@@ -13,16 +13,17 @@ from streamgroups.cursors.admission import check_instance
 from streamgroups.cursors.starting_position import CursorType, position_of
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.cursors import client as opening
 from streamgroups_cli.cursors import instance_process
 from streamgroups_cli.cursors.error_text import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
 from streamgroups_cli.cursors.reading import print_cursor
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption
 
 
-@with_cluster
+@with_options
 def create(
     connect: Connect,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The topic.")],
@@ -63,7 +64,7 @@ def create(
             show_default="commit-on-get",
         ),
     ] = None,
-    lease: Annotated[
+    lease_timeout: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
@@ -81,12 +82,12 @@ def create(
     with command_words():
         of_group = _is_for_a_group(group, instance, partition)
         position_of(type_, time=time, offset=offset, of_group=of_group)
-        timeout_ms = parse_duration_ms(lease or "30s", option="--lease")
+        lease_timeout_ms = parse_duration_ms(lease_timeout or "30s", option="--lease-timeout")
         if of_group:
-            check_instance(group or "", instance or "", timeout_ms)
-        elif (lease, commit_on_get) != (None, None):
+            check_instance(group or "", instance or "", lease_timeout_ms)
+        elif (lease_timeout, commit_on_get) != (None, None):
             raise InvalidOption(
-                "--lease and --commit-on-get require an instance of a group.",
+                "--lease-timeout and --commit-on-get require an instance of a group.",
                 remedy="Omit them, or set --group and --instance.",
             )
         key = signing_key(signing_key_file)
@@ -103,7 +104,7 @@ def create(
                     "type": type_.value,
                     "time": time,
                     "commit_on_get": commit_on_get is not False,
-                    "timeout_ms": timeout_ms,
+                    "lease_timeout_ms": lease_timeout_ms,
                 }
                 cursor = instance_process.launch(instance_process.Job(servers, settings, key.hex(), instance_request))
     print_cursor(cursor, output)

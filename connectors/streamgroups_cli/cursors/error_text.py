@@ -23,7 +23,7 @@ _WORDS = {
     "leave_group": "streamgroups cursors leave",
     "update_group (for example to TRIM_HORIZON)": "streamgroups groups reset",
     "update_group": "streamgroups groups reset",
-    "timeout_ms": "--lease in milliseconds",
+    "lease_timeout_ms": "--lease-timeout in milliseconds",
     "group_name": "--group",
     "instance_name": "--instance",
     "one signing_key": "one --signing-key-file",

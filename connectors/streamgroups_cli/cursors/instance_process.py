@@ -22,15 +22,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor, decode
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import StreamGroupsError, error_of
 from streamgroups_cli.cursors import client as opening
-from streamgroups_cli.cursors.client import Cursors
 from streamgroups_cli.cursors.paths import instances
-from streamgroups_cli.cursors.requests import error_of, rejection, to_json
+from streamgroups_cli.cursors.requests import TIMEOUT_S, connection_key, to_json
+from streamgroups_rpc.connections import Server
+
+if TYPE_CHECKING:
+    from streamgroups_kafka.cursors.group_cursors import GroupCursors
 
 _POLL_S = 0.5
 #: Without the working directory on the path: Python 3.10 ignores PYTHONSAFEPATH.
@@ -76,15 +78,17 @@ def launch(job: Job) -> str:
         # Its import path is that of this process, without the current directory.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONSAFEPATH": "1"},
     )
-    said, trouble = process.communicate(json.dumps(asdict(job)))
-    answer = json.loads(said) if said else {"error": "", "what": _last_line(trouble), "remedy": ""}
+    said, error = process.communicate(json.dumps(asdict(job)))
+    if not said:
+        raise StreamGroupsError(_last_line(error))
+    answer = json.loads(said)
     if "error" in answer:
-        raise error_of(answer)
+        raise error_of(answer["error"])
     return str(answer["cursor"])
 
 
-def _last_line(trouble: str) -> str:
-    return f"The process of the instance ended: {(trouble.strip() or 'without a message').splitlines()[-1]}"
+def _last_line(error: str) -> str:
+    return f"The process of the instance ended: {(error.strip() or 'without a message').splitlines()[-1]}"
 
 
 def main() -> None:
@@ -98,7 +102,7 @@ def main() -> None:
     try:
         run(Job(**json.loads(sys.stdin.read())), _say_first_word)
     except StreamGroupsError as e:
-        print(json.dumps(rejection(e)), flush=True)
+        print(json.dumps({"error": e.document}), flush=True)
 
 
 def _say_first_word(cursor: str) -> None:
@@ -121,7 +125,8 @@ def run(job: Job, ready: Callable[[str], None]) -> None:
         cursor = cursors.create_group_cursor(**job.instance_request)
         claims = decode(cursor, key, now_ms=0)
         assert isinstance(claims, GroupCursor)
-        with _address(claims.session) as address, InstanceServer(address, cursors) as server:
+        with _address(claims.session) as address:
+            server = InstanceServer(address, key, cursors)
             ready(cursor)
             server.serve()
 
@@ -140,45 +145,46 @@ def _address(session: str) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-class InstanceServer(ThreadingMixIn, UnixStreamServer):
+class InstanceServer:
     """Serves requests with cursors of one instance.
 
     Each request has a thread of its own, so that a heartbeat waits for no other request.
 
     Args:
         address: the path of its socket.
+        key: the key that signs its cursors.
         cursors: the cursors of the instance.
     """
 
-    daemon_threads = True
-    timeout = _POLL_S
-
-    def __init__(self, address: Path, cursors: Cursors) -> None:
-        super().__init__(str(address), _Handler)
+    def __init__(self, address: Path, key: bytes, cursors: GroupCursors) -> None:
         self._cursors = cursors
         self._left = threading.Event()
         self._answered_s = time.monotonic()
+        self._server = Server(address, connection_key(key), self._respond, TIMEOUT_S)
 
     def serve(self) -> None:
         """Serves requests until the instance was requested to leave, or every cursor has expired."""
-        while not self._left.is_set() and time.monotonic() - self._answered_s < LIFETIME_MS / 1000:
-            self.handle_request()
+        try:
+            while not self._left.wait(_POLL_S) and time.monotonic() - self._answered_s < LIFETIME_MS / 1000:
+                pass
+        finally:
+            self._server.close()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the response to one request: ``do`` is the command, ``cursor`` its cursor."""
-        try:
-            answer = self._do(request["do"], request["cursor"], request.get("limit"))
-        except StreamGroupsError as e:
-            return rejection(e)
-        except Exception as e:
-            # The output of this process is not visible.
-            return rejection(StreamGroupsError(f"The instance failed to answer: {e!r}."))
+        response = self._do(request["do"], request["cursor"], request.get("limit"))
         self._answered_s = time.monotonic()
-        return answer
+        return response
 
     def end(self) -> None:
-        """Makes :meth:`serve` return."""
+        """Makes :meth:`serve` return after the responses in progress."""
         self._left.set()
+
+    def _respond(self, request: dict[str, Any]) -> dict[str, Any]:
+        response = self.answer(request)
+        if request["do"] == "leave":
+            self.end()
+        return response
 
     def _do(self, what: str, cursor: str, limit: int | None) -> dict[str, Any]:
         match what:
@@ -196,14 +202,3 @@ class InstanceServer(ThreadingMixIn, UnixStreamServer):
             f"An instance does not support the request {what!r}.",
             remedy="Use the same version of streamgroups for all instances on this machine.",
         )
-
-
-class _Handler(StreamRequestHandler):
-    server: InstanceServer
-
-    def handle(self) -> None:
-        request = json.loads(self.rfile.readline())
-        answer = self.server.answer(request)
-        self.wfile.write(json.dumps(answer).encode() + b"\n")
-        if request["do"] == "leave" and "error" not in answer:
-            self.server.end()

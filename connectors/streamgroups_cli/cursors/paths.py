@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from platformdirs import user_state_path
 
 from streamgroups.errors import InvalidOption
 
@@ -69,7 +70,7 @@ def _users_key() -> Path:
 
 
 def _state() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "streamgroups" / "cursors"
+    return user_state_path("streamgroups") / "cursors"
 
 
 def _made(directory: Path) -> Path:

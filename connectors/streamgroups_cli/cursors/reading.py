@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +18,15 @@ import typer
 from streamgroups.cursors.admission import MAX_MESSAGES
 from streamgroups.cursors.tokens import GroupCursor, PartitionCursor, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.cursors import client as opening
 from streamgroups_cli.cursors.error_text import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
-from streamgroups_cli.cursors.requests import ask, from_json
+from streamgroups_cli.cursors.requests import from_json, request_instance
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Column, Output, OutputOption, Table, emit, say
 from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
+from streamgroups_kafka.client.clock import now_ms
 
 CursorArgument = Annotated[
     str,
@@ -36,7 +37,7 @@ CursorArgument = Annotated[
 ]
 
 
-@with_cluster
+@with_options
 def get(
     connect: Connect,
     cursor: CursorArgument,
@@ -65,9 +66,9 @@ def get(
     """
     with command_words():
         token, key = read_cursor(cursor), signing_key(signing_key_file)
-        claims = decode(token, key, _now_ms())
+        claims = decode(token, key, now_ms())
         if isinstance(claims, GroupCursor):
-            answer = ask(claims, {"do": "get", "cursor": token, "limit": limit})
+            answer = request_instance(claims, key, {"do": "get", "cursor": token, "limit": limit})
             messages, after = [from_json(row) for row in answer["messages"]], answer["cursor"]
         else:
             with connect() as cluster, opening.open_cursors(*opening.settings_of(cluster.config), key) as cursors:
@@ -148,14 +149,11 @@ def _go_on(what: str, cursor: str, key_file: Path | None, output: Output) -> Non
 def _of_instance(what: str, cursor: str, key_file: Path | None) -> dict[str, Any]:
     with command_words():
         token = read_cursor(cursor)
-        claims = decode(token, signing_key(key_file), _now_ms())
+        key = signing_key(key_file)
+        claims = decode(token, key, now_ms())
         if isinstance(claims, PartitionCursor):
             raise InvalidCursor(
                 f"This is a cursor of partition {claims.stream}-{claims.partition}, which belongs to no group.",
                 remedy="Commit, heartbeat and leave require a cursor of a group.",
             )
-        return ask(claims, {"do": what, "cursor": token})
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        return request_instance(claims, key, {"do": what, "cursor": token})

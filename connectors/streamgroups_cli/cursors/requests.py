@@ -1,16 +1,13 @@
-"""The protocol between commands and the process of an instance: one line of JSON each way, over a local socket.
+"""The requests of commands to the process of an instance.
 
-``streamgroups_cli.cursors.reading`` sends requests, and ``streamgroups_cli.cursors.instance_process`` responds. A
-request contains a signed cursor, so a client without the key gets no data from the socket. Only the user can access its
-directory, too.
+``streamgroups_cli.cursors.reading`` sends them, and ``streamgroups_cli.cursors.instance_process`` responds. Only a
+process with the key that signs cursors receives a response. Only the user can access the directory, too.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import os
-import socket
+import hmac
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,18 +16,24 @@ from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups_cli.cursors.paths import instances
+from streamgroups_rpc.connections import call
 
 #: A request waits for a commit and for records. After this time, which exceeds all its timeouts together, an instance
 #: hangs.
-_TIMEOUT_S = 120.0
-_ERRORS = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}
+TIMEOUT_S = 120.0
 
 
-def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
+def connection_key(signing_key: bytes) -> bytes:
+    """Returns the shared key of the commands and the process of an instance. It signs no cursors."""
+    return hmac.digest(signing_key, b"streamgroups instance", "sha256")
+
+
+def request_instance(instance: GroupCursor, signing_key: bytes, request: dict[str, Any]) -> dict[str, Any]:
     """Sends one request to the process of an instance.
 
     Args:
         instance: the instance, from a cursor of it.
+        signing_key: the key that signs its cursors.
         request: the command and the cursor.
 
     Raises:
@@ -39,36 +42,24 @@ def ask(instance: GroupCursor, request: dict[str, Any]) -> dict[str, Any]:
     """
     link = instances() / instance.session
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_TIMEOUT_S)
-            connection.connect(os.readlink(link))
-            with connection.makefile("rw", encoding="utf-8", newline="\n") as lines:
-                lines.write(json.dumps(request) + "\n")
-                lines.flush()
-                answer = lines.readline()
-    except ConnectionRefusedError:
-        _clear_up(link)
-        answer = ""
+        response: dict[str, Any] = call(link.readlink(), connection_key(signing_key), request, TIMEOUT_S)
     except TimeoutError:
         raise StreamGroupsError(
-            f"Instance '{instance.instance}' of group '{instance.group}' did not answer within {_TIMEOUT_S:g} s: its process hangs or is "
+            f"Instance '{instance.instance}' of group '{instance.group}' did not answer within {TIMEOUT_S:g} s: its process hangs or is "
             "stopped.",
             remedy="End that process. Other members get its partitions after the session timeout.",
             group=instance.group,
         ) from None
-    except OSError:
-        answer = ""
-    if not answer.endswith("\n"):
+    except OSError as e:
+        if isinstance(e, ConnectionRefusedError):
+            _clear_up(link)
         raise FencedMember(
             f"Instance '{instance.instance}' of group '{instance.group}' is not on this machine: it has left, or its process "
             "was ended.",
             remedy="Create a new cursor with create_group_cursor. The group continues at its committed offsets.",
             group=instance.group,
-        )
-    read: dict[str, Any] = json.loads(answer)
-    if "error" in read:
-        raise error_of(read)
-    return read
+        ) from None
+    return response
 
 
 def _clear_up(link: Path) -> None:
@@ -80,24 +71,10 @@ def _clear_up(link: Path) -> None:
         address.parent.rmdir()
 
 
-def rejection(error: StreamGroupsError) -> dict[str, Any]:
-    """Encodes an error as a response.
-
-    >>> print(error_of(rejection(FencedMember("It left.", remedy="Join again."))))
-    It left. Join again.
-    """
-    about = {"group": error.group, "topic": error.topic, "partition": error.partition}
-    return {"error": error.code, "what": error.what, "remedy": error.remedy, "about": about}
-
-
-def error_of(answer: dict[str, Any]) -> StreamGroupsError:
-    """Decodes the error of a response."""
-    return _ERRORS.get(answer["error"], StreamGroupsError)(answer["what"], remedy=answer["remedy"], **answer["about"])
-
-
 def to_json(message: Message) -> list[Any]:
     """Encodes a message as a part of a response.
 
+    >>> import json
     >>> message = Message("flights", 3, 42, None, None, b"\\xff", (("h", b""), ("h", None)))
     >>> from_json(json.loads(json.dumps(to_json(message)))) == message
     True

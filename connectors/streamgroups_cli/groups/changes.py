@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
+from platformdirs import user_state_path
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
 from streamgroups.groups.offset_files import FiledOffset, to_json
-from streamgroups.groups.reset_plan import names
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.printable import listed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.live import cancel_reset_requests, move_live
-from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans
-from streamgroups_cli.output import Output, say
+from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans, warn_of_clamping
+from streamgroups_cli.output import Output, OutputOption, say
 
 #: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000
@@ -39,59 +41,79 @@ Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
 NOTHING_TO_DO = "There is nothing to do."
 ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute applies it."
 
-ExecuteOption = Annotated[
-    bool, typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run")
-]
-UndoOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--undo-file",
-        metavar="FILE",
-        help="File for the previous offsets, for undo. Default: a new file in the state directory.",
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """The options of each command that changes committed offsets."""
+
+    execute: Annotated[
+        bool,
+        typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
+    ] = False
+    undo_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--undo-file",
+            metavar="FILE",
+            help="File for the previous offsets, for undo. Default: a new file in the state directory.",
+        ),
+    ] = None
+    output: OutputOption = Output.table
 
 
-AllowOtherIdsOption = Annotated[
-    bool,
-    typer.Option("--allow-other-ids", help="Accept a file from another cluster, or from before a topic was recreated."),
-]
+@dataclass(frozen=True, slots=True)
+class ChangeOptions(ApplyOptions):
+    """The options of each command that sets committed offsets, also of groups with live members.
 
-WaitOption = Annotated[
-    str,
-    typer.Option(
-        "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the reset."
-    ),
-]
+    Raises:
+        InvalidOption: if ``wait`` is not a duration.
+    """
+
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
+    ] = False
+    allow_other_ids: Annotated[
+        bool,
+        typer.Option(
+            "--allow-other-ids", help="Accept a file from another cluster, or from before a topic was recreated."
+        ),
+    ] = False
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the reset."
+        ),
+    ] = "1m"
+
+    def __post_init__(self) -> None:
+        _ = self.wait_s
+
+    @property
+    def wait_s(self) -> float:
+        """The time for members, in seconds."""
+        return parse_duration_ms(self.wait, option="--wait") / 1_000
 
 
-def carry_out(
-    cluster: Cluster,
-    plans: Sequence[GroupPlan],
-    *,
-    execute: bool,
-    undo_file: Path | None,
-    output: Output,
-    why: str,
-    wait_s: float,
-) -> None:
+def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str) -> None:
     """Prints plans and, with ``execute``, applies them: undo file, changes, report.
 
     Raises:
+        InvalidOption: with ``strict``, if an offset is outside of its partition.
         PartlyDone: see :func:`apply`.
     """
-    emit_plans(cluster, plans, output, dry_run=not execute)
+    warn_of_clamping(plans, strict=change.strict)
+    emit_plans(cluster, plans, change.output, dry_run=not change.execute)
     changes: Changes = {p.group_id: p.changes for p in plans if p.changes}
     if not changes:
         say(NOTHING_TO_DO)
-    elif not execute:
+    elif not change.execute:
         say(ONLY_A_PLAN)
     else:
-        undo = write_undo(cluster, changes, undo_file, why=why)
+        undo = write_undo(cluster, changes, change.undo_file, why=why)
         live = {p.group_id for p in plans if p.live is not None}
         for group_id in changes.keys() - live:
             cancel_reset_requests(cluster, group_id, changes[group_id].keys())
-        apply(cluster, changes, undo, verb="moved", live=live, wait_s=wait_s)
+        apply(cluster, changes, undo, verb="moved", live=live, wait_s=change.wait_s)
 
 
 @dataclass(slots=True)
@@ -226,7 +248,7 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     now_ms = cluster.now_ms()
     text = to_json(filed, undo.identities, made_at=utc(now_ms) or "", why="the rest")
     path = write_new(state_file("rest", list(rest), now_ms), text)
-    not_done = "; ".join(f"{names(partitions)} of group '{g}'" for g, partitions in rest.items())
+    not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
         f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
@@ -241,11 +263,10 @@ def _filed(committed: Committed | None) -> FiledOffset:
 
 def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
     """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
     safe = re.sub(r"[^\w.-]", "_", name)[:100]
     stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
-    directory = Path(home).expanduser() / "streamgroups" / "offsets"
+    directory = user_state_path("streamgroups") / "offsets"
     return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
 
 

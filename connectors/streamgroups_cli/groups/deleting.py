@@ -18,24 +18,24 @@ from streamgroups.groups.description import GroupDescription, require_inactive
 from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups.printable import listed
+from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import ONLY_A_PLAN, ExecuteOption, UndoOption, apply, write_undo
+from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply, write_undo
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
 
 _GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
 _OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
 
 
-@with_cluster
+@with_options
 def delete(
     connect: Connect,
+    change: ApplyOptions,
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
-    execute: ExecuteOption = False,
-    undo_file: UndoOption = None,
-    output: OutputOption = Output.table,
 ) -> None:
     """Delete groups with all their committed offsets. Groups with members are rejected."""
     chosen = chosen_groups(groups, all_groups)
@@ -48,14 +48,16 @@ def delete(
         there = [g for g in asked if g in ids or described[g].state != "Dead"]
         require_inactive([described[g] for g in there], doing="deleted")
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
-        _emit("groups", _GROUPS, rows, output, dry_run=not execute)
+        _emit("groups", _GROUPS, rows, change.output, dry_run=not change.execute)
         notes = there[len(ids) :]
         if notes:
             say(f"{', '.join(notes)}: metadata groups, deleted with their group; an import does not restore them.")
-        if not ids or not execute:
+        if not ids or not change.execute:
             say("Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do.")
             return
-        undo = write_undo(cluster, {g: dict(committed[g]) for g in ids}, undo_file, why="before groups were deleted")
+        undo = write_undo(
+            cluster, {g: dict(committed[g]) for g in ids}, change.undo_file, why="before groups were deleted"
+        )
         failures = _delete(cluster, there)
         if not failures:
             also = f" and {len(notes)} metadata group{'' if len(notes) == 1 else 's'}" if notes else ""
@@ -66,7 +68,7 @@ def delete(
             raise next(iter(failures.values()))
         raise PartlyDone(
             f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
-            remedy="Correct the reason, then delete the rest with: "
+            remedy="Remove the cause, then delete the others with: "
             f"streamgroups groups delete --execute {names(sorted(failures))}.",
         )
 
@@ -94,17 +96,15 @@ def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroups
     return failures
 
 
-@with_cluster
+@with_options
 def delete_offsets(
     connect: Connect,
+    change: ApplyOptions,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Group.")],
     topic: Annotated[
         list[str],
         typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or partitions of it; repeatable."),
     ],
-    execute: ExecuteOption = False,
-    undo_file: UndoOption = None,
-    output: OutputOption = Output.table,
 ) -> None:
     """Delete the committed offsets of a group for some topics. Topics that a member reads are rejected."""
     scope = parse_scope(topic)
@@ -124,12 +124,12 @@ def delete_offsets(
                 group=group,
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
-        _emit("offsets", _OFFSETS, rows, output, dry_run=not execute)
-        if not execute:
+        _emit("offsets", _OFFSETS, rows, change.output, dry_run=not change.execute)
+        if not change.execute:
             say(ONLY_A_PLAN)
             return
         changes: dict[TopicPartition, Committed | None] = dict.fromkeys(found)
-        undo = write_undo(cluster, {group: changes}, undo_file, why="before offsets were deleted")
+        undo = write_undo(cluster, {group: changes}, change.undo_file, why="before offsets were deleted")
         apply(cluster, {group: changes}, undo, verb="deleted")
 
 
@@ -150,7 +150,7 @@ def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:
         raise GroupRejected(
-            f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({', '.join(map(str, reading[:5]))}): "
+            f"Group '{group.group_id}' is reading {', '.join(map(repr, topics))} ({listed(reading)}): "
             "its offsets cannot be deleted; nothing was changed.",
             remedy="Stop these members first (a killed member counts until its session times out).",
             group=group.group_id,

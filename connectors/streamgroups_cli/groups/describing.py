@@ -14,13 +14,14 @@ import typer
 from streamgroups.durations import duration
 from streamgroups.errors import UnknownGroup
 from streamgroups.groups.description import GroupMember
-from streamgroups.groups.lag import PartitionError, PartitionLag, Unread
+from streamgroups.groups.lag import PartitionError, PartitionLag
 from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
-from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_topic
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
 from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 
 _PARTITIONS = (
@@ -34,7 +35,7 @@ _PARTITIONS = (
     Column("time_lag", right=True),
     Column("owner"),
     Column("host"),
-    Column("note", style=lambda _: "red"),
+    Column("detail", style=lambda _: "red"),
 )
 _MEMBERS = (
     Column("client_id"),
@@ -45,7 +46,7 @@ _MEMBERS = (
 )
 
 
-@with_cluster
+@with_options
 def describe(
     connect: Connect,
     groups: GroupsArgument = None,
@@ -170,7 +171,7 @@ def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: 
         duration(behind_ms) if human else behind_ms,
         owner.client_id if owner else None,
         owner.host if owner else None,
-        note(lag),
+        detail(lag),
     ]
 
 
@@ -178,9 +179,9 @@ def _exactness(lag: PartitionLag) -> Cell:
     return None if lag.records is None else str(lag.is_exact).lower()
 
 
-def note(lag: PartitionLag) -> str:
+def detail(lag: PartitionLag) -> str:
     """Returns the defect of a partition's position in one or two words; empty without one."""
-    match lag.trouble:
+    match lag.error:
         case PartitionError.EXPIRED:
             return f"{lag.lost_records} lost"
         case PartitionError.PAST_END:
@@ -202,15 +203,12 @@ def short(partitions: frozenset[TopicPartition]) -> str:
     >>> short(frozenset({TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)}))
     'a:1,2 b:0'
     """
-    return " ".join(f"{topic}:{','.join(map(str, of_topic))}" for topic, of_topic in by_topic(partitions).items())
+    return " ".join(f"{topic}:{','.join(map(str, of_topic))}" for topic, of_topic in _numbers(partitions).items())
 
 
-def by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+def _numbers(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
     """Returns the partition numbers of each topic, in order."""
-    found: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found
+    return by_topic((tp, tp.partition) for tp in sorted(partitions))
 
 
 def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
@@ -232,7 +230,7 @@ def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
                 "host": m.host,
                 "member_id": m.member_id,
                 "instance_id": m.instance_id,
-                "partitions": by_topic(m.partitions),
+                "partitions": _numbers(m.partitions),
             }
             for m in d.members
         ],
@@ -242,7 +240,7 @@ def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
 
 def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
     bounds = lag.bounds if isinstance(lag.bounds, Bounds) else None
-    first = lag.first_unread if isinstance(lag.first_unread, Unread) else None
+    first = lag.first_unread if isinstance(lag.first_unread, StampedOffset) else None
     return {
         "topic": lag.topic_partition.topic,
         "partition": lag.topic_partition.partition,
@@ -257,7 +255,7 @@ def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: in
         "first_unread_offset": first.offset if first else None,
         "first_unread_time": utc(first.timestamp_ms) if first else None,
         "lost": lag.lost_records,
-        "trouble": lag.trouble.value if lag.trouble else None,
+        "error": lag.error.value if lag.error else None,
         "owner": owner.client_id if owner else None,
         "host": owner.host if owner else None,
     }

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from streamgroups.monitoring.snapshots import list_all
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.styles import state_style
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 
 _COLUMNS = (
@@ -23,7 +24,7 @@ _COLUMNS = (
 )
 
 
-@with_cluster
+@with_options
 def list_groups(
     connect: Connect,
     state: Annotated[

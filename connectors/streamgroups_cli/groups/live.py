@@ -142,7 +142,7 @@ def cancel_reset_requests(cluster: Cluster, group_id: str, partitions: Collectio
 
 
 def _reset_requests(cluster: Cluster) -> ResetRequests:
+    from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
     from streamgroups.coordination.reset_requests import ResetRequests
-    from streamgroups_kafka.admin.admin_metadata_store import AdminMetadataStore
 
     return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms)

@@ -12,10 +12,9 @@ from typing import Any
 from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected
 from streamgroups.groups.description import GroupDescription
-from streamgroups.groups.lag import Unread
 from streamgroups.groups.reset_plan import Move, out_of_range
 from streamgroups.monitoring.snapshots import READS_UNASKED
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
@@ -31,7 +30,7 @@ _COLUMNS = (
     Column("from_time"),
     Column("to_time"),
     Column("time", right=True),
-    Column("note", style=lambda _: "yellow"),
+    Column("detail", style=lambda _: "yellow"),
 )
 
 #: The time of a record by its offset: of the first record at or after the offset, or of the last one before the end.
@@ -73,7 +72,7 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
     """
     outside = [(p.group_id, move) for p in plans for move in out_of_range(p.moves)]
     lines = [
-        f"Offset {m.asked_offset} is outside {m.topic_partition} [{m.bounds.beginning_offset}, {m.bounds.end_offset}]"
+        f"Offset {m.requested_offset} is outside {m.topic_partition} [{m.bounds.beginning_offset}, {m.bounds.end_offset}]"
         for _, m in outside
     ]
     if outside and strict:
@@ -106,7 +105,7 @@ def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cel
     from_ms = None if move.from_offset is None else times.get((tp, move.from_offset))
     to_ms = times.get((tp, move.to_offset))
     change_ms = None if from_ms is None or to_ms is None else to_ms - from_ms
-    note = "" if move.asked_offset is None else f"requested {move.asked_offset}"
+    detail = "" if move.requested_offset is None else f"requested {move.requested_offset}"
     if human:
         change = None if move.change is None else f"{move.change:+d}"
         shown_ms = duration(change_ms)
@@ -114,7 +113,7 @@ def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cel
         cells: list[Cell] = [change, utc(from_ms), utc(to_ms), time]
     else:
         cells = [move.change, utc(from_ms), utc(to_ms), change_ms]
-    return [group_id, tp.topic, tp.partition, move.from_offset, move.to_offset, *cells, note]
+    return [group_id, tp.topic, tp.partition, move.from_offset, move.to_offset, *cells, detail]
 
 
 def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cell]:
@@ -141,7 +140,7 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
         # A request contains one offset of each partition.
         offsets = dict(sorted(inside))
         for tp, first in cluster.topics.first_records(offsets).items():
-            if isinstance(first, Unread):
+            if isinstance(first, StampedOffset):
                 found[tp, offsets[tp]] = first.timestamp_ms
         inside -= set(offsets.items())
     return found

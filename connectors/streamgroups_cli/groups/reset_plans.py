@@ -14,11 +14,12 @@ from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
-from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, names, plan, require_bounds
+from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, plan, require_bounds
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
+from streamgroups.printable import listed
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.live import require_movable
 from streamgroups_cli.groups.plan_tables import GroupPlan
@@ -143,13 +144,13 @@ def _require_owned(plans: Sequence[GroupPlan]) -> None:
         nobodys = p.changes.keys() - p.live.owners.keys()
         if nobodys:
             raise GroupRejected(
-                f"Group '{p.group_id}' has members, and none of them reads {names(nobodys)}; nothing was changed.",
+                f"Group '{p.group_id}' has members, and none of them reads {listed(sorted(nobodys))}; nothing was changed.",
                 remedy="Name the topics that they read with --topic, or stop them first.",
                 group=p.group_id,
             )
         if p.forgotten:
             raise GroupRejected(
-                f"Group '{p.group_id}' has members, so its committed offsets of {names(p.forgotten)} cannot be deleted; "
+                f"Group '{p.group_id}' has members, so its committed offsets of {listed(sorted(p.forgotten))} cannot be deleted; "
                 "nothing was changed.",
                 remedy="Stop them first.",
                 group=p.group_id,

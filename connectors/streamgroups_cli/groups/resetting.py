@@ -17,12 +17,11 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.reset_plan import Scenario, ShiftBy, ToCurrent, parse_scope
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
-from streamgroups_cli.connection import Connect, with_cluster
-from streamgroups_cli.groups.changes import AllowOtherIdsOption, ExecuteOption, UndoOption, WaitOption, carry_out
-from streamgroups_cli.groups.plan_tables import warn_of_clamping
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.changes import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
-from streamgroups_cli.output import Output, OutputOption
+from streamgroups_cli.options import with_options
 
 _SCENARIO = "Target (use one)"
 
@@ -34,9 +33,10 @@ class Ago:
     duration_ms: int
 
 
-@with_cluster
+@with_options
 def reset(
     connect: Connect,
+    change: ChangeOptions,
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
     topic: TopicsOption = None,
@@ -87,17 +87,8 @@ def reset(
         Path | None,
         typer.Option(metavar="FILE", help="The offsets in a file, for each group.", rich_help_panel=_SCENARIO),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
-    ] = False,
-    allow_other_ids: AllowOtherIdsOption = False,
-    execute: ExecuteOption = False,
-    wait: WaitOption = "1m",
-    undo_file: UndoOption = None,
-    output: OutputOption = Output.table,
 ) -> None:
     """Reset the offsets of groups. Members of this library apply the reset; groups with other members are rejected."""
-    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     chosen = chosen_groups(groups, all_groups)
     given = {
         "--to-earliest": TrimHorizon() if to_earliest else None,
@@ -122,20 +113,11 @@ def reset(
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         if isinstance(where_to, Path):
-            plans = plan_from_file(cluster, filed, ids, source=where_to, allow_other_ids=allow_other_ids)
+            plans = plan_from_file(cluster, filed, ids, source=where_to, allow_other_ids=change.allow_other_ids)
         else:
             scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
             plans = plan_scenario(cluster, ids, scope, scenario)
-        warn_of_clamping(plans, strict=strict)
-        carry_out(
-            cluster,
-            plans,
-            execute=execute,
-            undo_file=undo_file,
-            output=output,
-            why=f"before a reset {_words(given)}",
-            wait_s=wait_s,
-        )
+        carry_out(cluster, plans, change, why=f"before a reset {_words(given)}")
 
 
 def _only(given: Mapping[str, Scenario | Ago | Path | None]) -> Scenario | Ago | Path:

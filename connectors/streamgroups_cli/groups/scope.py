@@ -1,6 +1,7 @@
-"""The groups and partitions of a change, from its options.
+"""The groups and partitions of a command, from its arguments and options.
 
-``reset``, ``export``, ``import``, ``delete`` and ``delete-offsets`` use it. Source: the options ``--group``,
+The commands under ``groups``, ``gaps`` and ``metrics`` use it. A command that changes groups, and ``describe``, requires
+their names or ``--all-groups``. Source: the options ``--group``,
 ``--all-groups`` and ``--topic`` of ``kafka-consumer-groups.sh``.
 """
 
@@ -17,6 +18,10 @@ from streamgroups.partitions import TopicPartition
 from streamgroups_cli.connection import Cluster
 
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups.", show_default=False)]
+#: For commands that only read.
+GroupsOrAllArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="GROUP", help="Groups. Default: all.", show_default=False)
+]
 AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")]
 TopicsOption = Annotated[
     list[str] | None,

@@ -12,28 +12,20 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
 from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.printable import printable
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect, with_cluster
-from streamgroups_cli.groups.changes import (
-    AllowOtherIdsOption,
-    ExecuteOption,
-    UndoOption,
-    WaitOption,
-    carry_out,
-    write_new,
-)
-from streamgroups_cli.groups.plan_tables import warn_of_clamping
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.changes import ChangeOptions, carry_out, write_new
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
-from streamgroups_cli.output import Output, OutputOption, say
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Output, say
 
 
-@with_cluster
+@with_options
 def export(
     connect: Connect,
     groups: GroupsArgument = None,
@@ -87,9 +79,10 @@ def export(
         say(f"{sum(map(len, filed.values()))} offsets were written to {file}")
 
 
-@with_cluster
+@with_options
 def import_(
     connect: Connect,
+    change: ChangeOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Offsets file of an export, a reset or Kafka's tool.")],
     group: Annotated[
         str | None,
@@ -100,17 +93,8 @@ def import_(
             help="The target group, if the file names no group or another one.",
         ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
-    ] = False,
-    allow_other_ids: AllowOtherIdsOption = False,
-    execute: ExecuteOption = False,
-    wait: WaitOption = "1m",
-    undo_file: UndoOption = None,
-    output: OutputOption = Output.table,
 ) -> None:
     """Reset groups to the offsets in a file. Members of this library apply it; groups with other members are rejected."""
-    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
         if len(filed) != 1:
@@ -122,14 +106,5 @@ def import_(
     elif group is not None:
         filed = {group: filed[group]}
     with connect() as cluster:
-        plans = plan_from_file(cluster, filed, sorted(filed), source=file, allow_other_ids=allow_other_ids)
-        warn_of_clamping(plans, strict=strict)
-        carry_out(
-            cluster,
-            plans,
-            execute=execute,
-            undo_file=undo_file,
-            output=output,
-            why=f"before an import of {file}",
-            wait_s=wait_s,
-        )
+        plans = plan_from_file(cluster, filed, sorted(filed), source=file, allow_other_ids=change.allow_other_ids)
+        carry_out(cluster, plans, change, why=f"before an import of {file}")

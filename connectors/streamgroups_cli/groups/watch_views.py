@@ -1,26 +1,26 @@
 """The views of ``groups watch`` for one poll of the groups: a screen, a line for each group, or a document.
 
-:mod:`streamgroups_cli.groups.watching` calls it. Source: SEMANTICS O3.
+:mod:`streamgroups_cli.groups.watching` and :mod:`streamgroups_cli.groups.watch_screen` call it. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from streamgroups.durations import duration
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
-from streamgroups.printable import printable
 from streamgroups.times import utc
 from streamgroups_cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
 from streamgroups_cli.lag_counting import bounded
-from streamgroups_cli.output import Cell, Column, Table, rich_table
+from streamgroups_cli.output import Cell, Column, Table
 
 _SPARKS = 20
-#: Lines of the screen that are not rows: the heading, titles and rules of two tables.
-_FRAME_LINES = 12
+#: The worst state first.
+_URGENCY = {state: place for place, state in enumerate(LagState)}
 
 _GROUPS = (
     Column("group"),
@@ -60,43 +60,106 @@ class Poll:
         time_ms: the time of the poll, in milliseconds since the epoch.
         groups: its result.
         where: the cluster.
-        trouble: why an earlier poll is shown again; empty if this is a new one.
+        error: why an earlier poll is shown again; empty if this is a new one.
     """
 
     time_ms: int
     groups: Sequence[WatchedGroup]
     where: str
-    trouble: str = ""
+    error: str = ""
 
 
-def screen(poll: Poll, width: int, height: int) -> Any:
-    """Returns the whole screen: the groups, and the worst partitions first, as many as fit."""
-    from rich.console import Group
-    from rich.text import Text
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the screen. Its content is computed for visible rows only.
 
-    head = Text.assemble(
-        ("streamgroups ", "bold"), f"{poll.where}  {utc(poll.time_ms)}  ", ("q", "bold"), " quits", no_wrap=True
-    )
-    room = max(height - _FRAME_LINES, 2)
-    groups = sorted(poll.groups, key=_urgency)[: max(room // 2, room - sum(len(g.partitions) for g in poll.groups))]
-    partitions = sorted(
-        ((g, p) for g in poll.groups for p in g.partitions),
-        key=lambda pair: (
-            *_partition_urgency(pair[1]),
-            pair[0].snapshot.description.group_id,
-            pair[1].lag.topic_partition,
-        ),
-    )[: max(room - len(groups), 0)]
-    watermark, times = (_WATERMARK, _EVENT_TIME) if _has_time(poll) else ((), ())
-    parts = [
-        head,
-        *([Text(printable(poll.trouble), style="bold red")] if poll.trouble else []),
-        rich_table(_table((*_GROUPS, *watermark), [_group_cells(g, human=True) for g in groups])),
-        _left_out(len(poll.groups) - len(groups), "groups"),
-        rich_table(_table((*_PARTITIONS, *times), [_partition_cells(g, p) for g, p in partitions])),
-        _left_out(sum(len(g.partitions) for g in poll.groups) - len(partitions), "partitions"),
+    Args:
+        group: its group.
+        cells: returns its content, with cells beyond the columns if no group has event time.
+        order: returns the value to sort by, for the name of a column.
+        topic: its topic, if it is a partition.
+        partition: its number, if it is a partition.
+    """
+
+    group: str
+    cells: Callable[[], Sequence[Cell]]
+    order: Callable[[str], Any]
+    topic: str = ""
+    partition: int = -1
+
+    @property
+    def key(self) -> str:
+        """Identifies the row in all polls."""
+        return f"{self.group}\0{self.topic}\0{self.partition}" if self.topic else self.group
+
+
+def group_of(key: str) -> str:
+    """Returns the group of a row, from the key of the row."""
+    return key.partition("\0")[0]
+
+
+def group_columns(poll: Poll) -> Sequence[Column]:
+    """Returns the columns of groups on the screen."""
+    return (*_GROUPS, *(_WATERMARK if _has_time(poll) else ()))
+
+
+def partition_columns(poll: Poll) -> Sequence[Column]:
+    """Returns the columns of partitions on the screen."""
+    return (*_PARTITIONS, *(_EVENT_TIME if _has_time(poll) else ()))
+
+
+def group_rows(poll: Poll) -> list[Row]:
+    """Returns the groups, the worst first."""
+    return [
+        Row(g.snapshot.description.group_id, partial(_group_cells, g, human=True), partial(_group_order, g))
+        for g in sorted(poll.groups, key=_urgency)
     ]
-    return Group(*(part for part in parts if part is not None))
+
+
+def partition_rows(poll: Poll) -> list[Row]:
+    """Returns the partitions of all groups, the worst first."""
+    pairs = [(g, p) for g in poll.groups for p in g.partitions]
+    pairs.sort(
+        key=lambda it: (*_partition_urgency(it[1]), it[0].snapshot.description.group_id, it[1].lag.topic_partition)
+    )
+    return [
+        Row(
+            g.snapshot.description.group_id,
+            partial(_partition_cells, g, p),
+            partial(_partition_order, g, p),
+            p.lag.topic_partition.topic,
+            p.lag.topic_partition.partition,
+        )
+        for g, p in pairs
+    ]
+
+
+def _group_order(g: WatchedGroup, column: str) -> Any:
+    match column:
+        case "lag" | "lag_history":
+            return g.snapshot.records
+        case "time_lag":
+            return g.time_lag_ms
+        case "read_per_s":
+            return g.read_per_s
+        case "lag_state":
+            return _URGENCY[g.state]
+    return _cell((*_GROUPS, *_WATERMARK), _group_cells(g, human=True), column)
+
+
+def _partition_order(g: WatchedGroup, p: WatchedPartition, column: str) -> Any:
+    match column:
+        case "lag" | "lag_history":
+            return p.lag.records
+        case "time_lag":
+            return p.time_lag_ms
+        case "lag_state":
+            return _URGENCY[p.state]
+    return _cell((*_PARTITIONS, *_EVENT_TIME), _partition_cells(g, p), column)
+
+
+def _cell(columns: Sequence[Column], cells: Sequence[Cell], name: str) -> Cell:
+    return next(cell for column, cell in zip(columns, cells, strict=True) if column.name == name)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
@@ -108,18 +171,12 @@ def _has_time(poll: Poll) -> bool:
     return any(g.watermark is not None for g in poll.groups)
 
 
-def _left_out(count: int, what: str) -> Any:
-    from rich.text import Text
-
-    return Text(f"  and {count} more {what}", style="bright_black") if count > 0 else None
-
-
 def _urgency(group: WatchedGroup) -> tuple[int, int, str]:
-    return list(LagState).index(group.state), -(group.snapshot.records or 0), group.snapshot.description.group_id
+    return _URGENCY[group.state], -(group.snapshot.records or 0), group.snapshot.description.group_id
 
 
 def _partition_urgency(partition: WatchedPartition) -> tuple[int, int]:
-    return list(LagState).index(partition.state), -(partition.lag.records or 0)
+    return _URGENCY[partition.state], -(partition.lag.records or 0)
 
 
 def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:

@@ -1,14 +1,15 @@
 """``streamgroups groups watch``: shows groups as they change, in full screen on a terminal and line by line elsewhere.
 
-``q`` or Ctrl-C exits. If the cluster does not respond for a while, the view shows the error and continues.
+If the cluster does not respond for a while, the view shows the error and continues.
 ``streamgroups_cli.groups`` imports it; :mod:`streamgroups.monitoring.monitor` polls. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -16,17 +17,18 @@ import typer
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor
-from streamgroups_cli.connection import Cluster, Connect, with_cluster
-from streamgroups_cli.groups.scope import GroupsArgument
-from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table
 from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
 
 
-@with_cluster
+@with_options
 def watch(
     connect: Connect,
-    groups: GroupsArgument = None,
+    groups: GroupsOrAllArgument = None,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Interval between polls.")] = "2s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
@@ -53,9 +55,11 @@ def watch(
         # An error of the first poll can be permanent: a wrong address is reported at once.
         first = _poll(cluster, monitor, chosen)
         polls = _polls(cluster, monitor, chosen, first)
-        full_screen = output is Output.table and sys.stdout.isatty()
-        with suppress(KeyboardInterrupt), _pauses(interval_s) as pause:
-            (_show_screen if full_screen else _print_lines)(polls, pause, count, output)
+        # Textual reads keys from standard input, and draws on standard error.
+        is_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+        show = _show_screen if is_terminal and output is Output.table else _print_lines
+        with suppress(KeyboardInterrupt):
+            show(polls, interval_s, count, output)
 
 
 def _poll(cluster: Cluster, monitor: Monitor, chosen: list[str] | None) -> Poll:
@@ -70,33 +74,29 @@ def _polls(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: 
         try:
             last = _poll(cluster, monitor, chosen)
         except StreamGroupsError as e:
-            last = Poll(last.time_ms, last.groups, last.where, trouble=str(e))
+            last = Poll(last.time_ms, last.groups, last.where, error=str(e))
 
 
-def _show_screen(polls: Iterator[Poll], pause: Callable[[], bool], count: int | None, _: Output) -> None:
-    from rich.console import Console
-    from rich.live import Live
+def _show_screen(polls: Iterator[Poll], interval_s: float, count: int | None, _: Output) -> None:
+    from streamgroups_cli.groups.watch_screen import WatchScreen
 
-    console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        for number, poll in enumerate(polls, 1):
-            live.update(screen(poll, console.size.width, console.size.height), refresh=True)
-            if number == count or not pause():
-                return
+    if (error := WatchScreen(polls, interval_s, count).run()) is not None:
+        raise error
 
 
-def _print_lines(polls: Iterator[Poll], pause: Callable[[], bool], count: int | None, output: Output) -> None:
+def _print_lines(polls: Iterator[Poll], interval_s: float, count: int | None, output: Output) -> None:
     for number, poll in enumerate(polls, 1):
         _print_one(poll, output, headed=number > 1)
         # The reader of a pipe must receive each poll at once.
         sys.stdout.flush()
-        if number == count or not pause():
+        if number == count:
             return
+        time.sleep(interval_s)
 
 
 def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
-    if poll.trouble:
-        say(f"Warning: {poll.trouble}")
+    if poll.error:
+        say(f"Warning: {poll.error}")
     elif output is Output.json:
         print(json_text({"schema_version": SCHEMA_VERSION, **document(poll)}))
     elif output is Output.yaml:
@@ -109,38 +109,3 @@ def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
     else:
         lines = list(plain_lines(plain_table(poll)))
         print("\n".join(lines[1:] if headed else lines))
-
-
-@contextmanager
-def _pauses(interval_s: float) -> Iterator[Callable[[], bool]]:
-    """Returns a function that waits for the next poll. It returns whether to continue: not after ``q`` was pressed."""
-    import os
-    import select
-    import time
-
-    if not sys.stdin.isatty():
-
-        def sleep() -> bool:
-            time.sleep(interval_s)
-            return True
-
-        yield sleep
-        return
-    import termios
-    import tty
-
-    keys = sys.stdin.fileno()
-    before = termios.tcgetattr(keys)
-
-    def wait_for_a_key() -> bool:
-        deadline_s = time.monotonic() + interval_s
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            if select.select([keys], [], [], left_s)[0] and os.read(keys, 1) in (b"q", b"Q", b""):
-                return False
-        return True
-
-    tty.setcbreak(keys)
-    try:
-        yield wait_for_a_key
-    finally:
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)

@@ -13,10 +13,10 @@ import typer
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.monitoring.snapshots import list_all
-from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
-from streamgroups.ports import StampedOffset
+from streamgroups.partitions import Bounds, StampedOffset, TopicDescription, TopicPartition
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 
 _PARTITIONS = (
@@ -31,7 +31,7 @@ _PARTITIONS = (
 )
 
 
-@with_cluster
+@with_options
 def describe(
     connect: Connect,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics.")],

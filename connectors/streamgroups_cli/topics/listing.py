@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from streamgroups.partitions import TopicDescription
-from streamgroups_cli.connection import Connect, with_cluster
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 
 _COLUMNS = (
@@ -22,7 +23,7 @@ _COLUMNS = (
 )
 
 
-@with_cluster
+@with_options
 def list_topics(
     connect: Connect,
     internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,

@@ -13,15 +13,16 @@ from typing import Annotated
 import typer
 
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
+from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import StoredRecord
-from streamgroups_cli.connection import Cluster, Connect, with_cluster
+from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.scope import partitions_of
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption
 from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
 
 
-@with_cluster
+@with_options
 def tail(
     connect: Connect,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or partitions of them.")],
@@ -42,7 +43,9 @@ def tail(
         ends = {tp: b.end_offset for tp, b in bounds.items()}
         beginnings = {tp: b.beginning_offset for tp, b in bounds.items()}
         printer.print(
-            sorted(_last(cluster, beginnings, ends, last), key=lambda r: (r.timestamp_ms, r.topic_partition, r.offset))
+            sorted(
+                _last(cluster, beginnings, ends, last), key=lambda r: (r.timestamp_ms or 0, r.topic_partition, r.offset)
+            )
         )
         if follow:
             try:
@@ -53,13 +56,13 @@ def tail(
 
 def _last(
     cluster: Cluster, beginnings: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], count: int
-) -> Iterator[StoredRecord]:
+) -> Iterator[Message]:
     """Reads the last records of each partition. If offsets have gaps, it starts at earlier offsets."""
     back = count
     waiting = set(ends) if count else set()
     while waiting:
         starts = {tp: max(beginnings[tp], ends[tp] - back) for tp in waiting}
-        found: defaultdict[TopicPartition, deque[StoredRecord]] = defaultdict(lambda: deque(maxlen=count))
+        found: defaultdict[TopicPartition, deque[Message]] = defaultdict(lambda: deque(maxlen=count))
         for record in cluster.topics.read(starts, {tp: ends[tp] for tp in waiting}):
             found[record.topic_partition].append(record)
         enough = {tp for tp in waiting if len(found[tp]) == count or starts[tp] == beginnings[tp]}

@@ -1,8 +1,10 @@
 """The topics and groups of a cluster, through librdkafka's admin API.
 
-Implements :class:`streamgroups.ports.Log` and :class:`streamgroups.ports.Groups`; created on the driver by
-``streamgroups_spark``. One request per broker contains all partitions. Source: KIP-396 (ListOffsets, OffsetFetch),
-KIP-222 (DescribeGroups), KIP-1043 (the error code for a group that does not exist).
+Implements :class:`streamgroups.ports.Cluster`; created on the driver by ``streamgroups_spark``. One request per broker
+contains all partitions. ``groups`` and ``topics`` send similar requests through kafka-python: librdkafka has no
+OffsetFetch of many groups and no OffsetDelete (see ``session_settings``). A query uses librdkafka, because
+kafka-python cannot read PKCS12 key stores. Source: KIP-396 (ListOffsets, OffsetFetch), KIP-222 (DescribeGroups),
+KIP-1043 (the error code for a group that does not exist).
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
+from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError, UnknownTopic
-from streamgroups.groups.commit_metadata import is_exclusive
-from streamgroups.groups.join_policy import LiveGroup, LiveMember
+from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.printable import listed
+from streamgroups.retry import retrying
 from streamgroups_kafka.admin.partition_sizes import stored_bytes
-from streamgroups_kafka.client.commit_metadata import metadata_of
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
@@ -81,15 +84,12 @@ class KafkaCluster:
         retry_interval_ms: int = 1000,
         request_subscriptions: bool = True,
     ) -> None:
-        self._config, self._ask_subscriptions = config, request_subscriptions
+        self._config, self._has_subscriptions = config, request_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
         self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        self._retrying = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            stop=stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)),
-            wait=wait_fixed(retry_interval_ms / 1000),
-            reraise=True,
+        self._retrying = retrying(
+            stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)), every_s=retry_interval_ms / 1000
         )
 
     def check_reachable(self) -> None:
@@ -102,7 +102,7 @@ class KafkaCluster:
         self._once(f"The cluster at {where}", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
 
     def topics(self) -> Mapping[str, int]:
-        """See :meth:`streamgroups.ports.Log.topics`."""
+        """See :meth:`streamgroups.ports.Cluster.topics`."""
         metadata = self._try("The list of topics", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         return {
             name: len(topic.partitions)
@@ -116,9 +116,9 @@ class KafkaCluster:
         return metadata.cluster_id or ""
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
-        """See :meth:`streamgroups.ports.Log.identities`. Both requests run concurrently."""
+        """See :meth:`streamgroups.ports.Cluster.identities`. Both requests run concurrently."""
         names = sorted(set(topics))
-        return self._try(f"The ids of {', '.join(names[:5])}", lambda: self._identities(names)) if names else {}
+        return self._try(f"The ids of {listed(names)}", lambda: self._identities(names)) if names else {}
 
     def _identities(self, names: list[str]) -> dict[str, TopicIdentity]:
         described = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
@@ -138,19 +138,19 @@ class KafkaCluster:
         return {name: TopicIdentity(cluster_id, topic_id) for name, topic_id in found.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.beginning_offsets`."""
+        """See :meth:`streamgroups.ports.Cluster.beginning_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.end_offsets`."""
+        """See :meth:`streamgroups.ports.Cluster.end_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, _LATEST))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.high_watermarks`."""
+        """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
         return self._list_offsets(dict.fromkeys(partitions, _LATEST), IsolationLevel.READ_UNCOMMITTED)
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """See :meth:`streamgroups.ports.Log.offsets_at_times`."""
+        """See :meth:`streamgroups.ports.Cluster.offsets_at_times`."""
         found = self._list_offsets({tp: OffsetSpec.for_timestamp(ms) for tp, ms in times_ms.items()})
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
@@ -159,18 +159,16 @@ class KafkaCluster:
     ) -> dict[TopicPartition, int]:
         if not specs:
             return {}
-        asked = {confluent_kafka.TopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
+        asked = {theirs(tp): spec for tp, spec in specs.items()}
         n_missed = 0
 
-        def ask() -> dict[TopicPartition, int]:
+        def request() -> dict[TopicPartition, int]:
             nonlocal n_missed
             futures = self._admin.list_offsets(
                 asked, isolation_level=isolation or self._isolation, request_timeout=REQUEST_TIMEOUT_S
             )
             try:
-                found = {
-                    TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
-                }
+                found = {ours(tp): future.result().offset for tp, future in futures.items()}
             except KafkaException as e:
                 if e.args[0].code() == KafkaError._NOENT:
                     # The partition is newer than the metadata of this client, and a request for leaders does not
@@ -182,7 +180,7 @@ class KafkaCluster:
                     n_missed += bool(missing)
                     if n_missed >= _LOOKS_WITHOUT_PARTITION:
                         raise UnknownTopic(
-                            f"The cluster has no partition {', '.join(map(str, sorted(missing)[:5]))}.",
+                            f"The cluster has no partition {listed(sorted(missing))}.",
                             remedy="Check the names. If the topic was deleted, restart without it.",
                         ) from None
                 raise
@@ -190,44 +188,38 @@ class KafkaCluster:
             unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
             if unanswered:
                 raise BrokerUnreachable(
-                    f"The leaders of {_names(unanswered)} disconnected before they returned the offsets.",
+                    f"The leaders of {_topics_of(unanswered)} disconnected before they returned the offsets.",
                     remedy="Check that they are up. The request is repeated fetchOffset.numRetries times.",
                 )
             return found
 
-        return self._try(f"The offsets of {_names(specs)}", ask)
+        return self._try(f"The offsets of {_topics_of(specs)}", request)
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """See :meth:`streamgroups.ports.Groups.committed`.
+        """See :meth:`streamgroups.ports.Cluster.committed`.
 
-        Uses a consumer that does not join. ListConsumerGroupOffsets of the admin API ends the process with a
-        segmentation fault while a group has no coordinator, as on a new cluster (librdkafka#5040).
+        Uses a consumer that does not join: see :func:`~streamgroups_kafka.client.partitions.committed_offsets`.
         """
         if not partitions:
             return {}
 
-        def ask() -> list[confluent_kafka.TopicPartition]:
+        def request() -> dict[TopicPartition, Committed]:
             consumer = Consumer({**self._config.for_member(group_id), "log_level": "0"})
             try:
-                asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
-                return consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
+                return committed_offsets(consumer, partitions, REQUEST_TIMEOUT_S)
             finally:
                 consumer.close()
 
-        return {
-            TopicPartition(tp.topic, tp.partition): Committed(tp.offset, metadata_of(tp))
-            for tp in self._try(f"The offsets of group '{group_id}'", ask)
-            if tp.offset >= 0
-        }
+        return self._try(f"The offsets of group '{group_id}'", request)
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`streamgroups.ports.Log.stored_bytes`."""
+        """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""
         return stored_bytes(self._config, partitions) if partitions else {}
 
-    def describe(self, group_id: str) -> LiveGroup:
-        """See :meth:`streamgroups.ports.Groups.describe`."""
+    def describe(self, group_id: str) -> GroupDescription:
+        """See :meth:`streamgroups.ports.Cluster.describe`."""
 
-        def ask() -> Any:
+        def request() -> Any:
             future = self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)[group_id]
             try:
                 return future.result()
@@ -236,24 +228,25 @@ class KafkaCluster:
                     return None
                 raise
 
-        description = self._try(f"Group '{group_id}'", ask)
+        description = self._try(f"Group '{group_id}'", request)
         if description is None or not description.members:
-            return LiveGroup(group_id)
-        subscriptions = self._subscriptions(group_id) if self._ask_subscriptions else {}
-        members = []
-        for m in description.members:
-            owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in m.assignment.topic_partitions)
-            known = m.member_id in subscriptions
-            topics = subscriptions[m.member_id] if known else frozenset(tp.topic for tp in owned)
-            members.append(LiveMember(m.client_id, m.host, topics, owned, known))
-        held = [tp for m in members for tp in m.partitions]
-        return LiveGroup(
-            group_id,
-            tuple(members),
-            assignor=description.partition_assignor or "",
-            held_exclusively=any(is_exclusive(c.metadata) for c in self.committed(group_id, held).values()),
-            settled=description.state == ConsumerGroupState.STABLE,
+            return GroupDescription(group_id, "Empty")
+        subscriptions = self._subscriptions(group_id) if self._has_subscriptions else {}
+        members = tuple(
+            GroupMember(
+                m.client_id,
+                m.host,
+                frozenset(map(ours, m.assignment.topic_partitions)),
+                m.member_id,
+                m.group_instance_id,
+                subscriptions.get(m.member_id),
+            )
+            for m in description.members
         )
+        # librdkafka does not define all states of the new protocol.
+        state = "Stable" if description.state == ConsumerGroupState.STABLE else "PreparingRebalance"
+        assignor = description.partition_assignor or ""
+        return GroupDescription(group_id, state, assignor=assignor, members=members)
 
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
@@ -267,14 +260,14 @@ class KafkaCluster:
                 remedy="Use another group.id.",
             ) from e
 
-    def _try(self, what: str, ask: Callable[[], _T]) -> _T:
-        result: _T = self._retrying(self._once, what, ask)
+    def _try(self, what: str, request: Callable[[], _T]) -> _T:
+        result: _T = self._retrying(self._once, what, request)
         return result
 
-    def _once(self, what: str, ask: Callable[[], _T]) -> _T:
+    def _once(self, what: str, request: Callable[[], _T]) -> _T:
         error: StreamGroupsError
         try:
-            answer = ask()
+            answer = request()
         except KafkaException as e:
             error = to_streamgroups_error(e.args[0], f"{what} could not be read", redact=self._config.redact)
         except BrokerUnreachable as e:
@@ -322,6 +315,5 @@ def _printed(topic_id: object) -> str:
     return str(topic_id).replace("+", "-").replace("/", "_")
 
 
-def _names(partitions: Collection[TopicPartition]) -> str:
-    topics = sorted({tp.topic for tp in partitions})
-    return ", ".join(topics[:5]) + (" …" if len(topics) > 5 else "")
+def _topics_of(partitions: Collection[TopicPartition]) -> str:
+    return listed(sorted({tp.topic for tp in partitions}))

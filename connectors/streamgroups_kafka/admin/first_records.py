@@ -11,12 +11,14 @@ import time
 from collections.abc import Mapping
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from streamgroups.groups.lag import FirstUnread, NothingUnread, Unread
-from streamgroups.partitions import TopicPartition
+from streamgroups.groups.lag import FirstUnread, NothingUnread
+from streamgroups.partitions import StampedOffset, TopicPartition
+from streamgroups_kafka.admin.stored_records import assigned_consumer, may_pass
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.partitions import theirs
 
 _LITTLE = {
     "fetch.message.max.bytes": "65536",
@@ -43,11 +45,9 @@ def first_records(
     Raises:
         StreamGroupsError: if the broker rejects a request.
     """
-    consumer = Consumer({**config.for_reader("streamgroups-admin"), **_LITTLE})
     found: dict[TopicPartition, FirstUnread] = {}
     deadline_s = time.monotonic() + time_limit_s
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in offsets.items()])
+    with assigned_consumer(config, offsets, _LITTLE) as consumer:
         while len(found) < len(offsets) and time.monotonic() < deadline_s:
             done = []
             for message in consumer.consume(_AT_ONCE, _POLL_S):
@@ -57,25 +57,19 @@ def first_records(
                 answer = _answer(message, config)
                 if answer is not None:
                     found[tp] = answer
-                    done.append(confluent_kafka.TopicPartition(tp.topic, tp.partition))
+                    done.append(theirs(tp))
             if done:
                 consumer.pause(done)
-        return found
-    except KafkaException as e:
-        raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None
-    finally:
-        consumer.close()
+    return found
 
 
 def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstUnread | None:
     error = message.error()
     if error is None:
-        return Unread(message.offset() or 0, message.timestamp()[1])
+        return StampedOffset(message.offset() or 0, message.timestamp()[1])
     if error.code() == KafkaError._PARTITION_EOF:
         return NothingUnread()
-    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        # The records at this offset were deleted after the bounds were read.
-        return None
-    if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+    # The records at this offset were deleted after the bounds were read.
+    if error.code() == KafkaError._AUTO_OFFSET_RESET or may_pass(error):
         return None
     raise to_streamgroups_error(error, "Records could not be read", topic=message.topic(), redact=config.redact)

@@ -9,7 +9,6 @@ group that does not exist).
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -22,19 +21,17 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.json_values import MAX_INT32, string, whole
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
+from streamgroups.printable import listed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
+from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, Code
 
-_GROUP_ID_NOT_FOUND = 69
-#: The errors of a commit without a member while the group has members: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
-#: FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH.
-_HAS_MEMBERS = frozenset({22, 25, 110, 113})
-#: The error of ConsumerGroupDescribe on a broker that has disabled the new protocol.
-_UNSUPPORTED_VERSION = 35
+#: The errors of a commit without a member while the group has members.
+_HAS_MEMBERS = frozenset(
+    {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.STALE_MEMBER_EPOCH}
+)
 _NOBODY = -1
-#: The coordinator is loading, not elected yet, or has changed: on a new cluster, and after the shutdown of a broker.
-_COORDINATOR_MOVES = frozenset({14, 15, 16})
 #: Version 10 of OffsetFetch and OffsetCommit contain topic ids, which an admin client would first have to look up.
 _TOPICS_BY_NAME = 9
 
@@ -95,7 +92,7 @@ class KafkaGroupAdmin:
         found: dict[str, GroupDescription] = {}
         coordinators = await self._session.coordinators(group_ids)
         for by_node in _rounds(coordinators):
-            for node_id, answer in (await self._ask_new_protocol(by_node)).items():
+            for node_id, answer in (await self._describe_new_protocol(by_node)).items():
                 found.update(self._consumer_groups(node_id, answer))
             rest = {node: [g for g in ids if g not in found] for node, ids in by_node.items()}
             requests = {node: DescribeGroupsRequest(groups=ids) for node, ids in rest.items() if ids}
@@ -103,7 +100,7 @@ class KafkaGroupAdmin:
                 found.update(self._classic_groups(node_id, answer))
         return found
 
-    async def _ask_new_protocol(self, by_node: Mapping[int, list[str]]) -> dict[int, Any]:
+    async def _describe_new_protocol(self, by_node: Mapping[int, list[str]]) -> dict[int, Any]:
         requests = {node: ConsumerGroupDescribeRequest(group_ids=ids) for node, ids in by_node.items()}
         try:
             return await self._session.send_all(requests)
@@ -112,18 +109,19 @@ class KafkaGroupAdmin:
 
     def _consumer_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
         for g in answer.groups:
-            if g.error_code in (_GROUP_ID_NOT_FOUND, _UNSUPPORTED_VERSION):
+            # A broker that has disabled the new protocol does not support the request.
+            if g.error_code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION):
                 continue
             self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
             members = tuple(
                 GroupMember(
-                    m.member_id,
                     m.client_id,
                     m.client_host,
-                    m.instance_id,
                     frozenset(
                         TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions
                     ),
+                    m.member_id,
+                    m.instance_id,
                 )
                 for m in g.members
             )
@@ -137,12 +135,12 @@ class KafkaGroupAdmin:
     def _classic_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
         for g in answer.groups:
             # Before KIP-1043, brokers described a group that does not exist as Dead.
-            if g.error_code == _GROUP_ID_NOT_FOUND or (g.error_code == 0 and g.group_state == "Dead"):
+            if g.error_code == Code.GROUP_ID_NOT_FOUND or (g.error_code == 0 and g.group_state == "Dead"):
                 continue
             self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
             members = tuple(
                 GroupMember(
-                    m.member_id, m.client_id, m.client_host, m.group_instance_id, parse_assignment(m.member_assignment)
+                    m.client_id, m.client_host, parse_assignment(m.member_assignment), m.member_id, m.group_instance_id
                 )
                 for m in g.members
             )
@@ -191,20 +189,11 @@ class KafkaGroupAdmin:
             OffsetCommitRequest.OffsetCommitRequestTopic,
             OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
         )
-        topics = [
-            topic(
-                name=name,
-                partitions=[
-                    partition(
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].next_offset,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in of_topic
-                ],
-            )
-            for name, of_topic in _by_topic(offsets).items()
-        ]
+        rows = by_topic(
+            (tp, partition(partition_index=tp.partition, committed_offset=c.next_offset, committed_metadata=c.metadata))
+            for tp, c in offsets.items()
+        )
+        topics = [topic(name=name, partitions=of_topic) for name, of_topic in rows.items()]
         request = OffsetCommitRequest(
             group_id=group_id,
             generation_id_or_member_epoch=_NOBODY,
@@ -212,7 +201,7 @@ class KafkaGroupAdmin:
             topics=topics,
             max_version=_TOPICS_BY_NAME,
         )
-        answer = self._session.run(what, self._ask_coordinator, group_id, what, lambda: request) if topics else None
+        answer = self._session.run(what, self._request_coordinator, group_id, what, lambda: request) if topics else None
         return {} if answer is None else self._failures(answer, what, group_id)
 
     def delete_offsets(
@@ -224,14 +213,16 @@ class KafkaGroupAdmin:
             OffsetDeleteRequest.OffsetDeleteRequestTopic,
             OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition,
         )
-        topics = [
-            topic(name=name, partitions=[partition(partition_index=tp.partition) for tp in of_topic])
-            for name, of_topic in _by_topic(partitions).items()
-        ]
+        rows = by_topic((tp, partition(partition_index=tp.partition)) for tp in partitions)
+        topics = [topic(name=name, partitions=of_topic) for name, of_topic in rows.items()]
         if not topics:
             return {}
         answer = self._session.run(
-            what, self._ask_coordinator, group_id, what, lambda: OffsetDeleteRequest(group_id=group_id, topics=topics)
+            what,
+            self._request_coordinator,
+            group_id,
+            what,
+            lambda: OffsetDeleteRequest(group_id=group_id, topics=topics),
         )
         self._session.check(answer.error_code, what, group=group_id)
         return self._failures(answer, what, group_id)
@@ -257,7 +248,7 @@ class KafkaGroupAdmin:
                 for result in answer.results:
                     what = f"Group '{result.group_id}' could not be deleted"
                     error = self._session.error(result.error_code, what, group=result.group_id)
-                    if result.error_code in _COORDINATOR_MOVES:
+                    if result.error_code in COORDINATOR_MOVES:
                         participation = error
                         continue
                     waiting.discard(result.group_id)
@@ -266,12 +257,12 @@ class KafkaGroupAdmin:
         if participation is not None:
             raise participation
 
-    async def _ask_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
+    async def _request_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
         (node_id,) = await self._session.coordinators([group_id])
         answer = await self._session.send(request(), node_id)
         # An OffsetCommit response has no top-level error: each partition contains one.
         codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}
-        for code in codes & _COORDINATOR_MOVES:
+        for code in codes & COORDINATOR_MOVES:
             self._session.check(code, what, group=group_id)
         return answer
 
@@ -329,13 +320,5 @@ def _rounds(coordinators: Mapping[int, list[str]]) -> Iterable[dict[int, list[st
         waiting = {node: ids for node, ids in waiting.items() if ids}
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for tp in partitions:
-        found[tp.topic].append(tp)
-    return found
-
-
 def _names(group_ids: Collection[str]) -> str:
-    shown = ", ".join(f"'{g}'" for g in sorted(group_ids)[:5]) + (" …" if len(group_ids) > 5 else "")
-    return f"Group{'' if len(group_ids) == 1 else 's'} {shown}"
+    return f"Group{'' if len(group_ids) == 1 else 's'} {listed(map(repr, sorted(group_ids)))}"

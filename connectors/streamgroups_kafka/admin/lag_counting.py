@@ -22,7 +22,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 
 from streamgroups.groups.lag import UnreadRecords
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition, by_topic
 from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
 from streamgroups_kafka.admin.session import AdminSession
 
@@ -158,14 +158,13 @@ async def _round(
 
 
 def _request(counts: Iterable[_Count], isolation: int, max_bytes: int) -> FetchRequest:
-    of_topics: dict[str, list[Any]] = {}
-    for c in counts:
-        tp = c.range.topic_partition
-        asked = FetchRequest.FetchTopic.FetchPartition(
-            partition=tp.partition, fetch_offset=c.next_offset, partition_max_bytes=c.fetch_bytes
-        )
-        of_topics.setdefault(tp.topic, []).append(asked)
-    topics = [FetchRequest.FetchTopic(topic=name, partitions=asked) for name, asked in of_topics.items()]
+    partition = FetchRequest.FetchTopic.FetchPartition
+    asked = by_topic(
+        (tp, partition(partition=tp.partition, fetch_offset=c.next_offset, partition_max_bytes=c.fetch_bytes))
+        for c in counts
+        for tp in [c.range.topic_partition]
+    )
+    topics = [FetchRequest.FetchTopic(topic=name, partitions=of_topic) for name, of_topic in asked.items()]
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,

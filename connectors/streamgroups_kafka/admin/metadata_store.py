@@ -12,19 +12,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.client.commit_metadata import metadata_of
+from streamgroups.retry import retrying
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.client.partitions import committed_offsets, theirs
 
 _TIMEOUT_S = 10.0
 #: The maximum number of open consumers, one for each group.
@@ -45,13 +44,8 @@ class KafkaMetadataStore:
 
     def __init__(self, config: ClientConfig, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
         self._config, self._timeout_s = config, min(_TIMEOUT_S, retry_timeout_s)
-        self._retrying = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            stop=stop_after_delay(retry_timeout_s),
-            wait=wait_fixed(0.1),
-            reraise=True,
-        )
-        self._owner = OwnerThread("streamgroups-board")
+        self._retrying = retrying(retry_timeout_s, every_s=0.1)
+        self._owner = OwnerThread("streamgroups-metadata")
         self._log = client_log(config.get("bootstrap.servers"))
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
 
@@ -59,33 +53,25 @@ class KafkaMetadataStore:
         """See :meth:`streamgroups.ports.MetadataStore.read`."""
         if not partitions:
             return {}
-        asked = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
 
-        def ask() -> dict[TopicPartition, Committed]:
-            found: list[confluent_kafka.TopicPartition] = self._consumer(group_id).committed(
-                asked, timeout=self._timeout_s
-            )
-            return {
-                TopicPartition(tp.topic, tp.partition): Committed(tp.offset, metadata_of(tp))
-                for tp in found
-                if tp.offset >= 0
-            }
+        def request() -> dict[TopicPartition, Committed]:
+            return committed_offsets(self._consumer(group_id), partitions, self._timeout_s)
 
-        return self._run(f"Reading the offsets of group '{group_id}'", group_id, ask)
+        return self._run(f"Reading the offsets of group '{group_id}'", group_id, request)
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
         if not notes:
             return
-        rows = [_theirs(tp, note) for tp, note in notes.items()]
+        rows = [theirs(tp, note.next_offset, note.metadata) for tp, note in notes.items()]
 
-        def ask() -> None:
+        def request() -> None:
             for row in self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ():
                 if row.error is not None:
                     raise KafkaException(row.error)
 
         try:
-            self._run(f"Committing to group '{group_id}'", group_id, ask)
+            self._run(f"Committing to group '{group_id}'", group_id, request)
         except FencedMember as e:
             raise GroupRejected(
                 f"Group '{group_id}' has live members, so other clients cannot commit to it.",
@@ -96,10 +82,10 @@ class KafkaMetadataStore:
         """Closes all consumers."""
         self._owner.finish(lambda: self._close_but(0)).result()
 
-    def _run(self, what: str, group_id: str, ask: Callable[[], _T]) -> _T:
+    def _run(self, what: str, group_id: str, request: Callable[[], _T]) -> _T:
         def once() -> _T:
             try:
-                answer = ask()
+                answer = request()
             except KafkaException as e:
                 told = self._told_better(e.args[0], group_id)
                 error = to_streamgroups_error(told, what, group=group_id, redact=self._config.redact)
@@ -139,9 +125,3 @@ class KafkaMetadataStore:
     def _close_but(self, most: int) -> None:
         while len(self._consumers) > most:
             self._consumers.popitem(last=False)[1].close()
-
-
-def _theirs(tp: TopicPartition, note: Committed) -> confluent_kafka.TopicPartition:
-    if note.metadata:
-        return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset, note.metadata)
-    return confluent_kafka.TopicPartition(tp.topic, tp.partition, note.next_offset)

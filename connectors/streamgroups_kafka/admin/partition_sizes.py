@@ -7,13 +7,12 @@ cluster. Without it the sizes are unknown, and nothing else changes. Source: KIP
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Collection
 
 from kafka.protocol.admin import DescribeLogDirsRequest
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 
@@ -51,12 +50,9 @@ def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -
 
 
 async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for tp in sorted(partitions):
-        by_topic[tp.topic].append(tp.partition)
     topics = [
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=numbers)
-        for topic, numbers in by_topic.items()
+        for topic, numbers in by_topic((tp, tp.partition) for tp in sorted(partitions)).items()
     ]
     answers = await session.send_all({node: DescribeLogDirsRequest(topics=topics) for node in session.broker_ids})
     found: dict[TopicPartition, int] = {}

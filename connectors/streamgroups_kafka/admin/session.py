@@ -17,9 +17,9 @@ from confluent_kafka import KafkaError
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
+from streamgroups.retry import retrying
 from streamgroups_kafka.admin.session_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -93,31 +93,24 @@ class AdminSession:
         self._manager.close()
         self._net.close()
 
-    def run(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+    def run(self, what: str, request: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Runs one operation, and retries it after transient errors until the timeout.
 
         Args:
             what: the operation; starts the text of an error.
-            ask: a coroutine function that awaits :meth:`send` and similar methods.
-            args: the arguments of ``ask``.
+            request: a coroutine function that awaits :meth:`send` and similar methods.
+            args: the arguments of ``request``.
 
         Raises:
             StreamGroupsError: the translation of the failure by :mod:`streamgroups_kafka.client.errors`.
         """
-        retrying = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            stop=stop_after_delay(self._timeout_s),
-            wait=wait_fixed(_RETRY_INTERVAL_S),
-            reraise=True,
-        )
-
-        answer: _T = retrying(lambda: self.once(what, ask, *args))
+        answer: _T = retrying(self._timeout_s, every_s=_RETRY_INTERVAL_S)(lambda: self.once(what, request, *args))
         return answer
 
-    def once(self, what: str, ask: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+    def once(self, what: str, request: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Runs one operation once; see :meth:`run`."""
         try:
-            result: _T = self._manager.run(ask, *args)
+            result: _T = self._manager.run(request, *args)
             self._log.succeeded()
             return result
         except kafka.errors.KafkaError as e:

@@ -7,15 +7,16 @@ EOF event of librdkafka.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import StoredRecord
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.read.flawed_records import headers_of
+from streamgroups_kafka.client.partitions import theirs
+from streamgroups_kafka.read.messages import to_message
 
 _AT_ONCE = 500
 #: Signals are handled between two polls.
@@ -24,7 +25,7 @@ _POLL_S = 0.2
 
 def stored_records(
     config: ClientConfig, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-) -> Iterator[StoredRecord]:
+) -> Iterator[Message]:
     """See :meth:`streamgroups.ports.TopicAdmin.read`.
 
     Args:
@@ -38,9 +39,7 @@ def stored_records(
     open_ = {tp for tp, start in starts.items() if ends is None or start < ends[tp]}
     if not open_:
         return
-    consumer = Consumer({**config.for_reader("streamgroups-admin"), "fetch.wait.max.ms": "100"})
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, starts[tp]) for tp in open_])
+    with assigned_consumer(config, {tp: starts[tp] for tp in open_}, {"fetch.wait.max.ms": "100"}) as consumer:
         while open_:
             for message in consumer.consume(_AT_ONCE, _POLL_S):
                 tp = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -48,29 +47,36 @@ def stored_records(
                 offset = message.offset() or 0
                 error = message.error()
                 if error is None and tp in open_ and (end is None or offset < end):
-                    yield _record(tp, offset, message)
-                elif error is not None and not _may_pass(error):
+                    yield to_message(tp, message)
+                elif error is not None and not may_pass(error):
                     what = f"{tp} could not be read"
                     raise to_streamgroups_error(error, what, topic=tp.topic, redact=config.redact)
                 # The last record, or the partition EOF event, which has an offset too: a gap may precede the end.
                 at_end = offset >= (end or 0) if error is not None else offset + 1 >= (end or 0)
                 if end is not None and at_end:
                     open_.discard(tp)
+
+
+@contextmanager
+def assigned_consumer(
+    config: ClientConfig, starts: Mapping[TopicPartition, int], settings: Mapping[str, str]
+) -> Iterator[Consumer]:
+    """A consumer that reads partitions from these offsets.
+
+    Raises:
+        StreamGroupsError: if the broker rejects a request.
+    """
+    consumer = Consumer({**config.for_reader("streamgroups-admin"), **settings})
+    try:
+        consumer.assign([theirs(tp, start) for tp, start in starts.items()])
+        yield consumer
     except KafkaException as e:
         raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None
     finally:
         consumer.close()
 
 
-def _may_pass(error: KafkaError) -> bool:
+def may_pass(error: KafkaError) -> bool:
+    """Whether a consumer continues after an error."""
     passing = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
     return error.retriable() or error.code() in passing
-
-
-def _record(tp: TopicPartition, offset: int, message: confluent_kafka.Message) -> StoredRecord:
-    headers = tuple((name, _bytes(value)) for name, value in headers_of(message) or ())
-    return StoredRecord(tp, offset, message.timestamp()[1], _bytes(message.key()), _bytes(message.value()), headers)
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

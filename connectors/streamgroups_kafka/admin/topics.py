@@ -18,16 +18,25 @@ from kafka.protocol.metadata import MetadataRequest
 
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import Bounds, OffsetRange, PartitionDescription, TopicDescription, TopicPartition
-from streamgroups.ports import StampedOffset, StoredRecord
+from streamgroups.message import Message
+from streamgroups.partitions import (
+    Bounds,
+    OffsetRange,
+    PartitionDescription,
+    StampedOffset,
+    TopicDescription,
+    TopicPartition,
+    by_topic,
+)
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import LEADER_MOVES, Code
 
 _NO_LEADER = -1
 _NO_RECORD = -1
-_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED = 3, 29
+_NO_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 #: The error codes of ListOffsets while a partition has no leader or a new one. Its end offset is unknown.
-_LEADERLESS = frozenset({5, 6, 9, 74, 75, 78})
+_LEADERLESS = LEADER_MOVES | {Code.REPLICA_NOT_AVAILABLE, Code.OFFSET_NOT_AVAILABLE}
 
 
 class KafkaTopicAdmin:
@@ -55,7 +64,7 @@ class KafkaTopicAdmin:
         answer = await self._metadata(names)
         found = {}
         for t in answer.topics:
-            if t.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
+            if t.error_code in _NO_TOPIC:
                 continue
             self._session.check(t.error_code, f"Topic '{t.name}' could not be described", topic=t.name)
             partitions = (
@@ -84,7 +93,7 @@ class KafkaTopicAdmin:
         return {
             t.name: TopicIdentity(answer.cluster_id or None, _encoded(t.topic_id))
             for t in answer.topics
-            if t.error_code not in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED)
+            if t.error_code not in _NO_TOPIC
         }
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
@@ -147,7 +156,7 @@ class KafkaTopicAdmin:
 
     def read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
-    ) -> Iterator[StoredRecord]:
+    ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`."""
         from streamgroups_kafka.admin.stored_records import stored_records
 
@@ -166,10 +175,10 @@ class KafkaTopicAdmin:
         )
         requests = {}
         for leader, partitions in by_leader.items():
-            of_topics: defaultdict[str, list[Any]] = defaultdict(list)
-            for tp in partitions:
-                of_topics[tp.topic].append(partition(partition_index=tp.partition, timestamp=int(spec(tp))))
-            topics = [topic(name=name, partitions=asked) for name, asked in of_topics.items()]
+            asked = by_topic(
+                (tp, partition(partition_index=tp.partition, timestamp=int(spec(tp)))) for tp in partitions
+            )
+            topics = [topic(name=name, partitions=of_topic) for name, of_topic in asked.items()]
             requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
         found: dict[TopicPartition, StampedOffset | PartitionError] = {}
         for answer in (await self._session.send_all(requests)).values():
@@ -181,7 +190,7 @@ class KafkaTopicAdmin:
     def _judged(self, topic: str, answer: Any) -> StampedOffset | PartitionError:
         if answer.error_code in _LEADERLESS:
             return PartitionError.NO_LEADER
-        if answer.error_code == _UNKNOWN_TOPIC:
+        if answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PartitionError.NO_PARTITION
         what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
         self._session.check(answer.error_code, what, topic=topic)
@@ -202,11 +211,11 @@ def _split(
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | PartitionError]]:
     """The partitions by leader, and the errors of partitions without one."""
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-    troubled: dict[TopicPartition, Bounds | PartitionError] = {}
+    rejected: dict[TopicPartition, Bounds | PartitionError] = {}
     for tp in partitions:
         leader = leaders.get(tp)
         if leader is not None:
             by_leader[leader].append(tp)
         else:
-            troubled[tp] = PartitionError.NO_LEADER if tp in leaders else PartitionError.NO_PARTITION
-    return by_leader, troubled
+            rejected[tp] = PartitionError.NO_LEADER if tp in leaders else PartitionError.NO_PARTITION
+    return by_leader, rejected

@@ -1,6 +1,6 @@
-"""A monotonic clock that also advances while the machine is suspended. Leases and cursors expire by it.
+"""The wall clock, and a monotonic clock that also advances while the machine is suspended. Leases expire by the latter.
 
-Used by ``group_cursors``. Implements :class:`streamgroups.ports.Clock`. Source: SEMANTICS G5, G6; ``CLOCK_BOOTTIME`` of
+Used by all connectors for Kafka. Implements :class:`streamgroups.ports.Clock`. Source: SEMANTICS G5, G6; ``CLOCK_BOOTTIME`` of
 Linux.
 """
 
@@ -10,6 +10,11 @@ import time
 
 #: This clock advances while the machine is suspended, where the system has one: a suspended laptop is a pause too.
 _AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now_ms() -> int:
+    """The wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 class SteadyClock:

@@ -3,9 +3,7 @@
 Used by every module that sends requests to Kafka. Sources: Kafka's ``Errors`` (the error codes of the protocol,
 KIP-345, KIP-447, KIP-848), the ACL table of Kafka's security documentation, and librdkafka's ``rd_kafka_resp_err_t``.
 Names with a leading underscore are local errors of librdkafka. A second, smaller table defines the reaction of a member
-to a rejected offset commit.
-
-The tables contain the names of codes, so that a name that the installed client does not have is not an import error.
+to a rejected offset commit; ``transactions.errors`` defines that of a transaction.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
+from streamgroups_kafka.client.error_codes import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,111 +102,119 @@ _ZOMBIE = _Meaning(
     "'kafka.transaction.timeout.ms' above the duration of the longest batch, and restart this query.",
 )
 
-#: The meaning of each code, by its name in confluent_kafka.KafkaError.
-_MEANINGS: dict[str, _Meaning] = {
-    **dict.fromkeys(("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"), _UNREACHABLE),
-    **dict.fromkeys(("_MSG_TIMED_OUT", "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "NETWORK_EXCEPTION"), _UNREACHABLE),
-    **dict.fromkeys(("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"), _BUSY),
-    **dict.fromkeys(("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE"), _BUSY),
-    **dict.fromkeys(("NOT_CONTROLLER", "OFFSET_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "_WAIT_COORD"), _BUSY),
-    **dict.fromkeys(("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "REBALANCE_IN_PROGRESS", "_RETRY"), _BUSY),
-    **dict.fromkeys(("THROTTLING_QUOTA_EXCEEDED", "NOT_ENOUGH_REPLICAS", "_WAIT_CACHE", "_IN_PROGRESS"), _BUSY),
+_C, _L = Code, KafkaError
+
+#: The meaning of each code: of brokers, and of librdkafka.
+_MEANINGS: dict[int, _Meaning] = {
+    **dict.fromkeys(
+        (_L._ALL_BROKERS_DOWN, _L._TRANSPORT, _L._RESOLVE, _L._TIMED_OUT, _L._TIMED_OUT_QUEUE), _UNREACHABLE
+    ),
+    **dict.fromkeys(
+        (_L._MSG_TIMED_OUT, _C.REQUEST_TIMED_OUT, _C.BROKER_NOT_AVAILABLE, _C.NETWORK_EXCEPTION), _UNREACHABLE
+    ),
+    **dict.fromkeys((_C.COORDINATOR_NOT_AVAILABLE, _C.COORDINATOR_LOAD_IN_PROGRESS, _C.NOT_COORDINATOR), _BUSY),
+    **dict.fromkeys((_C.LEADER_NOT_AVAILABLE, _C.NOT_LEADER_OR_FOLLOWER, _C.REPLICA_NOT_AVAILABLE), _BUSY),
+    **dict.fromkeys((_C.NOT_CONTROLLER, _C.OFFSET_NOT_AVAILABLE, _C.KAFKA_STORAGE_ERROR, _L._WAIT_COORD), _BUSY),
+    **dict.fromkeys((_C.FENCED_LEADER_EPOCH, _C.UNKNOWN_LEADER_EPOCH, _C.REBALANCE_IN_PROGRESS, _L._RETRY), _BUSY),
+    **dict.fromkeys((_C.THROTTLING_QUOTA_EXCEEDED, _C.NOT_ENOUGH_REPLICAS, _L._WAIT_CACHE, _L._IN_PROGRESS), _BUSY),
     # The error of ListOffsets for a new partition: "No leaders found".
-    "_NOENT": _BUSY,
-    **dict.fromkeys(("MEMBER_ID_REQUIRED", "_PREV_IN_PROGRESS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"), _BUSY),
-    **dict.fromkeys(("UNSTABLE_OFFSET_COMMIT", "CONCURRENT_TRANSACTIONS"), _OPEN_TRANSACTION),
-    **dict.fromkeys(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"), _NO_TOPIC),
-    **dict.fromkeys(("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"), _NO_TOPIC),
-    "TOPIC_EXCEPTION": _Meaning(
+    _L._NOENT: _BUSY,
+    **dict.fromkeys((_C.MEMBER_ID_REQUIRED, _L._PREV_IN_PROGRESS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND), _BUSY),
+    **dict.fromkeys((_C.UNSTABLE_OFFSET_COMMIT, _C.CONCURRENT_TRANSACTIONS), _OPEN_TRANSACTION),
+    **dict.fromkeys((_C.UNKNOWN_TOPIC_OR_PARTITION, _L._UNKNOWN_TOPIC, _L._UNKNOWN_PARTITION), _NO_TOPIC),
+    **dict.fromkeys((_C.UNKNOWN_TOPIC_ID, _C.INCONSISTENT_TOPIC_ID), _NO_TOPIC),
+    _C.INVALID_TOPIC_EXCEPTION: _Meaning(
         UnknownTopic, "{topic} has an invalid name", "Use letters, digits, '.', '_' and '-', at most 249 characters."
     ),
-    "TOPIC_AUTHORIZATION_FAILED": _Meaning(
+    _C.TOPIC_AUTHORIZATION_FAILED: _Meaning(
         NotAuthorized,
         "this user is not authorized to access {topic}",
         "Grant Read and Describe on {topic_acl} (and Write, to write to it).",
     ),
-    "GROUP_AUTHORIZATION_FAILED": _Meaning(
+    _C.GROUP_AUTHORIZATION_FAILED: _Meaning(
         NotAuthorized,
         "this user is not authorized to access {group}",
         "Grant Read on {group_acl} (and Delete, to delete it).",
     ),
-    "CLUSTER_AUTHORIZATION_FAILED": _Meaning(
+    _C.CLUSTER_AUTHORIZATION_FAILED: _Meaning(
         NotAuthorized,
         "this user is not authorized for this operation on the cluster",
         "Grant Describe on Cluster 'kafka-cluster'.",
     ),
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _Meaning(
+    _C.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _Meaning(
         NotAuthorized,
         "this user is not authorized to use the transactional id",
         "Grant Write and Describe on the TransactionalId.",
     ),
-    **dict.fromkeys(("SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "ILLEGAL_SASL_STATE"), _LOGIN),
-    "UNSUPPORTED_SASL_MECHANISM": _Meaning(
+    **dict.fromkeys((_C.SASL_AUTHENTICATION_FAILED, _L._AUTHENTICATION, _C.ILLEGAL_SASL_STATE), _LOGIN),
+    _C.UNSUPPORTED_SASL_MECHANISM: _Meaning(
         NotAuthorized,
         "the broker does not enable this SASL mechanism",
         "Set 'kafka.sasl.mechanism' to a mechanism that the broker enables.",
     ),
-    "_SSL": _Meaning(
+    _L._SSL: _Meaning(
         NotAuthorized,
         "the TLS handshake failed",
         "Check that the CA in 'kafka.ssl.truststore.location' signed the broker's certificate and that it "
         "contains its host name. Check that the broker accepts this client's certificate.",
     ),
-    **dict.fromkeys(("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"), _FENCED),
-    **dict.fromkeys(("_ASSIGNMENT_LOST", "_FENCED"), _FENCED),
-    "_MAX_POLL_EXCEEDED": _Meaning(
+    **dict.fromkeys(
+        (_C.ILLEGAL_GENERATION, _C.UNKNOWN_MEMBER_ID, _C.STALE_MEMBER_EPOCH, _C.FENCED_MEMBER_EPOCH), _FENCED
+    ),
+    **dict.fromkeys((_L._ASSIGNMENT_LOST, _L._FENCED), _FENCED),
+    _L._MAX_POLL_EXCEEDED: _Meaning(
         FencedMember,
         "this member exceeded the maximum poll interval",
         "Its process was paused or overloaded. If batches take this long, raise 'kafka.max.poll.interval.ms'.",
     ),
-    **dict.fromkeys(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"), _DUPLICATE_INSTANCE),
-    **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"), _ZOMBIE),
-    **dict.fromkeys(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"), _REJECTED_RECORD),
-    **dict.fromkeys(("INVALID_TIMESTAMP", "UNSUPPORTED_COMPRESSION_TYPE"), _REJECTED_RECORD),
-    "INVALID_TRANSACTION_TIMEOUT": _Meaning(
+    **dict.fromkeys((_C.FENCED_INSTANCE_ID, _C.UNRELEASED_INSTANCE_ID), _DUPLICATE_INSTANCE),
+    **dict.fromkeys((_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH, _C.TRANSACTION_COORDINATOR_FENCED), _ZOMBIE),
+    **dict.fromkeys((_C.MESSAGE_TOO_LARGE, _C.RECORD_LIST_TOO_LARGE, _C.INVALID_RECORD), _REJECTED_RECORD),
+    **dict.fromkeys((_C.INVALID_TIMESTAMP, _C.UNSUPPORTED_COMPRESSION_TYPE), _REJECTED_RECORD),
+    _C.INVALID_TRANSACTION_TIMEOUT: _Meaning(
         InvalidOption,
         "the transaction timeout is longer than the broker allows",
         "Reduce the transaction timeout, or raise the broker's transaction.max.timeout.ms.",
     ),
-    "INCONSISTENT_GROUP_PROTOCOL": _MIXED_GROUP,
-    "GROUP_ID_NOT_FOUND": _Meaning(
+    _C.INCONSISTENT_GROUP_PROTOCOL: _MIXED_GROUP,
+    _C.GROUP_ID_NOT_FOUND: _Meaning(
         GroupRejected,
         "{group} does not exist, or is of another type",
         "Check 'group.id'. Share groups and streams groups are not supported.",
     ),
-    "NON_EMPTY_GROUP": _Meaning(GroupRejected, "{group} has members", "Stop them first, or use another 'group.id'."),
-    "GROUP_MAX_SIZE_REACHED": _Meaning(
+    _C.NON_EMPTY_GROUP: _Meaning(GroupRejected, "{group} has members", "Stop them first, or use another 'group.id'."),
+    _C.GROUP_MAX_SIZE_REACHED: _Meaning(
         GroupRejected,
         "{group} has reached the maximum size that the broker allows",
         "Stop a member, or raise the broker's group.max.size (consumer protocol: group.consumer.max.size).",
     ),
-    "GROUP_SUBSCRIBED_TO_TOPIC": _Meaning(
+    _C.GROUP_SUBSCRIBED_TO_TOPIC: _Meaning(
         GroupRejected, "{group} is subscribed to {topic}", "Stop its members first, and then change its offsets."
     ),
-    "INVALID_GROUP_ID": _Meaning(
+    _C.INVALID_GROUP_ID: _Meaning(
         InvalidOption, "the group id is invalid", "Set 'group.id' to a value that is not empty."
     ),
-    "INVALID_SESSION_TIMEOUT": _Meaning(
+    _C.INVALID_SESSION_TIMEOUT: _Meaning(
         InvalidOption,
         "the broker does not allow this session timeout",
         "Set 'kafka.session.timeout.ms' between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
     ),
-    "UNSUPPORTED_ASSIGNOR": _Meaning(
+    _C.UNSUPPORTED_ASSIGNOR: _Meaning(
         InvalidOption,
         "the broker does not support this assignor",
         "Set 'kafka.group.remote.assignor' to 'uniform' or 'range', or leave it out.",
     ),
-    "INVALID_REGULAR_EXPRESSION": _Meaning(
+    _C.INVALID_REGULAR_EXPRESSION: _Meaning(
         InvalidOption, "the broker rejects this pattern", "Write 'subscribePattern' in RE2 syntax."
     ),
-    "OFFSET_METADATA_TOO_LARGE": _Meaning(
+    _C.OFFSET_METADATA_TOO_LARGE: _Meaning(
         GroupRejected,
         "the metadata of a committed offset is longer than this broker allows",
         "Set the broker's offset.metadata.max.bytes to at least its default, 4096.",
     ),
-    **dict.fromkeys(("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"), _GONE),
-    **dict.fromkeys(("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"), _OLD_BROKER),
-    "_INVALID_ARG": _Meaning(
+    **dict.fromkeys((_C.OFFSET_OUT_OF_RANGE, _L._AUTO_OFFSET_RESET, _L._LOG_TRUNCATION), _GONE),
+    **dict.fromkeys((_C.UNSUPPORTED_VERSION, _L._UNSUPPORTED_FEATURE, _L._NOT_IMPLEMENTED), _OLD_BROKER),
+    _L._INVALID_ARG: _Meaning(
         InvalidOption, "librdkafka rejects a setting or an argument", "Correct the setting that the text names."
     ),
 }
@@ -242,7 +249,7 @@ def to_streamgroups_error(
     "Joining: this user is not authorized to access the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
     """
     name = kafka_error.name()
-    meaning = _MEANINGS.get(name) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
+    meaning = _MEANINGS.get(kafka_error.code()) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
     names = {
         "group": f"the group '{group}'" if group else "the group",
         "group_acl": f"Group '{group}'" if group else "the Group",
@@ -272,17 +279,17 @@ class CommitVerdict(Enum):
 # A classic group starts a new generation before this member receives it. Until its next poll, the commits of the member
 # contain the old generation, and the broker rejects them. A cooperative rebalance leaves it most partitions
 # nevertheless. So a stale generation or epoch does not prove that the member is fenced; an unknown member id does.
-_VERDICTS: dict[str, CommitVerdict] = {
+_VERDICTS: dict[int, CommitVerdict] = {
     **dict.fromkeys(
-        ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"), CommitVerdict.RETRY_WHILE_OWNED
+        (_C.ILLEGAL_GENERATION, _C.REBALANCE_IN_PROGRESS, _C.STALE_MEMBER_EPOCH), CommitVerdict.RETRY_WHILE_OWNED
     ),
-    **dict.fromkeys(("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH"), CommitVerdict.FENCED),
-    **dict.fromkeys(("UNRELEASED_INSTANCE_ID", "_ASSIGNMENT_LOST", "_FENCED"), CommitVerdict.FENCED),
-    **dict.fromkeys(("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"), CommitVerdict.FENCED),
+    **dict.fromkeys((_C.UNKNOWN_MEMBER_ID, _C.FENCED_INSTANCE_ID, _C.FENCED_MEMBER_EPOCH), CommitVerdict.FENCED),
+    **dict.fromkeys((_C.UNRELEASED_INSTANCE_ID, _L._ASSIGNMENT_LOST, _L._FENCED), CommitVerdict.FENCED),
+    **dict.fromkeys((_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH), CommitVerdict.FENCED),
     # The group does not exist any more, or this member is not in it (yet).
-    **dict.fromkeys(("GROUP_ID_NOT_FOUND", "_MAX_POLL_EXCEEDED"), CommitVerdict.FENCED),
+    **dict.fromkeys((_C.GROUP_ID_NOT_FOUND, _L._MAX_POLL_EXCEEDED), CommitVerdict.FENCED),
     # The topic of the partition is being deleted or recreated. The next assignment shows the result.
-    "UNKNOWN_TOPIC_OR_PART": CommitVerdict.RETRY_WHILE_OWNED,
+    _C.UNKNOWN_TOPIC_OR_PARTITION: CommitVerdict.RETRY_WHILE_OWNED,
 }
 
 
@@ -300,7 +307,7 @@ def commit_verdict(kafka_error: KafkaError) -> CommitVerdict:
     >>> commit_verdict(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     <CommitVerdict.FATAL: 'fatal'>
     """
-    verdict = _VERDICTS.get(kafka_error.name())
+    verdict = _VERDICTS.get(kafka_error.code())
     if verdict is not None:
         return verdict
     retriable = to_streamgroups_error(kafka_error, "").retriable and not kafka_error.fatal()

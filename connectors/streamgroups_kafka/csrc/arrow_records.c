@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static int refuse(Refusal *refusal, int64_t row, const char *why) {
-    *refusal = (Refusal){row, why};
+static int fail(Error *error, int64_t row, const char *why) {
+    *error = (Error){row, why};
     return -1;
 }
 
@@ -44,37 +44,37 @@ static int in_order(const Spans *spans, int64_t first, int64_t rows) {
 
 /* The spans of an array whose row 0 is its parent's row `parent_offset`; rows [first, first + rows) of that will be used. */
 static int spans_from(const struct ArrowArray *array, int64_t parent_offset, int64_t first, int64_t rows, int is_large,
-                      Spans *spans, Refusal *refusal) {
+                      Spans *spans, Error *error) {
     *spans = (Spans){array->buffers[0], array->buffers[1], is_large, array->offset + parent_offset};
     if (array->null_count == 0)
         spans->validity = NULL;
     if (rows == 0)
         spans->ends = NULL; /* it may point at nothing */
     else if (spans->ends == NULL || !in_order(spans, first, rows))
-        return refuse(refusal, -1, "offsets that are not in order");
+        return fail(error, -1, "offsets that are not in order");
     return 0;
 }
 
 static int bytes_from(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t parent_offset,
-                      int64_t first, int64_t rows, BytesColumn *column, Refusal *refusal) {
+                      int64_t first, int64_t rows, BytesColumn *column, Error *error) {
     static const uint8_t nothing[1] = {0};
     int is_large;
     if (!has_format(schema, "z", "Z", &is_large) && !has_format(schema, "u", "U", &is_large))
-        return refuse(refusal, -1, "keys, values and headers must be binary or string");
+        return fail(error, -1, "keys, values and headers must be binary or string");
     if (!well_formed(schema, array, parent_offset + first, rows, 3, 0))
-        return refuse(refusal, -1, "a malformed array of bytes");
+        return fail(error, -1, "a malformed array of bytes");
     column->bytes = array->buffers[2] ? array->buffers[2] : nothing;
-    return spans_from(array, parent_offset, first, rows, is_large, &column->spans, refusal);
+    return spans_from(array, parent_offset, first, rows, is_large, &column->spans, error);
 }
 
 static int headers_from(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t offset, int64_t rows,
-                        HeadersColumn *column, Refusal *refusal) {
+                        HeadersColumn *column, Error *error) {
     int is_large;
     if (!has_format(schema, "+l", "+L", &is_large))
-        return refuse(refusal, -1, "headers must be a list");
+        return fail(error, -1, "headers must be a list");
     if (!well_formed(schema, array, offset, rows, 2, 1))
-        return refuse(refusal, -1, "a malformed array of lists");
-    if (spans_from(array, offset, 0, rows, is_large, &column->spans, refusal))
+        return fail(error, -1, "a malformed array of lists");
+    if (spans_from(array, offset, 0, rows, is_large, &column->spans, error))
         return -1;
     const struct ArrowSchema *entry_schema = schema->children[0];
     const struct ArrowArray *entries = array->children[0];
@@ -87,27 +87,27 @@ static int headers_from(const struct ArrowSchema *schema, const struct ArrowArra
         end = last.start + last.size;
     }
     if (entry_schema == NULL || entry_schema->format == NULL || strcmp(entry_schema->format, "+s") != 0)
-        return refuse(refusal, -1, "headers must be a list of structs");
+        return fail(error, -1, "headers must be a list of structs");
     if (!well_formed(entry_schema, entries, first, end - first, 1, 2))
-        return refuse(refusal, -1, "a malformed array of headers");
+        return fail(error, -1, "a malformed array of headers");
     column->entry_validity = entries->null_count == 0 ? NULL : entries->buffers[0];
     column->entry_offset = entries->offset;
     return bytes_from(entry_schema->children[0], entries->children[0], entries->offset, first, end - first,
-                      &column->names, refusal) ||
+                      &column->names, error) ||
                    bytes_from(entry_schema->children[1], entries->children[1], entries->offset, first, end - first,
-                              &column->values, refusal)
+                              &column->values, error)
                ? -1
                : 0;
 }
 
 /* Numbers that may not be null. */
 static const void *numbers_from(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t offset,
-                                int64_t rows, const char *format, size_t width, Refusal *refusal) {
+                                int64_t rows, const char *format, size_t width, Error *error) {
     static const int64_t nothing[1] = {0};
     if (schema->format == NULL || strcmp(schema->format, format) != 0 ||
         !well_formed(schema, array, offset, rows, 2, 0) || (array->null_count != 0 && array->buffers[0] != NULL) ||
         (array->buffers[1] == NULL && rows > 0)) {
-        refuse(refusal, -1, "partitions must be int32 and timestamps int64, none of them null");
+        fail(error, -1, "partitions must be int32 and timestamps int64, none of them null");
         return NULL;
     }
     if (rows == 0)
@@ -116,48 +116,48 @@ static const void *numbers_from(const struct ArrowSchema *schema, const struct A
 }
 
 static int column_from(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t offset,
-                       Records *records, Refusal *refusal) {
+                       Records *records, Error *error) {
     int64_t rows = records->rows;
     const char *name = schema->name ? schema->name : "";
     if (strcmp(name, "key") == 0)
-        return bytes_from(schema, array, offset, 0, rows, &records->keys, refusal);
+        return bytes_from(schema, array, offset, 0, rows, &records->keys, error);
     if (strcmp(name, "value") == 0)
-        return bytes_from(schema, array, offset, 0, rows, &records->values, refusal);
+        return bytes_from(schema, array, offset, 0, rows, &records->values, error);
     if (strcmp(name, "headers") == 0)
-        return headers_from(schema, array, offset, rows, &records->headers, refusal);
+        return headers_from(schema, array, offset, rows, &records->headers, error);
     if (strcmp(name, "partition") == 0) {
-        records->partitions = numbers_from(schema, array, offset, rows, "i", sizeof(int32_t), refusal);
+        records->partitions = numbers_from(schema, array, offset, rows, "i", sizeof(int32_t), error);
         return records->partitions == NULL ? -1 : 0;
     }
     if (strcmp(name, "timestamp") == 0) {
-        records->times_ms = numbers_from(schema, array, offset, rows, "l", sizeof(int64_t), refusal);
+        records->times_ms = numbers_from(schema, array, offset, rows, "l", sizeof(int64_t), error);
         return records->times_ms == NULL ? -1 : 0;
     }
-    return refuse(refusal, -1, "a column of another name than key, value, headers, timestamp and partition");
+    return fail(error, -1, "a column of another name than key, value, headers, timestamp and partition");
 }
 
-int records_from(const struct ArrowSchema *schema, const struct ArrowArray *array, Records *records, Refusal *refusal) {
+int records_from(const struct ArrowSchema *schema, const struct ArrowArray *array, Records *records, Error *error) {
     *records = (Records){.rows = array->length};
     if (schema->format == NULL || strcmp(schema->format, "+s") != 0 || schema->n_children != array->n_children ||
         !well_formed(schema, array, 0, array->length, 1, (int)schema->n_children))
-        return refuse(refusal, -1, "not a record batch");
+        return fail(error, -1, "not a record batch");
     if (array->null_count != 0 && array->buffers[0] != NULL)
-        return refuse(refusal, -1, "a row that is null as a whole");
+        return fail(error, -1, "a row that is null as a whole");
     if (array->length > INT32_MAX)
-        return refuse(refusal, -1, "too many rows at once");
+        return fail(error, -1, "too many rows at once");
     for (int64_t i = 0; i < schema->n_children; i++) {
         if (schema->children[i] == NULL || array->children[i] == NULL)
-            return refuse(refusal, -1, "a column that is not there");
-        if (column_from(schema->children[i], array->children[i], array->offset, records, refusal))
+            return fail(error, -1, "a column that is not there");
+        if (column_from(schema->children[i], array->children[i], array->offset, records, error))
             return -1;
     }
     if (records->partitions == NULL)
-        return refuse(refusal, -1, "no column 'partition'");
+        return fail(error, -1, "no column 'partition'");
     return 0;
 }
 
-int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Refusal *refusal) {
+int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Error *error) {
     if (array->length > INT32_MAX)
-        return refuse(refusal, -1, "too many rows at once");
-    return bytes_from(schema, array, 0, 0, array->length, keys, refusal);
+        return fail(error, -1, "too many rows at once");
+    return bytes_from(schema, array, 0, 0, array->length, keys, error);
 }

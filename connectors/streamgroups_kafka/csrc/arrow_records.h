@@ -29,8 +29,8 @@ struct ArrowSchema {
 /* What is wrong with the records: of a row, or of all of them (row -1). */
 typedef struct {
     int64_t row;
-    const char *why;
-} Refusal;
+    const char *reason;
+} Error;
 
 /* Where each of some rows begins and ends in something else: bytes, or the entries of lists. */
 typedef struct {
@@ -90,11 +90,11 @@ static inline Span span_at(const Spans *spans, int64_t row) {
 
 /*
  * Finds the columns `key`, `value`, `headers` (binary or string, large or not), `timestamp` (int64, milliseconds) and `partition`
- * (int32) in a batch. Returns 0, or -1 with the reason in `refusal`. The batch must live for as long as `records` is used.
+ * (int32) in a batch. Returns 0, or -1 with the reason in `error`. The batch must live for as long as `records` is used.
  */
-int records_from(const struct ArrowSchema *schema, const struct ArrowArray *array, Records *records, Refusal *refusal);
+int records_from(const struct ArrowSchema *schema, const struct ArrowArray *array, Records *records, Error *error);
 
 /* The same for an array of keys alone, of any name. */
-int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Refusal *refusal);
+int keys_from(const struct ArrowSchema *schema, const struct ArrowArray *array, BytesColumn *keys, Error *error);
 
 #endif

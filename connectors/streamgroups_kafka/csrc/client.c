@@ -141,7 +141,7 @@ static int leads_to(const Partition *partition, int64_t offset) {
     return partition->next_offset <= offset && (uint64_t)offset - (uint64_t)partition->next_offset <= MAX_SKIPPED;
 }
 
-/* The index of a topic, known from an earlier reading or new; -1 without memory or when librdkafka refuses the name. */
+/* The index of a topic, known from an earlier reading or new; -1 without memory or when librdkafka rejects the name. */
 static int topic_index(Client *client, const char *name) {
     for (int i = 0; i < client->n_topics; i++)
         if (strcmp(client->topics[i].name, name) == 0)
@@ -285,7 +285,7 @@ void client_end(Client *client, int index) {
     range->fetched = NULL;
 }
 
-int client_go_on_at(Client *client, int index, int64_t next_offset) {
+int client_seek(Client *client, int index, int64_t next_offset) {
     Range *range = &client->ranges[index];
     if (range->fetched)
         partition_free(client, range->fetched);

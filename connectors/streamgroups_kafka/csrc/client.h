@@ -114,7 +114,7 @@ int client_fill(Client *client, int timeout_ms);
 int client_full(const Client *client);
 
 /* Goes on with a range elsewhere, or anew. Returns 0, a librdkafka error code, or -1 without memory. */
-int client_go_on_at(Client *client, int range, int64_t next_offset);
+int client_seek(Client *client, int range, int64_t next_offset);
 
 /* Gives a range up. */
 void client_end(Client *client, int range);

@@ -15,10 +15,10 @@ void encoder_init(void) {
 
 /* ---- encode ------------------------------------------------------------------------------------------------------- */
 
-static PyObject *raise_refusal(Refusal refusal) {
-    if (refusal.row >= 0)
-        return PyErr_Format(PyExc_ValueError, "row %lld: %s", (long long)refusal.row, refusal.why);
-    return PyErr_Format(PyExc_ValueError, "%s", refusal.why);
+static PyObject *raise_error(Error error) {
+    if (error.row >= 0)
+        return PyErr_Format(PyExc_ValueError, "row %lld: %s", (long long)error.row, error.reason);
+    return PyErr_Format(PyExc_ValueError, "%s", error.reason);
 }
 
 /* The next sequence number of a partition, 0 for one that `sequences` does not have; -1 with an exception. */
@@ -92,19 +92,19 @@ static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArra
                         int64_t time_ms, Producer producer, PyObject *sequences) {
     Plan plan = {0};
     Records records;
-    Refusal refusal;
-    Planned planned;
+    Error error;
+    PlanStatus status;
     PyObject *list = NULL;
     Py_BEGIN_ALLOW_THREADS
-    planned = records_from(schema, array, &records, &refusal) ? PLAN_REFUSED : PLANNED;
+    status = records_from(schema, array, &records, &error) ? PLAN_REJECTED : PLANNED;
     records.time_ms = time_ms;
-    if (planned == PLANNED)
-        planned = plan_batches(&plan, &records, max_bytes, &refusal);
+    if (status == PLANNED)
+        status = plan_batches(&plan, &records, max_bytes, &error);
     Py_END_ALLOW_THREADS
-    if (planned == PLAN_OUT_OF_MEMORY)
+    if (status == PLAN_OUT_OF_MEMORY)
         PyErr_NoMemory();
-    else if (planned == PLAN_REFUSED)
-        raise_refusal(refusal);
+    else if (status == PLAN_REJECTED)
+        raise_error(error);
     else
         list = batches_new(&plan, producer, sequences);
     if (list != NULL && batches_write(&plan, producer, list)) {
@@ -189,16 +189,16 @@ PyObject *encoder_murmur2_of_keys(PyObject *module, PyObject *arguments) {
     struct ArrowSchema *schema;
     struct ArrowArray *array;
     BytesColumn keys;
-    Refusal refusal;
-    int refused;
+    Error error;
+    int rejected;
     if (!PyArg_ParseTuple(arguments, "OO:murmur2_of_keys", &schema_capsule, &array_capsule) ||
         arrow_from(schema_capsule, array_capsule, &schema, &array))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    refused = keys_from(schema, array, &keys, &refusal);
+    rejected = keys_from(schema, array, &keys, &error);
     Py_END_ALLOW_THREADS
-    if (refused)
-        return raise_refusal(refusal);
+    if (rejected)
+        return raise_error(error);
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)array->length * (Py_ssize_t)sizeof(uint32_t));
     if (bytes == NULL)
         return NULL;

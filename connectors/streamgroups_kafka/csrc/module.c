@@ -18,9 +18,9 @@ typedef struct {
 } ClientObject;
 
 /* Of `Client`: native.py uses no other one. */
-#define INTERFACE 2
+#define INTERFACE 3
 
-/* Raised with (code, text) for what librdkafka refuses. */
+/* Raised with (code, text) for what librdkafka rejects. */
 static PyObject *NativeError;
 
 static PyObject *raise_native(int code, const char *text) {
@@ -76,12 +76,12 @@ static rd_kafka_conf_t *conf_from(PyObject *pairs) {
 }
 
 /* Fills `topics` and `ranges` from (topic, partition, next_offset, end_offset) tuples. Returns 0, or -1 with an exception. */
-static int ranges_from(PyObject *list, const char **topics, Range *ranges) {
-    Py_ssize_t size = PyList_Size(list);
+static int ranges_from(PyObject *tuple, const char **topics, Range *ranges) {
+    Py_ssize_t size = PyTuple_Size(tuple);
     for (Py_ssize_t i = 0; i < size; i++) {
         long long next_offset, end_offset;
         int partition;
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "siLL", &topics[i], &partition, &next_offset, &end_offset))
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "siLL", &topics[i], &partition, &next_offset, &end_offset))
             return -1;
         if (partition < 0 || next_offset < 0) {
             PyErr_SetString(PyExc_ValueError, "partitions and offsets are not negative");
@@ -131,10 +131,10 @@ static int has_range(ClientObject *self, int index) {
 #define WITHOUT_GIL(self, call)                                                                                        \
     do {                                                                                                               \
         (self)->busy = 1;                                                                                              \
-        Py_BEGIN_ALLOW_THREADS                                                                                         \
+        Py_BEGIN_ALLOW_THREADS;                                                                                        \
         call;                                                                                                          \
-        Py_END_ALLOW_THREADS(self)                                                                                     \
-        ->busy = 0;                                                                                                    \
+        Py_END_ALLOW_THREADS;                                                                                          \
+        (self)->busy = 0;                                                                                              \
     } while (0)
 
 /* ---- the class ---------------------------------------------------------------------------------------------------- */
@@ -168,8 +168,12 @@ static PyObject *client_type_new(PyTypeObject *type, PyObject *arguments, PyObje
 
 static void client_dealloc(ClientObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    if (self->client != NULL)
+    if (self->client != NULL) {
+        /* It waits for the threads of librdkafka. */
+        Py_BEGIN_ALLOW_THREADS;
         client_free(self->client);
+        Py_END_ALLOW_THREADS;
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -185,13 +189,17 @@ static PyObject *method_start(ClientObject *self, PyObject *arguments) {
         return NULL;
     if (!usable(self) || fields_from(field_list, fields))
         return NULL;
-    size_t n_ranges = (size_t)PyList_Size(range_list);
+    /* Keeps the names of the topics alive if another thread changes the list while the GIL is released. */
+    PyObject *held = PyList_AsTuple(range_list);
+    if (held == NULL)
+        return NULL;
+    size_t n_ranges = (size_t)PyTuple_Size(held);
     const char **topics = calloc(n_ranges + 1, sizeof *topics);
     Range *ranges = calloc(n_ranges + 1, sizeof *ranges);
     int failed = -1;
     if (topics == NULL || ranges == NULL) {
         PyErr_NoMemory();
-    } else if (!ranges_from(range_list, topics, ranges)) {
+    } else if (!ranges_from(held, topics, ranges)) {
         int n_fields = (int)PyList_Size(field_list);
         WITHOUT_GIL(self, failed = client_start(self->client, topics, ranges, (int)n_ranges, fields, n_fields,
                                                 max_rows, (size_t)max_bytes));
@@ -202,6 +210,7 @@ static PyObject *method_start(ClientObject *self, PyObject *arguments) {
     }
     free(topics);
     free(ranges);
+    Py_DECREF(held);
     if (failed)
         return NULL;
     Py_RETURN_NONE;
@@ -296,12 +305,12 @@ static PyObject *method_ranges(ClientObject *self, PyObject *unused) {
     return list;
 }
 
-static PyObject *method_go_on_at(ClientObject *self, PyObject *arguments) {
+static PyObject *method_seek(ClientObject *self, PyObject *arguments) {
     int index, failed;
     long long next_offset;
-    if (!PyArg_ParseTuple(arguments, "iL:go_on_at", &index, &next_offset) || !usable(self) || !has_range(self, index))
+    if (!PyArg_ParseTuple(arguments, "iL:seek", &index, &next_offset) || !usable(self) || !has_range(self, index))
         return NULL;
-    WITHOUT_GIL(self, failed = client_go_on_at(self->client, index, next_offset));
+    WITHOUT_GIL(self, failed = client_seek(self->client, index, next_offset));
     if (failed)
         return raise_native(failed, rd.err2str(failed));
     Py_RETURN_NONE;
@@ -350,16 +359,16 @@ static PyObject *method_close(ClientObject *self, PyObject *unused) {
 }
 
 static PyMethodDef client_methods[] = {
-    {"start", (PyCFunction)method_start, METH_VARARGS, "Begins to read ranges into the columns asked for."},
+    {"start", (PyCFunction)method_start, METH_VARARGS, "Begins to read ranges into the requested columns."},
     {"fill", (PyCFunction)method_fill, METH_O,
      "Reads; returns rows, whether they are to be taken, open ranges, events, flawed records."},
     {"export", (PyCFunction)method_export, METH_NOARGS, "The rows, as the capsule of an Arrow array."},
     {"ranges", (PyCFunction)method_ranges, METH_NOARGS, "Next offset and whether it is done, of each range."},
-    {"go_on_at", (PyCFunction)method_go_on_at, METH_VARARGS, "Goes on with a range at another offset."},
-    {"end", (PyCFunction)method_end, METH_O, "Gives a range up."},
-    {"watermarks", (PyCFunction)method_watermarks, METH_VARARGS, "The oldest offset and the end of a partition."},
-    {"stop", (PyCFunction)method_stop, METH_NOARGS, "Ends the reading; connections stay."},
-    {"close", (PyCFunction)method_close, METH_NOARGS, "Ends everything."},
+    {"seek", (PyCFunction)method_seek, METH_VARARGS, "Continues a range at another offset."},
+    {"end", (PyCFunction)method_end, METH_O, "Ends a range."},
+    {"watermarks", (PyCFunction)method_watermarks, METH_VARARGS, "The earliest offset and the end of a partition."},
+    {"stop", (PyCFunction)method_stop, METH_NOARGS, "Stops reading and keeps the connections."},
+    {"close", (PyCFunction)method_close, METH_NOARGS, "Closes the client."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,7 +3,7 @@
  *
  * Used by client.c and module.c. The library is the one that confluent-kafka's wheel carries (or a system one), so nothing of
  * it is needed at build time: neither its headers nor its name. The types below are part of librdkafka's stable interface,
- * unchanged since version 1.0; `rdkafka_api_load` refuses versions it was not written for.
+ * unchanged since version 1.0; `rdkafka_api_load` rejects versions it was not written for.
  */
 #ifndef STREAMGROUPS_RDKAFKA_API_H
 #define STREAMGROUPS_RDKAFKA_API_H
@@ -77,7 +77,7 @@ extern RdKafka rd;
 
 /*
  * Opens the shared library at `path` and fills `rd`. Returns 0, or -1 with the reason in `why`. Loading a second time is
- * refused unless the path is the same: a process has one librdkafka.
+ * rejected unless the path is the same: a process has one librdkafka.
  */
 int rdkafka_api_load(const char *path, char *why, size_t why_size);
 

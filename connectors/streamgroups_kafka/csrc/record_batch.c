@@ -8,23 +8,23 @@
 
 /* Places in a batch's header. */
 enum {
-    AT_LENGTH = 8,
-    AT_MAGIC = 16,
-    AT_CRC = 17,
-    AT_ATTRIBUTES = 21,
-    AT_LAST_OFFSET_DELTA = 23,
-    AT_FIRST_TIMESTAMP = 27,
-    AT_MAX_TIMESTAMP = 35,
-    AT_PRODUCER_ID = 43,
-    AT_PRODUCER_EPOCH = 51,
-    AT_BASE_SEQUENCE = 53,
-    AT_RECORDS = 57,
+    LENGTH_OFFSET = 8,
+    MAGIC_OFFSET = 16,
+    CRC_OFFSET = 17,
+    ATTRIBUTES_OFFSET = 21,
+    LAST_OFFSET_DELTA_OFFSET = 23,
+    FIRST_TIMESTAMP_OFFSET = 27,
+    MAX_TIMESTAMP_OFFSET = 35,
+    PRODUCER_ID_OFFSET = 43,
+    PRODUCER_EPOCH_OFFSET = 51,
+    BASE_SEQUENCE_OFFSET = 53,
+    RECORDS_OFFSET = 57,
 };
 
 #define MAGIC 2
 #define TRANSACTIONAL 0x10
 #define CODEC_MASK 0x07
-#define FEWEST_BATCHES 16
+#define INITIAL_CAPACITY 16
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------ */
 
@@ -120,7 +120,7 @@ static uint64_t headers_size(const HeadersColumn *headers, int64_t row) {
 
 static PlannedBatch *batch_new(Plan *plan) {
     if (plan->n_batches == plan->capacity) {
-        size_t capacity = plan->capacity ? 2 * plan->capacity : FEWEST_BATCHES;
+        size_t capacity = plan->capacity ? 2 * plan->capacity : INITIAL_CAPACITY;
         PlannedBatch *batches = realloc(plan->batches, capacity * sizeof *batches);
         if (batches == NULL)
             return NULL;
@@ -153,15 +153,15 @@ static const char *fault(int32_t partition, int64_t time_ms, uint64_t headers, u
 }
 
 /* Plans the record at place `i` of the order. */
-static Planned plan_record(Plan *plan, int64_t i, size_t max_bytes, Refusal *refusal) {
+static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, Error *error) {
     const Records *records = plan->records;
     int64_t row = row_at(plan, i), time_ms = time_of(records, row);
     int32_t partition = records->partitions[row];
     uint64_t headers = headers_size(&records->headers, row);
     uint64_t payload = bytes_size(&records->keys, row) + bytes_size(&records->values, row) + headers, body = 0;
-    *refusal = (Refusal){row, fault(partition, time_ms, headers, payload)};
-    if (refusal->why != NULL)
-        return PLAN_REFUSED;
+    *error = (Error){row, fault(partition, time_ms, headers, payload)};
+    if (error->reason != NULL)
+        return PLAN_REJECTED;
     PlannedBatch *batch = plan->n_batches ? &plan->batches[plan->n_batches - 1] : NULL;
     int goes_in = batch != NULL && batch->partition == partition;
     if (goes_in) {
@@ -187,7 +187,7 @@ static Planned plan_record(Plan *plan, int64_t i, size_t max_bytes, Refusal *ref
     return PLANNED;
 }
 
-Planned plan_batches(Plan *plan, const Records *records, size_t max_bytes, Refusal *refusal) {
+PlanStatus plan_batches(Plan *plan, const Records *records, size_t max_bytes, Error *error) {
     *plan = (Plan){.records = records};
     int32_t any_bit = 0;
     for (int64_t i = 0; i < records->rows; i++)
@@ -198,9 +198,9 @@ Planned plan_batches(Plan *plan, const Records *records, size_t max_bytes, Refus
     if (plan->body_sizes == NULL)
         return PLAN_OUT_OF_MEMORY;
     for (int64_t i = 0; i < records->rows; i++) {
-        Planned planned = plan_record(plan, i, max_bytes, refusal);
-        if (planned != PLANNED)
-            return planned;
+        PlanStatus status = plan_record(plan, i, max_bytes, error);
+        if (status != PLANNED)
+            return status;
     }
     return PLANNED;
 }
@@ -240,23 +240,23 @@ static uint8_t *put_headers(uint8_t *p, const HeadersColumn *headers, int64_t ro
 }
 
 /* Length and checksum, which come last. */
-static void seal(uint8_t *batch, size_t size) {
-    put_number(batch + AT_LENGTH, size - AT_LENGTH - 4, 4);
-    put_number(batch + AT_CRC, crc32c(batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES), 4);
+static void write_crc(uint8_t *batch, size_t size) {
+    put_number(batch + LENGTH_OFFSET, size - LENGTH_OFFSET - 4, 4);
+    put_number(batch + CRC_OFFSET, crc32c(batch + ATTRIBUTES_OFFSET, size - ATTRIBUTES_OFFSET), 4);
 }
 
 void batch_write(const Plan *plan, const PlannedBatch *batch, Producer producer, int32_t base_sequence, uint8_t *out) {
     const Records *records = plan->records;
     memset(out, 0, BATCH_HEADER_SIZE); /* the broker sets the base offset and the leader's epoch */
-    out[AT_MAGIC] = MAGIC;
-    put_number(out + AT_ATTRIBUTES, producer.transactional ? TRANSACTIONAL : 0, 2);
-    put_number(out + AT_LAST_OFFSET_DELTA, (uint64_t)batch->n_records - 1, 4);
-    put_number(out + AT_FIRST_TIMESTAMP, (uint64_t)batch->first_time_ms, 8);
-    put_number(out + AT_MAX_TIMESTAMP, (uint64_t)batch->max_time_ms, 8);
-    put_number(out + AT_PRODUCER_ID, (uint64_t)producer.id, 8);
-    put_number(out + AT_PRODUCER_EPOCH, (uint64_t)producer.epoch, 2);
-    put_number(out + AT_BASE_SEQUENCE, (uint64_t)(int64_t)base_sequence, 4);
-    put_number(out + AT_RECORDS, (uint64_t)batch->n_records, 4);
+    out[MAGIC_OFFSET] = MAGIC;
+    put_number(out + ATTRIBUTES_OFFSET, producer.transactional ? TRANSACTIONAL : 0, 2);
+    put_number(out + LAST_OFFSET_DELTA_OFFSET, (uint64_t)batch->n_records - 1, 4);
+    put_number(out + FIRST_TIMESTAMP_OFFSET, (uint64_t)batch->first_time_ms, 8);
+    put_number(out + MAX_TIMESTAMP_OFFSET, (uint64_t)batch->max_time_ms, 8);
+    put_number(out + PRODUCER_ID_OFFSET, (uint64_t)producer.id, 8);
+    put_number(out + PRODUCER_EPOCH_OFFSET, (uint64_t)producer.epoch, 2);
+    put_number(out + BASE_SEQUENCE_OFFSET, (uint64_t)(int64_t)base_sequence, 4);
+    put_number(out + RECORDS_OFFSET, (uint64_t)batch->n_records, 4);
     uint8_t *p = out + BATCH_HEADER_SIZE;
     for (int32_t i = 0; i < batch->n_records; i++) {
         int64_t row = plan_row(plan, batch, i);
@@ -268,12 +268,12 @@ void batch_write(const Plan *plan, const PlannedBatch *batch, Producer producer,
         p = put_bytes(p, &records->values, row);
         p = put_headers(p, &records->headers, row);
     }
-    seal(out, batch->size);
+    write_crc(out, batch->size);
 }
 
 void batch_write_compressed(const uint8_t *header, int codec, const uint8_t *compressed, size_t size, uint8_t *out) {
     memcpy(out, header, BATCH_HEADER_SIZE);
-    out[AT_ATTRIBUTES + 1] = (uint8_t)((out[AT_ATTRIBUTES + 1] & ~CODEC_MASK) | codec);
+    out[ATTRIBUTES_OFFSET + 1] = (uint8_t)((out[ATTRIBUTES_OFFSET + 1] & ~CODEC_MASK) | codec);
     memcpy(out + BATCH_HEADER_SIZE, compressed, size);
-    seal(out, BATCH_HEADER_SIZE + size);
+    write_crc(out, BATCH_HEADER_SIZE + size);
 }

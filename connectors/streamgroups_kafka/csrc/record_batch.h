@@ -2,7 +2,7 @@
  * Kafka's record batches (message format 2), planned and then written.
  *
  * Used by encoder.c. No Python here: everything runs without the GIL. A plan says how large each batch will be, to the byte; so
- * all that can be refused is refused before anything is written, and each batch is written where it stays. Source: KIP-98,
+ * all that can be rejected is rejected before anything is written, and each batch is written where it stays. Source: KIP-98,
  * KIP-82; Kafka's DefaultRecordBatch and DefaultRecord.
  */
 #ifndef STREAMGROUPS_RECORD_BATCH_H
@@ -36,13 +36,13 @@ typedef struct {
     size_t capacity;
 } Plan;
 
-typedef enum { PLANNED = 0, PLAN_OUT_OF_MEMORY = -1, PLAN_REFUSED = -2 } Planned;
+typedef enum { PLANNED = 0, PLAN_OUT_OF_MEMORY = -1, PLAN_REJECTED = -2 } PlanStatus;
 
 /*
  * Plans batches of at most `max_bytes` each; a record that is larger gets a batch of its own. `records` must outlive the plan.
  * Of whatever comes `plan_free` must be called.
  */
-Planned plan_batches(Plan *plan, const Records *records, size_t max_bytes, Refusal *refusal);
+PlanStatus plan_batches(Plan *plan, const Records *records, size_t max_bytes, Error *error);
 
 /* The row of the batch's record `i`. */
 int64_t plan_row(const Plan *plan, const PlannedBatch *batch, int32_t i);

@@ -134,7 +134,7 @@ class GroupCursors:
         type: CursorType | Position | str,
         time: Time | None = None,
         commit_on_get: bool = True,
-        timeout_ms: int = 30_000,
+        lease_timeout_ms: int = 30_000,
     ) -> str:
         """Creates an instance, which joins its group. The first instance creates the group (G1).
 
@@ -148,7 +148,7 @@ class GroupCursors:
             time: for ``AT_TIME``: a datetime with its offset from UTC, ISO 8601, or milliseconds since the epoch.
             commit_on_get: whether a request commits the messages of the previous request. Otherwise call
                 :meth:`consumer_commit`.
-            timeout_ms: the time without requests after which the instance leaves its group, in milliseconds (G6).
+            lease_timeout_ms: the time without requests after which the instance leaves its group, in milliseconds (G6).
 
         Returns:
             A cursor that is valid for five minutes.
@@ -159,10 +159,10 @@ class GroupCursors:
             UnknownTopic: if the stream does not exist.
             StreamGroupsError: if no broker responds, or the broker rejects the request.
         """
-        check_instance(group_name, instance_name, timeout_ms)
+        check_instance(group_name, instance_name, lease_timeout_ms)
         position = position_of(type, time=time, of_group=True)
         self._reach()
-        instance_request = InstanceRequest(stream, group_name, instance_name, position, commit_on_get, timeout_ms)
+        instance_request = InstanceRequest(stream, group_name, instance_name, position, commit_on_get, lease_timeout_ms)
         return self._token(self._instances.create(instance_request))
 
     def create_cursor(
@@ -281,7 +281,7 @@ class GroupCursors:
         instance_name: str,
         type: CursorType | Position | str,
         time: Time | None = None,
-        timeout_ms: int = 30_000,
+        lease_timeout_ms: int = 30_000,
         limit: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> Iterator[Message]:
@@ -293,8 +293,8 @@ class GroupCursors:
 
         Args:
             stream, group_name, instance_name, type, time: as for :meth:`create_group_cursor`.
-            timeout_ms: the maximum processing time of one message, in milliseconds. The request for the next message is
-                a heartbeat.
+            lease_timeout_ms: the maximum processing time of one message, in milliseconds. The request for the next
+                message is a heartbeat.
             limit: the maximum number of messages in one fetch, 1 to 10,000.
             idle_timeout_ms: the time without messages after which the iteration ends, in milliseconds. By default it
                 does not end.
@@ -306,8 +306,10 @@ class GroupCursors:
             StreamGroupsError: as for :meth:`create_group_cursor`; during the iteration, as for :meth:`get_messages`.
         """
         check_limit(limit)
-        cursor = self.create_group_cursor(stream, group_name, instance_name, type, time, timeout_ms=timeout_ms)
-        return self._iterate(cursor, timeout_ms, limit, idle_timeout_ms)
+        cursor = self.create_group_cursor(
+            stream, group_name, instance_name, type, time, lease_timeout_ms=lease_timeout_ms
+        )
+        return self._iterate(cursor, lease_timeout_ms, limit, idle_timeout_ms)
 
     # ---- groups ------------------------------------------------------------------------------------------------------
 
@@ -388,7 +390,7 @@ class GroupCursors:
 
     # ---- private -----------------------------------------------------------------------------------------------------
 
-    def _iterate(self, cursor: str, timeout_ms: int, limit: int | None, idle_ms: int | None) -> Iterator[Message]:
+    def _iterate(self, cursor: str, lease_timeout_ms: int, limit: int | None, idle_ms: int | None) -> Iterator[Message]:
         before = after = cursor
         handled: list[tuple[TopicPartition, int]] = []
         heard_ms = came_ms = self._clock()
@@ -400,7 +402,7 @@ class GroupCursors:
                     yield message
                     handled.append((message.topic_partition, message.offset))
                     now_ms = self._clock()
-                    if now_ms - heard_ms > timeout_ms // 3:
+                    if now_ms - heard_ms > lease_timeout_ms // 3:
                         after, heard_ms = self.consumer_heartbeat(after), now_ms
                 before, handled = after, []
                 if messages:

@@ -9,8 +9,6 @@ import logging
 import time
 from collections.abc import Collection
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.state import GroupState, group_state
 from streamgroups.errors import GroupRejected, UnknownTopic
@@ -18,6 +16,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
 from streamgroups.query.offset_lookup import offsets_of
+from streamgroups.retry import retrying
 from streamgroups_kafka.admin.cluster import KafkaCluster
 
 logger = logging.getLogger(__name__)
@@ -26,9 +25,7 @@ logger = logging.getLogger(__name__)
 #: requests.
 _INTRODUCTION_S = 3.0
 #: Brokers learn of a new topic with a delay.
-_RETRYING = Retrying(
-    retry=retry_if_exception_type(UnknownTopic), stop=stop_after_delay(1), wait=wait_fixed(0.1), reraise=True
-)
+_RETRYING = retrying(1, every_s=0.1, on=UnknownTopic)
 
 
 class GroupOperations:

@@ -19,6 +19,7 @@ from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.cursors.admission import check_name_is_free
 from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor
 from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
+from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
@@ -55,7 +56,7 @@ class InstanceRequest:
         instance: the name of the member.
         position: the starting position of a new group.
         commit_on_get: whether a request commits the messages of the previous request.
-        timeout_ms: the time without requests after which the instance leaves, in milliseconds.
+        lease_timeout_ms: the time without requests after which the instance leaves, in milliseconds.
     """
 
     stream: str
@@ -63,7 +64,7 @@ class InstanceRequest:
     instance: str
     position: Position
     commit_on_get: bool
-    timeout_ms: int
+    lease_timeout_ms: int
 
 
 class Instances:
@@ -206,7 +207,14 @@ class Instances:
         """Makes all checks that are possible before joining. Returns the starting offsets of a new group."""
         partitions = self._operations.partitions(instance_request.stream)
         live = self._cluster.describe(instance_request.group)
-        check_may_join(live, frozenset({instance_request.stream}), by_pattern=False, mode=MembershipMode.SHARED)
+        owned = self._cluster.committed(instance_request.group, live.owners)
+        check_may_join(
+            live,
+            frozenset({instance_request.stream}),
+            by_pattern=False,
+            mode=MembershipMode.SHARED,
+            held_exclusively=is_held_exclusively(c.metadata for c in owned.values()),
+        )
         check_name_is_free(live, instance_request.instance)
         if self._metadata_store.read(instance_request.group, partitions):
             if live.members or not self._vanished(instance_request, partitions):
@@ -237,7 +245,7 @@ class Instances:
             ),
             self._member_of(instance_request, starting),
             Outside(self._cluster, self._metadata_store, reader, self._clock, self._ids),
-            timeout_ms=instance_request.timeout_ms,
+            lease_timeout_ms=instance_request.lease_timeout_ms,
             commit_on_get=instance_request.commit_on_get,
         )
         with self._lock:

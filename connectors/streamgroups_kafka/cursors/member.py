@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from streamgroups.coordination.reset_participant import Hold
 from streamgroups.cursors.session import Covered, Holding, plan_commit
 from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.cursors.positions import TopicIds, current
@@ -51,7 +51,7 @@ class CursorMember:
         self._lost: set[int] = set()
         self._acknowledged: dict[TopicPartition, int] = {}
         # Used only by the thread of the instance: unacknowledged commits, and the offsets last given out.
-        self._asked: dict[TopicPartition, Covered] = {}
+        self._requested: dict[TopicPartition, Covered] = {}
         self._given: dict[TopicPartition, int] = {}
         self._member = new_member(self._record)
 
@@ -113,7 +113,7 @@ class CursorMember:
 
         Raises:
             DataLoss: if a position belongs to another topic or cluster.
-            StreamGroupsError: see :class:`streamgroups.ports.Log`.
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         owned = {tp: it for tp, it in self._member.membership.owned.items() if tp not in without}
         known = current(ids, group_id, owned) if owned else {}
@@ -136,7 +136,9 @@ class CursorMember:
         """
         holdings = self.holdings()
         plan = plan_commit(covers, holdings)
-        self._ask({tp: Covered(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()}, note="")
+        self._request_commit(
+            {tp: Covered(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()}, detail=""
+        )
         gone = plan.gone + self._await_acknowledgement()
         self._give_back()
         return gone
@@ -153,10 +155,10 @@ class CursorMember:
         can no longer be committed.
         """
         holdings = self.holdings()
-        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, note="", request_id="")
+        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, detail="", request_id="")
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, note: str, request_id: str
+        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
     ) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.coordination.reset_participant.Place.move`. Older cursors belong to an earlier
         ownership epoch.
@@ -164,8 +166,8 @@ class CursorMember:
         with self._changed:
             moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._ownership_epochs}
             self._ownership_epochs.update(moved)
-        self._ask(
-            {tp: Covered(tp, ownership_epoch, next_offsets[tp]) for tp, ownership_epoch in moved.items()}, note=note
+        self._request_commit(
+            {tp: Covered(tp, ownership_epoch, next_offsets[tp]) for tp, ownership_epoch in moved.items()}, detail=detail
         )
         for tp in moved:
             self._given.pop(tp, None)
@@ -181,7 +183,8 @@ class CursorMember:
         Returns:
             The partitions that may be given out. The group may have revoked others meanwhile.
         """
-        accepted = self._member.plan(next(self._numbers), ranges).topic_partitions
+        wanted = [OffsetRange(tp, first, end) for tp, (first, end) in ranges.items()]
+        accepted = self._member.plan(next(self._numbers), wanted).topic_partitions
         self._given = {tp: end for tp, (_, end) in ranges.items() if tp in accepted}
         return accepted
 
@@ -194,14 +197,14 @@ class CursorMember:
         """Leaves the group. The next owner reads the uncommitted messages."""
         self._member.close()
 
-    def _ask(self, wanted: Mapping[TopicPartition, Covered], *, note: str) -> None:
+    def _request_commit(self, wanted: Mapping[TopicPartition, Covered], *, detail: str) -> None:
         if not wanted:
             return
         with self._changed:
             for tp in wanted:
                 self._acknowledged.pop(tp, None)
-        self._asked.update(wanted)
-        self._member.move({tp: c.next_offset for tp, c in wanted.items()}, note=note)
+        self._requested.update(wanted)
+        self._member.move({tp: c.next_offset for tp, c in wanted.items()}, detail=detail)
 
     def _await_acknowledgement(self) -> tuple[Covered, ...]:
         """Waits until all requested commits are acknowledged or their partitions are lost. Returns the lost ones."""
@@ -209,19 +212,19 @@ class CursorMember:
         gone: list[Covered] = []
         while True:
             with self._changed:
-                for tp, covered in list(self._asked.items()):
+                for tp, covered in list(self._requested.items()):
                     if self._acknowledged.get(tp) == covered.next_offset:
-                        del self._asked[tp]
+                        del self._requested[tp]
                     elif self._ownership_epochs.get(tp) != covered.ownership_epoch:
-                        gone.append(self._asked.pop(tp))
-                if not self._asked:
+                        gone.append(self._requested.pop(tp))
+                if not self._requested:
                     return tuple(gone)
                 self._changed.wait(_POLL_S)
             # This property raises permanent errors.
             _ = self._member.membership
             if time.monotonic() > deadline_s:
                 raise BrokerUnreachable(
-                    f"The broker did not respond to a commit of {', '.join(map(str, sorted(self._asked)))} "
+                    f"The broker did not respond to a commit of {', '.join(map(str, sorted(self._requested)))} "
                     f"within {self._commit_timeout_ms / 1000:.0f} s.",
                     remedy=(
                         "The cursor stays valid: send the request again. The group may be rebalancing, or a "
@@ -241,25 +244,16 @@ class CursorMember:
         if not any(holdings[tp].releasing for tp in left):
             self.give_out(left)
 
-    def _record(
-        self,
-        kind: Kind,
-        *,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        ranges: Iterable[OffsetRange] = (),
-        batch: int | None = None,
-        note: str = "",
-    ) -> None:
-        """Handles a history event, on the member's thread or this one: see :class:`streamgroups.ports.Recorder`."""
-        offsets = offsets or {}
+    def _record(self, event: MemberEvent) -> None:
+        """Handles an event, on the member's thread or this one: see :class:`streamgroups.ports.Recorder`."""
         with self._changed:
-            if kind is Kind.ASSIGNED:
-                self._ownership_epochs.update({tp: next(self._numbers) for tp in offsets})
-            elif kind in _GONE:
-                ended = [self._ownership_epochs.pop(tp) for tp in offsets if tp in self._ownership_epochs]
-                self._lost.update(ended if kind is Kind.LOST else ())
-            elif kind is Kind.COMMITTED:
-                self._acknowledged.update(offsets)
+            if event.kind is Kind.ASSIGNED:
+                self._ownership_epochs.update({tp: next(self._numbers) for tp in event.offsets})
+            elif event.kind in _GONE:
+                ended = [self._ownership_epochs.pop(tp) for tp in event.offsets if tp in self._ownership_epochs]
+                self._lost.update(ended if event.kind is Kind.LOST else ())
+            elif event.kind is Kind.COMMITTED:
+                self._acknowledged.update(event.offsets)
             self._changed.notify_all()
-        if kind is Kind.ASSIGNED:
+        if event.kind is Kind.ASSIGNED:
             self._on_assigned()

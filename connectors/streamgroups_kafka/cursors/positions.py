@@ -17,7 +17,7 @@ from streamgroups.errors import DataLoss
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Clock, Log
+from streamgroups.ports import Clock, Cluster
 
 #: The refresh interval of topic ids, unless ``metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
@@ -28,13 +28,13 @@ class TopicIds:
     """The ids of topics, read once per metadata refresh. Safe to call from any thread.
 
     Args:
-        log: provides the ids.
+        cluster: provides the ids.
         clock: returns milliseconds since the epoch.
         refresh_ms: how long ids are valid, in milliseconds. With 0 or less they do not expire, as in Java.
     """
 
-    def __init__(self, log: Log, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
-        self._log, self._clock, self._refresh_ms = log, clock, refresh_ms
+    def __init__(self, cluster: Cluster, clock: Clock, *, refresh_ms: int = REFRESH_MS) -> None:
+        self._cluster, self._clock, self._refresh_ms = cluster, clock, refresh_ms
         self._lock = threading.Lock()
         self._read: dict[str, tuple[TopicIdentity, int]] = {}
 
@@ -46,13 +46,13 @@ class TopicIds:
             fresh: whether to read the ids now.
 
         Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Log`.
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         now_ms = self._clock()
         with self._lock:
             due = {t for t in topics if fresh or t not in self._read or self._is_old(self._read[t][1], now_ms)}
         if due:
-            read = self._log.identities(due)
+            read = self._cluster.identities(due)
             with self._lock:
                 self._read |= {topic: (read.get(topic, UNKNOWN), now_ms) for topic in due}
         with self._lock:
@@ -86,7 +86,7 @@ def checked_cursor(ids: TopicIds, cursor: PartitionCursor) -> PartitionCursor:
 
     Raises:
         DataLoss: if the cursor belongs to another topic or cluster.
-        StreamGroupsError: see :class:`streamgroups.ports.Log`.
+        StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
     now = ids.of([cursor.stream])[cursor.stream]
     if cursor.identity.differs_from(now):

@@ -12,23 +12,19 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
 
-import confluent_kafka
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Batch, Log
+from streamgroups.ports import Batch, Cluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
-from streamgroups_kafka.read.flawed_records import headers_of
-
-#: confluent-kafka declares every field of a message as optional. Here each message has either an error or all fields.
-_Message: TypeAlias = Any
+from streamgroups_kafka.client.partitions import theirs
+from streamgroups_kafka.read.messages import KafkaMessage, to_message
 
 #: Settings of the user override these. After a seek, the reader waits for the response to the fetch in progress
 #: (``fetch.wait.max.ms``). In a process with many instances, the prefetched messages of each use memory.
@@ -66,19 +62,19 @@ class RecordReader:
         *,
         group_id: str,
         client_id: str | None,
-        offsets: Log,
+        offsets: Cluster,
     ) -> None:
         self._config, self._offsets = config, offsets
         settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
         self._max_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
-        self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
+        self._consumer = Consumer({**settings, "error_cb": self._on_client_error})
         self._open = True
         #: The next offset of each assigned partition, after the messages that were returned.
         self._next: dict[TopicPartition, int] = {}
         #: Messages and partition EOF events that arrived and were not returned yet.
-        self._waiting: deque[_Message] = deque()
+        self._waiting: deque[KafkaMessage] = deque()
         self._rejection: StreamGroupsError | None = None
-        self._trouble = ""
+        self._last_error = ""
         self._log = client_log(config.get("bootstrap.servers"))
 
     def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
@@ -120,13 +116,11 @@ class RecordReader:
         old = [tp for tp, n in self._next.items() if positions.get(tp) != n]
         new = {tp: n for tp, n in positions.items() if self._next.get(tp) != n}
         if old:
-            self._consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in old])
+            self._consumer.incremental_unassign([*map(theirs, old)])
             gone = {(tp.topic, tp.partition) for tp in old}
             self._waiting = deque(m for m in self._waiting if (m.topic(), m.partition()) not in gone)
         if new:
-            self._consumer.incremental_assign(
-                [confluent_kafka.TopicPartition(tp.topic, tp.partition, n) for tp, n in new.items()]
-            )
+            self._consumer.incremental_assign([theirs(tp, n) for tp, n in new.items()])
         self._next = dict(positions)
 
     def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -142,7 +136,7 @@ class RecordReader:
         if waited_s > _RETRY_TIMEOUT_S:
             missing = ", ".join(f"{tp} ({self._next[tp]} to {end})" for tp, end in sorted(ends.items()))
             raise ReadTimedOut(
-                f"No record arrived within {_RETRY_TIMEOUT_S:.0f} s from {missing}. {self._trouble}".strip(),
+                f"No record arrived within {_RETRY_TIMEOUT_S:.0f} s from {missing}. {self._last_error}".strip(),
                 remedy=(
                     "The cursor stays valid: send the request again. Check that the leaders of these partitions are up."
                 ),
@@ -151,19 +145,19 @@ class RecordReader:
         if message is not None:
             self._waiting.append(message)
 
-    def _take(self, message: _Message) -> Message | None:
+    def _take(self, message: KafkaMessage) -> Message | None:
         """Converts a message of librdkafka; ``None`` for an error or the end of a partition."""
         error = message.error()
         tp = TopicPartition(message.topic() or "", -1 if message.partition() is None else message.partition())
         if error is None and tp in self._next:
             self._next[tp] = message.offset() + 1
             self._log.succeeded()
-            return _to_message(tp, message)
+            return to_message(tp, message)
         if error is not None:
             self._on_error(tp, message)
         return None
 
-    def _on_error(self, tp: TopicPartition, message: _Message) -> None:
+    def _on_error(self, tp: TopicPartition, message: KafkaMessage) -> None:
         error = message.error()
         if error.code() == KafkaError._PARTITION_EOF:
             if tp in self._next:
@@ -175,13 +169,13 @@ class RecordReader:
             translated = self._translated(error, f"Reading {tp.topic or 'the stream'}")
             if error.fatal() or not (error.retriable() or translated.retriable):
                 raise translated
-            self._trouble = str(translated)
+            self._last_error = str(translated)
 
     def _on_gone(self, tp: TopicPartition) -> None:
         """Handles an offset out of range. A replica that lags can report one for an existing offset."""
         next_offset = self._next.pop(tp)
-        theirs = confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset)
-        self._consumer.incremental_unassign([theirs])
+        partition = theirs(tp, next_offset)
+        self._consumer.incremental_unassign([partition])
         oldest = self._offsets.beginning_offsets([tp])[tp]
         # The high watermark, because a reader of uncommitted records may have read past the last stable offset.
         end = self._offsets.high_watermarks([tp])[tp]
@@ -195,13 +189,13 @@ class RecordReader:
                 topic=tp.topic,
                 partition=tp.partition,
             )
-        self._consumer.incremental_assign([theirs])
+        self._consumer.incremental_assign([partition])
         self._next[tp] = next_offset
 
-    def _on_trouble(self, error: KafkaError) -> None:
+    def _on_client_error(self, error: KafkaError) -> None:
         """Handles a connection error of librdkafka. Only authentication errors are permanent."""
         translated = self._translated(error, "Reading")
-        self._trouble = str(translated)
+        self._last_error = str(translated)
         self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
             self._rejection = translated
@@ -241,16 +235,3 @@ class PartitionReaders:
     def _close_but(self, most: int) -> None:
         while len(self._readers) > most:
             self._readers.popitem(last=False)[1].close()
-
-
-def _to_message(tp: TopicPartition, message: _Message) -> Message:
-    kind, timestamp_ms = message.timestamp()
-    return Message(
-        tp.topic,
-        tp.partition,
-        message.offset(),
-        None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-        message.key(),
-        message.value(),
-        tuple(headers_of(message) or ()),
-    )

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from streamgroups.coordination.reset_participant import Cluster, ResetParticipant
+from streamgroups.coordination.reset_participant import ResetParticipant
 from streamgroups.coordination.reset_protocol import MemberEntry
 from streamgroups.cursors.lease import Lease
 from streamgroups.cursors.session import Covered, cover, in_flight, read_from
@@ -24,7 +24,7 @@ from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Clock, Member, MetadataStore, Recorder, Records
+from streamgroups.ports import Clock, Cluster, Member, MetadataStore, Recorder, Records
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.cursors.member import CursorMember
@@ -33,7 +33,7 @@ from streamgroups_kafka.cursors.positions import TopicIds
 logger = logging.getLogger(__name__)
 
 #: The minimum interval between two metadata entries for a lease.
-_NOTE_EVERY_MS = 1_000
+_ENTRY_INTERVAL_MS = 1_000
 #: The minimum and maximum interval at which a request checks during a reset whether all members have paused.
 _POLL_S, _SELDOM_S = 0.02, 0.2
 _JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
@@ -67,7 +67,7 @@ class InstanceSession:
         identity: stream, group, instance and session id; covers no messages.
         new_member: creates the member, which reports all events to the given recorder.
         outside: the ports.
-        timeout_ms: the time without requests after which the instance leaves, in milliseconds.
+        lease_timeout_ms: the time without requests after which the instance leaves, in milliseconds.
         commit_on_get: whether a request commits the messages of the previous request.
         commit_timeout_ms: the timeout of a commit, in milliseconds.
         wait_timeout_ms: how long a request waits for other members to pause during a reset, in milliseconds.
@@ -79,7 +79,7 @@ class InstanceSession:
         new_member: Callable[[Recorder], Member],
         outside: Outside,
         *,
-        timeout_ms: int = 30_000,
+        lease_timeout_ms: int = 30_000,
         commit_on_get: bool = True,
         commit_timeout_ms: int = 30_000,
         wait_timeout_ms: int = 2_000,
@@ -88,7 +88,7 @@ class InstanceSession:
         self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
         self._lock = threading.Lock()
         # Protected by _lock.
-        self._lease = Lease(timeout_ms, outside.clock(), requests=1)
+        self._lease = Lease(lease_timeout_ms, outside.clock(), requests=1)
         self._end: FencedMember | None = None
         self._left: Future[None] | None = None
         self._owner = OwnerThread(f"streamgroups-{identity.instance}")
@@ -99,7 +99,7 @@ class InstanceSession:
         self._participant = ResetParticipant(
             outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
         )
-        self._noted_ms: int | None = None
+        self._stored_ms: int | None = None
 
     # ---- any thread --------------------------------------------------------------------------------------------------
 
@@ -333,10 +333,10 @@ class InstanceSession:
 
     def _note_lease(self) -> None:
         now_ms = self._outside.clock()
-        if self._noted_ms is None or now_ms - self._noted_ms >= _NOTE_EVERY_MS:
+        if self._stored_ms is None or now_ms - self._stored_ms >= _ENTRY_INTERVAL_MS:
             self._participant.reading_until = self._member.given
             self._participant.note(self._member, self._participant.known)
-            self._noted_ms = now_ms
+            self._stored_ms = now_ms
 
     def _signed(self) -> MemberEntry:
         """Returns the metadata entry of the instance. Its expiry may be late, but never early: it assumes no further

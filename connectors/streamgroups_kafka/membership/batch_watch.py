@@ -50,7 +50,7 @@ class BatchWatch:
         is_done = (has_others or lease.is_exclusive) and self._settings.is_done(number)
         for effect in self._state.judge_batch(LookedUp(number, is_done, has_others)):
             if isinstance(effect, Leave):
-                self._tell_why(effect, lease)
+                self._log_reason(effect, lease)
 
     def _warn(self, effect: Warn, lease: LeaseLimits) -> None:
         lease_ms = lease.lease_timeout_ms
@@ -71,7 +71,7 @@ class BatchWatch:
             until,
         )
 
-    def _tell_why(self, effect: Leave, lease: LeaseLimits) -> None:
+    def _log_reason(self, effect: Leave, lease: LeaseLimits) -> None:
         assert lease.lease_timeout_ms is not None, "without a lease no member leaves"
         what = (
             f"Batch {effect.number} of group '{self._settings.group_id}' has been in flight for "

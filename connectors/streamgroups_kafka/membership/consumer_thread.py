@@ -14,23 +14,24 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, stop_any, wait_fixed
+from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.history import Kind
+from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Recorder
-from streamgroups_kafka.client.commit_metadata import metadata_of
+from streamgroups.ports import Committed, FirstPositions, Recorder
+from streamgroups.retry import retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
+from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
@@ -77,7 +78,7 @@ class ConsumerOwner:
     def __init__(
         self,
         settings: MemberSettings,
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        first_positions: FirstPositions,
         state: MemberState,
         record: Recorder,
     ) -> None:
@@ -89,20 +90,15 @@ class ConsumerOwner:
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
         self._batches = BatchWatch(settings, state)
-        self._retrying = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, StreamGroupsError) and e.retriable),
-            # A leaving member does not need the positions.
-            stop=stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)),
-            wait=wait_fixed(0.2),
-            reraise=True,
-        )
+        # A leaving member does not need the positions.
+        self._retrying = retrying(stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)), every_s=0.2)
 
     def run(self) -> None:
         """Runs until the query ends or the member fails. The member leaves the group in both cases."""
         try:
             consumer = self._consumer = self._new_consumer()
             if self._settings.assign is not None:
-                self._on_assign(consumer, [_theirs(tp) for tp in self._settings.assign])
+                self._on_assign(consumer, [theirs(tp) for tp in self._settings.assign])
             while self._serve(consumer):
                 if self._state.is_away:
                     self._consumer = None
@@ -147,16 +143,16 @@ class ConsumerOwner:
 
     def _leave(self) -> None:
         if self._consumer is not None:
-            self._record(Kind.CLOSING)
+            self._record(MemberEvent(Kind.CLOSING))
             try:
                 self._consumer.close()
             except Exception as e:
                 # The group removes the member after its session timeout. No data is lost.
                 logger.warning("%s: leaving the group failed: %s", self._settings.name, e)
-        self._record(Kind.CLOSED)
+        self._record(MemberEvent(Kind.CLOSED))
 
     def _new_consumer(self) -> Consumer:
-        talk = {"error_cb": self._on_trouble, "logger": MemberLog(self._log, self._settings.redact)}
+        talk = {"error_cb": self._on_client_error, "logger": MemberLog(self._log, self._settings.redact)}
         return Consumer({**self._settings.consumer, **talk})
 
     def _returns(self, consumer: Consumer) -> bool:
@@ -202,37 +198,35 @@ class ConsumerOwner:
             self._subscribed = topics
 
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        said = self._positions(consumer, _ours(partitions))
+        said = self._positions(consumer, [*map(ours, partitions)])
         positions: Mapping[TopicPartition, Owned] = self._retrying(self._settings.take_over, said)
         # The ledger of a sink is ahead of the group. Commit its positions to the group.
         self._state.commit_soon(
             {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
         )
-        theirs = [_theirs(tp, owned.next_offset) for tp, owned in positions.items()]
+        assigned = [theirs(tp, owned.next_offset) for tp, owned in positions.items()]
         if self._settings.assign is None:
-            consumer.incremental_assign(theirs)
+            consumer.incremental_assign(assigned)
         else:
-            consumer.assign(theirs)
-        consumer.pause(theirs)
+            consumer.assign(assigned)
+        consumer.pause(assigned)
         self._state.assign(positions)
 
     def _positions(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Owned]:
         if not tps:
             return {}
-        committed: list[confluent_kafka.TopicPartition] = self._retrying(self._committed, consumer, tps)
-        found = {TopicPartition(p.topic, p.partition): p for p in committed if p.offset >= 0}
-        metadata = {tp: metadata_of(p) for tp, p in found.items()}
-        known = {tp: Owned.committed(p.offset, metadata[tp]) for tp, p in found.items()}
+        committed: dict[TopicPartition, Committed] = self._retrying(self._committed, consumer, tps)
+        known = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
         # The mark of a former member of the other kind would reject members that may join now.
-        marks = {tp: CommitMark.parse(metadata[tp]) for tp in known}
+        marks = {tp: CommitMark.parse(c.metadata) for tp, c in committed.items()}
         stale = [tp for tp, mark in marks.items() if mark is not None and mark.exclusive != self._settings.exclusive]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
         missing = [tp for tp in tps if tp not in known]
         return {**known, **(self._first_positions(missing) if missing else {})}
 
-    def _committed(self, consumer: Consumer, tps: list[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+    def _committed(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Committed]:
         try:
-            return consumer.committed([_theirs(tp) for tp in tps], timeout=_COMMITTED_TIMEOUT_S)
+            return committed_offsets(consumer, tps, _COMMITTED_TIMEOUT_S)
         except KafkaException as e:
             raise self._translated(e.args[0]) from None
 
@@ -243,7 +237,7 @@ class ConsumerOwner:
             # The member has released the partitions already, and the client is being closed.
             consumer.incremental_unassign(partitions)
             return
-        tps = _ours(partitions)
+        tps = [*map(ours, partitions)]
         if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
             self._state.fail_unless_closing(
                 GroupRejected(
@@ -254,12 +248,12 @@ class ConsumerOwner:
             )
         self._state.revoke(tps)
         self._wait_for_batch(consumer, tps)
-        self._let_go(consumer, partitions, Kind.RELEASED)
+        self._release(consumer, partitions, Kind.RELEASED)
 
     def _wait_for_batch(self, consumer: Consumer, tps: Collection[TopicPartition]) -> None:
         """Waits until no batch in flight reads the partitions and their offsets are committed."""
         deadline_s = time.monotonic() + self._settings.rebalance_timeout_ms / 1000 * HANDOVER_PART
-        while not self._state.may_let_go(tps) and time.monotonic() <= deadline_s:
+        while not self._state.may_release(tps) and time.monotonic() <= deadline_s:
             # The rebalance starts a new generation of the group. A sink needs this generation to commit the batch.
             self._renew_group_metadata(consumer)
             self._batches.judge()
@@ -270,7 +264,7 @@ class ConsumerOwner:
 
     def _on_lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         self._fail_if_exclusive()
-        self._let_go(consumer, partitions, Kind.LOST)
+        self._release(consumer, partitions, Kind.LOST)
 
     def _fail_if_exclusive(self) -> None:
         """The state must not continue if other members have read past it, or if it would count the batch in flight
@@ -285,8 +279,8 @@ class ConsumerOwner:
                 )
             )
 
-    def _let_go(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition], kind: Kind) -> None:
-        abandoned: tuple[OffsetRange, ...] = self._state.let_go(_ours(partitions), kind)
+    def _release(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition], kind: Kind) -> None:
+        abandoned: tuple[OffsetRange, ...] = self._state.release([*map(ours, partitions)], kind)
         if abandoned:
             logger.warning(
                 "%s: %s while a batch was reading %s; another member will read these offsets again",
@@ -315,7 +309,7 @@ class ConsumerOwner:
         if not due:
             return True
         try:
-            offsets = [_theirs(tp, n, self._state.mark_of(tp, n).encode()) for tp, n in due.items()]
+            offsets = [theirs(tp, n, self._state.mark_of(tp, n).encode()) for tp, n in due.items()]
             results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:
@@ -340,7 +334,7 @@ class ConsumerOwner:
         if verdict is CommitVerdict.RETRY_WHILE_OWNED:
             self._state.last_error = error.name()
             return False
-        self._record(Kind.REJECTED, offsets=due, note=error.name())
+        self._record(MemberEvent(Kind.REJECTED, offsets=due, detail=error.name()))
         rejection = self._translated(error)
         if verdict is CommitVerdict.FATAL or self._settings.assign is not None:
             self._state.fail(rejection)
@@ -349,7 +343,7 @@ class ConsumerOwner:
         # member.
         logger.warning("%s: %s", self._settings.name, rejection)
         self._fail_if_exclusive()
-        self._state.let_go(None, Kind.LOST, note="fenced")
+        self._state.release(None, Kind.LOST, detail="fenced")
         return True
 
     # ---- errors ------------------------------------------------------------------------------------------------------
@@ -364,7 +358,7 @@ class ConsumerOwner:
         if lasting and error.code() not in _MENDED:
             self._state.fail(translated)
 
-    def _on_trouble(self, error: KafkaError) -> None:
+    def _on_client_error(self, error: KafkaError) -> None:
         self._state.last_error = self._settings.redact(error.str())
         self._log.failed(f"{self._settings.name}: {self._state.last_error}")
         if error.fatal():
@@ -373,15 +367,3 @@ class ConsumerOwner:
     def _translated(self, error: KafkaError) -> StreamGroupsError:
         group_id = self._settings.group_id
         return to_streamgroups_error(error, f"Group '{group_id}'", group=group_id, redact=self._settings.redact)
-
-
-def _ours(partitions: list[confluent_kafka.TopicPartition]) -> list[TopicPartition]:
-    return [TopicPartition(p.topic, p.partition) for p in partitions]
-
-
-def _theirs(
-    tp: TopicPartition, next_offset: int = confluent_kafka.OFFSET_INVALID, metadata: str = ""
-) -> confluent_kafka.TopicPartition:
-    if metadata:
-        return confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset, metadata)
-    return confluent_kafka.TopicPartition(tp.topic, tp.partition, next_offset)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import uuid
 from pathlib import Path
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_line
+from streamgroups_kafka.client.clock import now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class HistoryFile(EventRecorder):
 
     def __init__(self, directory: str, *, group_id: str, member: str) -> None:
         run = uuid.uuid4().hex[:8]
-        super().__init__(self._append, _now_ms, group_id, member, run, threading.Lock())
+        super().__init__(self._append, now_ms, group_id, member, run, threading.Lock())
         self._broken = False
         safe_name = "".join(c if c.isalnum() or c in "._-" else "_" for c in member)
         path = Path(directory) / f"{safe_name}-{run}.jsonl"
@@ -67,10 +67,6 @@ class HistoryFile(EventRecorder):
         except OSError as e:
             self._broken = True
             logger.warning("%s: the history in historyDir stops here: %s", self._member, e.strerror)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def read_history(directory: str | Path) -> list[Event]:

@@ -7,9 +7,9 @@ KIP-848; SEMANTICS G2, G11, S1-S3.
 
 Calls between the modules::
 
-    MicroBatches ──▶ KafkaMember ──▶ MemberState ◀── ConsumerOwner ◀──▶ librdkafka
-                     member.py       state.py        consumer_thread.py
-    └── the query's thread ─────┘    └─ one lock ─┘  └── the owner thread ────────┘
+    MicroBatches ──▶ KafkaMember, a MemberState ◀── ConsumerOwner ◀──▶ librdkafka
+                     member.py      state.py        consumer_thread.py
+    └ query's thread ┘└────── one lock ────────┘    └─── the owner thread ───────┘
 
 Only the *owner* thread uses the consumer. The query's thread changes the shared state. It waits for the broker only in
 :meth:`KafkaMember.join` and :meth:`KafkaMember.close`.
@@ -20,18 +20,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 
 from streamgroups.errors import GroupRejected, StreamGroupsError
-from streamgroups.groups.history import Kind, no_history
-from streamgroups.groups.membership import InFlight, Membership, Owned
-from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Recorder
+from streamgroups.groups.history import Kind, MemberEvent, no_history
+from streamgroups.ports import FirstPositions, Recorder
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
 from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberSnapshot, MemberState
+from streamgroups_kafka.membership.state import MemberState
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +36,8 @@ _POLL_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 30.0
 
 
-class KafkaMember:
-    """See :class:`streamgroups.ports.Member`.
+class KafkaMember(MemberState):
+    """A :class:`streamgroups.ports.Member` with its thread.
 
     Args:
         settings: the settings of the member.
@@ -54,34 +49,33 @@ class KafkaMember:
     def __init__(
         self,
         settings: MemberSettings,
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
+        first_positions: FirstPositions,
         record: Recorder = no_history,
     ) -> None:
-        self._settings, self._record = settings, record
-        self._state = MemberState(settings, record)
-        owner = ConsumerOwner(settings, first_positions, self._state, record)
+        super().__init__(settings, record)
+        owner = ConsumerOwner(settings, first_positions, self, record)
         self._thread = threading.Thread(target=owner.run, name=f"streamgroups-{settings.name}", daemon=True)
 
     def join(self, timeout_ms: int) -> None:
         """See :meth:`streamgroups.ports.Member.join`."""
-        self._record(Kind.JOINING)
+        self._record(MemberEvent(Kind.JOINING))
         self._thread.start()
         began_s = time.monotonic()
         next_tell_s = _TELL_EVERY_S
         left_s = timeout_ms / 1000
-        while not self._state.await_assignment(min(_POLL_EVERY_S, left_s)):
+        while not self.await_assignment(min(_POLL_EVERY_S, left_s)):
             waited_s = time.monotonic() - began_s
             left_s = timeout_ms / 1000 - waited_s
             if left_s <= 0:
                 raise GroupRejected(
                     f"Group '{self._settings.group_id}' assigned no partitions to '{self._settings.name}' "
-                    f"within {waited_s:.0f} s{self._trouble()}.",
+                    f"within {waited_s:.0f} s{self._last_error()}.",
                     remedy="A rebalance waits for every live member. Check their state with "
                     "kafka-consumer-groups.sh --describe --members, and try again.",
                 )
             if self._is_surplus():
                 # An empty assignment is valid too. The member gets partitions when other members leave (G10).
-                self._state.assign({})
+                self.assign({})
             elif waited_s >= next_tell_s:
                 next_tell_s += _TELL_EVERY_S
                 self._tell_waiting()
@@ -99,63 +93,12 @@ class KafkaMember:
             "other members, and for a killed member until its session times out",
             self._settings.name,
             self._settings.group_id,
-            self._trouble(),
+            self._last_error(),
         )
-
-    @property
-    def membership(self) -> Membership:
-        """See :attr:`streamgroups.ports.Member.membership`."""
-        return self._state.membership
-
-    def finish(self, number: int) -> None:
-        """See :meth:`streamgroups.ports.Member.finish`."""
-        self._state.finish(number)
-
-    def move(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        *,
-        note: str,
-        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
-    ) -> None:
-        """See :meth:`streamgroups.ports.Member.move`."""
-        if note:
-            logger.warning("%s: %s", self._settings.name, note)
-        self._state.move(next_offsets, identities)
-
-    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """See :meth:`streamgroups.ports.Member.identify`."""
-        self._state.identify(identities)
-
-    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`streamgroups.ports.Member.rewind`."""
-        self._state.rewind(next_offsets)
-
-    def written(self, number: int) -> None:
-        """See :meth:`streamgroups_kafka.membership.state.MemberState.written`."""
-        self._state.written(number)
-
-    @property
-    def batch_ms(self) -> int | None:
-        """See :attr:`streamgroups_kafka.membership.state.MemberState.batch_ms`."""
-        return self._state.batch_ms
-
-    @property
-    def snapshot(self) -> MemberSnapshot:
-        """See :attr:`streamgroups_kafka.membership.state.MemberState.snapshot`."""
-        return self._state.snapshot
-
-    def snapshot_to_commit(self) -> MemberSnapshot:
-        """See :meth:`streamgroups_kafka.membership.state.MemberState.snapshot_to_commit`."""
-        return self._state.snapshot_to_commit()
-
-    def plan(self, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> InFlight:
-        """See :meth:`streamgroups.ports.Member.plan`."""
-        return self._state.plan(number, (OffsetRange(tp, first, end) for tp, (first, end) in ranges.items()))
 
     def close(self) -> None:
         """See :meth:`streamgroups.ports.Member.close`."""
-        self._state.close()
+        super().close()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_TIMEOUT_S)
             if self._thread.is_alive():
@@ -167,5 +110,5 @@ class KafkaMember:
                     _CLOSE_TIMEOUT_S,
                 )
 
-    def _trouble(self) -> str:
-        return f" (last error: {self._state.last_error})" if self._state.last_error else ""
+    def _last_error(self) -> str:
+        return f" (last error: {self.last_error})" if self.last_error else ""

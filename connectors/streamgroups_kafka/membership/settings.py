@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from streamgroups.groups.batch_lease import LeaseLimits
 from streamgroups.groups.membership import Owned
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 
@@ -37,6 +38,7 @@ class MemberSettings:
         is_done: whether Spark's commit log contains the batch of this number. It runs on the owner thread.
         take_over: returns the positions at which assigned partitions continue, given the positions of the group. It
             runs on the owner thread.
+        move_ledger: sets the positions of a sink's ledger before the member moves there. It runs on the query's thread.
     """
 
     group_id: str
@@ -53,3 +55,6 @@ class MemberSettings:
     has_others: Callable[[], bool] = lambda: False
     is_done: Callable[[int], bool] = lambda _: False
     take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict
+    move_ledger: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None] = lambda *_: (
+        None
+    )

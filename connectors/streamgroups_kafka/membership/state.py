@@ -1,10 +1,10 @@
 """The state that the two threads of a member share: membership, due commits and failure, protected by one lock.
 
-:class:`~streamgroups_kafka.membership.member.KafkaMember` changes it on the query's thread (``plan``, ``finish``,
-``move``, ``close``). :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` changes it on behalf of the
-group (``assign``, ``revoke``, ``let_go``, ``committed``). The state calls only the recorder and never waits for a
-broker. It records each change under the lock, so a history has the order of the changes. Source: SEMANTICS G11, S2, S3,
-X2.
+The base of :class:`~streamgroups_kafka.membership.member.KafkaMember`. The query's thread changes the state by the port
+(``plan``, ``finish``, ``move``, ``close``). :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` changes
+it on behalf of the group (``assign``, ``revoke``, ``release``, ``committed``). The state never waits for a broker, and
+calls only the recorder, and the ledger of a sink before a move. It records each change under the lock, so a history has
+the order of the changes. Source: SEMANTICS G11, S2, S3, X2.
 
 If a sink commits offsets in its transaction, the offsets of the group have two writers. The member commits between
 batches and to detect whether it is still in the group. The sink commits at the end of a batch. If a commit of the
@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
@@ -27,11 +27,12 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups import batch_lease
 from streamgroups.groups.batch_lease import BatchLease, LeaseEffect, LeaseEvent
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.groups.history import Kind, MemberEvent
+from streamgroups.groups.membership import InFlight, Membership, Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 
@@ -72,7 +73,8 @@ class Turn(Enum):
 
 
 class MemberState:
-    """The shared state of one member. Every method takes the lock briefly; the ``await_`` methods wait for a change.
+    """A :class:`streamgroups.ports.Member` without its thread. Every method takes the lock briefly; the ``await_``
+    methods wait for a change.
 
     Args:
         settings: the settings of the member.
@@ -121,23 +123,23 @@ class MemberState:
             self._raise_failure()
             return self._believed
 
-    def plan(self, number: int, ranges: Iterable[OffsetRange]) -> InFlight:
-        """Begins a batch of those ranges that this member may still read."""
+    def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
+        """See :meth:`streamgroups.ports.Member.plan`."""
         with self._changed:
             batch = InFlight(number, self._believed.readable(ranges))
             self._membership = self._membership.plan(batch)
-            self._record(Kind.PLANNED, ranges=batch.ranges, batch=number)
+            self._record(MemberEvent(Kind.PLANNED, ranges=batch.ranges, batch=number))
             if batch.ranges:
                 self._step(batch_lease.Planned(number))
             return batch
 
-    def finish(self, number: int) -> None:
-        """Finishes batch ``number``. Its offsets become due to be committed."""
+    def finish(self, number: int, states: States = MappingProxyType({})) -> None:
+        """See :meth:`streamgroups.ports.Member.finish`."""
         with self._changed:
             had = self._membership.in_flight
-            self._membership, to_commit = self._membership.finish(number)
+            self._membership, to_commit = self._membership.finish(number, states)
             if had is not self._membership.in_flight:
-                self._record(Kind.FINISHED, offsets=to_commit, batch=number)
+                self._record(MemberEvent(Kind.FINISHED, offsets=to_commit, batch=number))
             self._step(batch_lease.Finished(number))
             self._rewound = {}
             is_written = self._written == number
@@ -146,7 +148,7 @@ class MemberState:
             if is_written and not self._doubtful:
                 # The sink has committed these offsets to the group. In doubt, the member repeats the commit with the
                 # mark of the sink: the response shows whether it is fenced.
-                self._record(Kind.COMMITTED, offsets=to_commit)
+                self._record(MemberEvent(Kind.COMMITTED, offsets=to_commit))
             else:
                 self.commit_soon(to_commit)
 
@@ -191,7 +193,7 @@ class MemberState:
             return snapshot
 
     def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Changes positions of owned partitions, but not the committed offsets of the group."""
+        """See :meth:`streamgroups.ports.Member.rewind`."""
         with self._changed:
             stands = self._next_offsets(next_offsets)
             back = {tp: n for tp, n in stands.items() if next_offsets[tp] < n}
@@ -201,16 +203,22 @@ class MemberState:
     def move(
         self,
         next_offsets: Mapping[TopicPartition, int],
+        *,
+        detail: str,
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+        states: States = MappingProxyType({}),
     ) -> None:
-        """Changes positions of owned partitions without reading. The new positions become due to be committed."""
+        """See :meth:`streamgroups.ports.Member.move`. If the ledger of a sink cannot move, no position changes."""
+        if detail:
+            logger.warning("%s: %s", self._settings.name, detail)
+        self._settings.move_ledger(next_offsets, identities)
         with self._changed:
             moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
-            self._membership = self._membership.move(next_offsets).identify(moved)
+            self._membership = self._membership.move(next_offsets, states).identify(moved)
             self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """Stores the topic ids to which the positions of owned partitions belong."""
+        """See :meth:`streamgroups.ports.Member.identify`. The ledger of a sink receives them with the next batch."""
         with self._changed:
             self._membership = self._membership.identify(identities)
 
@@ -276,7 +284,7 @@ class MemberState:
                 # Release before the group is informed: from now on no sink writes the batch, and the member does not
                 # commit it.
                 self._group_metadata = None
-                self.let_go(None, Kind.LEASE_EXPIRED, batch=effect.number)
+                self.release(None, Kind.LEASE_EXPIRED, batch=effect.number)
         return effects
 
     @property
@@ -324,7 +332,7 @@ class MemberState:
         with self._changed:
             self._membership = self._membership.assign(positions)
             if positions:
-                self._record(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()})
+                self._record(MemberEvent(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()}))
             self._sinks.update({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN})
             # Commit starting positions at once, so that the next owner does not decide them again (G2).
             self.commit_soon({tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING})
@@ -333,9 +341,9 @@ class MemberState:
         """Marks partitions that the group revokes."""
         with self._changed:
             self._membership = self._membership.revoke(partitions)
-            self._record(Kind.REVOKING, offsets=self._next_offsets(partitions))
+            self._record(MemberEvent(Kind.REVOKING, offsets=self._next_offsets(partitions)))
 
-    def may_let_go(self, partitions: Collection[TopicPartition]) -> bool:
+    def may_release(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the member can release the partitions: no batch reads them and their offsets are committed, or the
         member ends.
         """
@@ -345,8 +353,8 @@ class MemberState:
             settled = finished and not any(tp in self._to_commit for tp in partitions)
             return settled or self._closing or self._failure is not None
 
-    def let_go(
-        self, partitions: Collection[TopicPartition] | None, kind: Kind, *, batch: int | None = None, note: str = ""
+    def release(
+        self, partitions: Collection[TopicPartition] | None, kind: Kind, *, batch: int | None = None, detail: str = ""
     ) -> tuple[OffsetRange, ...]:
         """Removes released or lost partitions; ``None`` means all. Returns the ranges that were in flight on them."""
         with self._changed:
@@ -358,7 +366,7 @@ class MemberState:
             self._sinks = {tp: n for tp, n in self._sinks.items() if tp not in gone}
             self._doubtful = self._doubtful and bool(self._membership.owned)
             # Recorded before the group is informed, so that a history never shows two owners at the same time.
-            self._record(kind, offsets=offsets, ranges=abandoned, batch=batch, note=note)
+            self._record(MemberEvent(kind, offsets=offsets, ranges=abandoned, batch=batch, detail=detail))
             self._changed.notify_all()
             return abandoned
 
@@ -379,14 +387,17 @@ class MemberState:
         with self._changed:
             owned = self._membership.owned.get(topic_partition)
             is_of_a_sink = self._sinks.get(topic_partition) == next_offset
-            return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity if owned else UNKNOWN)
+            if owned is None:
+                return CommitMark(self._settings.exclusive, is_of_a_sink)
+            state = owned.state if owned.next_offset == next_offset else UNNAMED
+            return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity, state)
 
     def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Records that the broker has accepted a commit, which proves that this client is still a member."""
         with self._changed:
             self._doubtful = False
             self._to_commit = {tp: n for tp, n in self._to_commit.items() if next_offsets.get(tp) != n}
-            self._record(Kind.COMMITTED, offsets=next_offsets)
+            self._record(MemberEvent(Kind.COMMITTED, offsets=next_offsets))
             self._changed.notify_all()
 
     def fail(self, failure: StreamGroupsError) -> None:

@@ -2,25 +2,25 @@
 response.
 
 Called by ``streamgroups_kafka.probes.cluster``. A broker responds before authentication, so no credentials are needed.
-With TLS it may require a certificate. Sources: the protocol guide (ApiVersions v3), KIP-482 (compact types, tagged
-fields), KIP-511 (names the client), KIP-584 (features).
+With TLS it may require a certificate. ``kafka.protocol`` encodes the request and decodes the response. Its connections
+are not used: they authenticate, and do not distinguish a server that is no broker. Sources: the protocol guide
+(ApiVersions v3), KIP-511 (names the client), KIP-584 (features).
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from streamgroups.doctor.cluster import Supported
 
-_API_VERSIONS = 18
 _VERSION = 3
 _CORRELATION_ID = 1
 _CLIENT = "streamgroups-doctor"
 
 _UNSUPPORTED_VERSION = 35
-_SUPPORTED_FEATURES, _FINALIZED_FEATURES = 0, 2
 #: A response has a few hundred bytes. A much larger length is not Kafka's protocol (an HTTP server's "HTTP" is 1.2 GB).
 _MAX_BYTES = 1 << 20
 
@@ -35,9 +35,9 @@ def request() -> bytes:
     >>> request()[4:10].hex()
     '001200030000'
     """
-    header = struct.pack(">hhi", _API_VERSIONS, _VERSION, _CORRELATION_ID) + _string(_CLIENT) + b"\0"
-    body = header + _compact(_CLIENT) + _compact("1") + b"\0"
-    return struct.pack(">i", len(body)) + body
+    message = ApiVersionsRequest(version=_VERSION, client_software_name=_CLIENT, client_software_version="1")
+    message.with_header(correlation_id=_CORRELATION_ID, client_id=_CLIENT)
+    return bytes(message.encode(header=True, framed=True))
 
 
 def parse(response: bytes) -> Supported:
@@ -52,25 +52,25 @@ def parse(response: bytes) -> Supported:
     >>> parse(bytes.fromhex("00000001 0000 02 0012 0000 0004 00 00000000 00")).apis
     {18: 4}
     """
-    fields = _Fields(response)
     try:
-        if fields.int32() != _CORRELATION_ID:
+        correlation_id, error = struct.unpack_from(">ih", response)
+        if correlation_id != _CORRELATION_ID:
             raise NotKafka("the response has an unexpected correlation id")
-        error = fields.int16()
-        if error == _UNSUPPORTED_VERSION:
-            # Brokers before 2.4 do not support version 3. They respond with version 0, whose array is not compact.
-            return Supported(_apis(fields, fields.int32(), tagged=False), {}, {})
-        if error:
+        if error not in (0, _UNSUPPORTED_VERSION):
             raise NotKafka(f"the response contains error {error}")
-        apis = _apis(fields, fields.uvarint() - 1, tagged=True)
-        fields.int32()  # throttle time in ms
-        tags = fields.tags()
-        return Supported(apis, _features(tags.get(_SUPPORTED_FEATURES)), _finalized(tags.get(_FINALIZED_FEATURES)))
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
+        # Brokers before 2.4 do not support version 3. They respond with an error and version 0, which it decodes too.
+        message = ApiVersionsResponse.decode(response, version=_VERSION, header=True)
+    # kafka-python asserts that fields contain no tags of later versions.
+    except (struct.error, IndexError, ValueError, AssertionError) as e:
         raise NotKafka("the response is incomplete") from e
+    return Supported(
+        {api.api_key: api.max_version for api in message.api_keys or ()},
+        {feature.name: feature.max_version for feature in message.supported_features or ()},
+        {feature.name: feature.max_version_level for feature in message.finalized_features or ()},
+    )
 
 
-def ask(connection: socket.socket) -> Supported:
+def request_versions(connection: socket.socket) -> Supported:
     """Requests the API versions over a new connection, with TLS if the broker requires it.
 
     Args:
@@ -95,83 +95,3 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
             raise NotKafka("the server closed the connection")
         received += part
     return received
-
-
-def _string(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
-def _compact(text: str) -> bytes:
-    # A length below 127 is one byte of a varint. The compact types encode the length plus one.
-    return bytes([len(text) + 1]) + text.encode()
-
-
-@dataclass
-class _Fields:
-    """Reads Kafka's primitive types one after the other."""
-
-    data: bytes
-    at: int = 0
-
-    def int16(self) -> int:
-        return self._fixed(">h", 2)
-
-    def int32(self) -> int:
-        return self._fixed(">i", 4)
-
-    def uvarint(self) -> int:
-        value, shift = 0, 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def take(self, count: int) -> bytes:
-        taken = self.data[self.at : self.at + count]
-        if len(taken) != count:
-            raise IndexError(count)
-        self.at += count
-        return taken
-
-    def text(self) -> str:
-        return self.take(self.uvarint() - 1).decode()
-
-    def tags(self) -> dict[int, bytes]:
-        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
-
-    def _fixed(self, form: str, count: int) -> int:
-        (value,) = struct.unpack(form, self.take(count))
-        return int(value)
-
-
-def _apis(fields: _Fields, count: int, *, tagged: bool) -> dict[int, int]:
-    """Request types: key, lowest version, highest version."""
-    newest = {}
-    for _ in range(count):
-        key, _oldest, newest_version = fields.int16(), fields.int16(), fields.int16()
-        newest[key] = newest_version
-        if tagged:
-            fields.tags()
-    return newest
-
-
-def _features(data: bytes | None) -> dict[str, int]:
-    """Supported features: name, lowest level, highest level."""
-    return {name: highest for name, _lowest, highest in _levels(data)}
-
-
-def _finalized(data: bytes | None) -> dict[str, int]:
-    """Finalized features: name, highest level, lowest level."""
-    return {name: highest for name, highest, _lowest in _levels(data)}
-
-
-def _levels(data: bytes | None) -> list[tuple[str, int, int]]:
-    levels = []
-    fields = _Fields(data or b"\1")
-    for _ in range(fields.uvarint() - 1):
-        levels.append((fields.text(), fields.int16(), fields.int16()))
-        fields.tags()
-    return levels

@@ -24,7 +24,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
 from streamgroups_kafka.client.tls import tls_context, uses_tls
-from streamgroups_kafka.probes.api_versions import NotKafka, ask
+from streamgroups_kafka.probes.api_versions import NotKafka, request_versions
 
 #: The timeout of the metadata request. Authentication with a token includes a request to a token endpoint.
 _METADATA_TIMEOUT_S = 10.0
@@ -173,9 +173,9 @@ def _look_at_one(address: str, config: ClientConfig) -> _Seen:
         try:
             tls = tls_context(config)
             if tls is None:
-                return _Seen(supported=ask(connection))
+                return _Seen(supported=request_versions(connection))
             with tls.wrap_socket(connection, server_hostname=host) as wrapped:
-                return _Seen(supported=ask(wrapped))
+                return _Seen(supported=request_versions(wrapped))
         except NotKafka as e:
             return _Seen(strange=str(e))
         except OSError:

@@ -10,7 +10,7 @@ record each).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -81,7 +81,7 @@ class Fetcher(Protocol):
         """Ends a range early."""
         ...
 
-    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
+    def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
         """Continues a range at another offset, or restarts it."""
         ...
 
@@ -94,13 +94,8 @@ class Fetcher(Protocol):
         ...
 
 
-class NewFetcher(Protocol):
-    """Creates a fetcher. Raises ``KafkaException`` if the client cannot be created."""
-
-    __name__: str
-
-    def __call__(self, ranges: Sequence[OffsetRange], schema: pa.Schema, settings: ReadSettings) -> Fetcher: ...
-
+#: Creates a fetcher. Raises ``KafkaException`` if the client cannot be created.
+NewFetcher: TypeAlias = Callable[[Sequence[OffsetRange], pa.Schema, ReadSettings], Fetcher]
 
 #: The ``kafka.*`` settings of the user override these. A reader lives as long as its ranges. So it must not wait for
 #: more records than exist: ``fetch.wait.max.ms`` delays the EOF event. Nor must it pause when its queue is full.

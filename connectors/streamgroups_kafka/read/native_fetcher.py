@@ -77,11 +77,11 @@ class NativeFetcher:
             warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
         # A client with errors is not kept for the next batch.
         self._good = self._good and not events
-        troubles = [
+        errors = [
             (self._ranges[index].topic_partition if index >= 0 else None, KafkaError(code, text))
             for index, code, text in events
         ]
-        return (self._rows, self._n_open) != before, troubles
+        return (self._rows, self._n_open) != before, errors
 
     def full(self) -> bool:
         """See :meth:`Fetcher.full`."""
@@ -109,10 +109,10 @@ class NativeFetcher:
         self._native.end(self._index[topic_partition])
         self._n_open = len(self.remaining())
 
-    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
-        """See :meth:`Fetcher.go_on_at`."""
+    def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        """See :meth:`Fetcher.seek`."""
         with _kafka_exceptions():
-            self._native.go_on_at(self._index[topic_partition], next_offset)
+            self._native.seek(self._index[topic_partition], next_offset)
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """See :meth:`Fetcher.bounds`."""

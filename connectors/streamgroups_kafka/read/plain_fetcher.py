@@ -41,7 +41,7 @@ class PlainFetcher:
         #: Whether the next record would exceed the limit, and waits.
         self._is_full = False
         self._held_bytes = 0
-        self._troubles: list[PartitionError] = []
+        self._errors: list[PartitionError] = []
         self._consumer = Consumer({**client_settings(settings), "error_cb": self._on_client_error})
         self._consumer.assign([confluent_kafka.TopicPartition(t, p, self._next[t, p]) for t, p in self._ends])
 
@@ -56,8 +56,8 @@ class PlainFetcher:
             self._take(self._at_hand[0])
             if not self._is_full:
                 self._at_hand.popleft()
-        troubles, self._troubles = self._troubles, []
-        return len(self._held) > held or len(self._ends) < open_ranges, troubles
+        errors, self._errors = self._errors, []
+        return len(self._held) > held or len(self._ends) < open_ranges, errors
 
     def full(self) -> bool:
         """See :meth:`Fetcher.full`."""
@@ -80,8 +80,8 @@ class PlainFetcher:
         """See :meth:`Fetcher.end`."""
         self._end(_key(topic_partition))
 
-    def go_on_at(self, topic_partition: TopicPartition, next_offset: int) -> None:
-        """See :meth:`Fetcher.go_on_at`."""
+    def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        """See :meth:`Fetcher.seek`."""
         key = _key(topic_partition)
         self._next[key] = next_offset
         at = confluent_kafka.TopicPartition(*key, next_offset)
@@ -105,7 +105,7 @@ class PlainFetcher:
         end = self._ends.get(key)
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:
-                self._troubles.append((TopicPartition(*key) if key in self._next else None, error))
+                self._errors.append((TopicPartition(*key) if key in self._next else None, error))
             elif end is not None and message.offset() >= end:
                 self._end(key)
             return
@@ -132,7 +132,7 @@ class PlainFetcher:
             self._consumer.pause([confluent_kafka.TopicPartition(*key)])
 
     def _on_client_error(self, error: KafkaError) -> None:
-        self._troubles.append((None, error))
+        self._errors.append((None, error))
 
 
 def _key(topic_partition: TopicPartition) -> _Key:

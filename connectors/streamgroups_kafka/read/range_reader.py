@@ -12,24 +12,22 @@ The native fetcher (``native_fetcher``) is used where it is available, else conf
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from streamgroups.errors import DataLoss, InvalidOption, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
-from streamgroups_kafka import native
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
-from streamgroups_kafka.native import READER_VARIABLE
+from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
@@ -57,7 +55,7 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
         InvalidOption: if the native reader is required but not available.
         StreamGroupsError: if the broker rejects a request for another reason.
     """
-    new_fetcher = reader(os.environ.get(READER_VARIABLE, ""))
+    new_fetcher: NewFetcher = NativeFetcher if uses_native("reader") else PlainFetcher
     remaining = [r for r in ranges if len(r)]
     while remaining:
         one_each: dict[TopicPartition, OffsetRange] = {}
@@ -65,36 +63,6 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
             one_each.setdefault(r.topic_partition, r)
         yield from _Reading(one_each, schema, settings, new_fetcher).batches()
         remaining = [r for r in remaining if r not in one_each.values()]
-
-
-@cache
-def reader(wanted: str) -> NewFetcher:
-    """Returns the type of fetcher to use. A missing native reader is logged once per process.
-
-    Args:
-        wanted: ``native``, ``plain``, or empty for the native one if it is available.
-
-    Raises:
-        InvalidOption: for another name, or if ``native`` is required and not available.
-
-    >>> reader("plain").__name__
-    'PlainFetcher'
-    """
-    if wanted == "plain":
-        return PlainFetcher
-    if wanted not in ("", "native"):
-        raise InvalidOption(f"{READER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or leave it out.")
-    status = native.status()
-    if status.available:
-        return NativeFetcher
-    if wanted:
-        raise InvalidOption(
-            f"{READER_VARIABLE} requires the native reader, which cannot be used. {status.reason}",
-            remedy=f"{status.remedy} Or unset the variable, to read with the plain reader.",
-        )
-    why = f"{status.reason} {status.remedy}"
-    logger.warning("Reading with the plain reader, which is several times slower than the native one. %s", why)
-    return PlainFetcher
 
 
 class _Reading:
@@ -109,7 +77,7 @@ class _Reading:
     ) -> None:
         self._ranges, self._schema, self._settings = ranges, schema, settings
         self._new_fetcher = new_fetcher
-        self._trouble = ""
+        self._last_error = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
         self._rejection: StreamGroupsError | None = None
 
@@ -121,9 +89,9 @@ class _Reading:
         try:
             deadline_s = self._deadline_s()
             while fetcher.n_open():
-                progressed, troubles = fetcher.fill()
-                for topic_partition, error in troubles:
-                    self._on_trouble(fetcher, topic_partition, error)
+                progressed, errors = fetcher.fill()
+                for topic_partition, error in errors:
+                    self._on_error(fetcher, topic_partition, error)
                 # Only records and ends of ranges count as progress; repeated errors of a broker do not.
                 if progressed:
                     self._log.succeeded()
@@ -140,7 +108,7 @@ class _Reading:
         finally:
             fetcher.close()
 
-    def _on_trouble(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
+    def _on_error(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
         if topic_partition is None:
             self._on_client_error(error)
         elif not any(r.topic_partition == topic_partition for r in fetcher.remaining()):
@@ -151,12 +119,12 @@ class _Reading:
             translated = self._translated(error, f"Reading {topic_partition.topic}")
             if not translated.retriable:
                 raise translated
-            self._trouble = str(translated)
+            self._last_error = str(translated)
 
     def _on_client_error(self, error: KafkaError) -> None:
         """Handles a connection error of librdkafka. Only authentication errors are permanent."""
         translated = self._translated(error, "Reading")
-        self._trouble = str(translated)
+        self._last_error = str(translated)
         self._log.failed(translated.what)
         if isinstance(translated, NotAuthorized):
             self._rejection = translated
@@ -173,7 +141,7 @@ class _Reading:
         (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
         if oldest <= wanted.next_offset < end:
             # The offset exists: the error came from a broker that is not the leader.
-            fetcher.go_on_at(topic_partition, wanted.next_offset)
+            fetcher.seek(topic_partition, wanted.next_offset)
             return
         group_id = self._settings.group_id
         gone = f"Group '{group_id}': {wanted} cannot be read, because {topic_partition} now contains [{oldest}, {end})."
@@ -188,13 +156,13 @@ class _Reading:
         is_expired = wanted.next_offset < oldest
         continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
         if self._settings.records_gaps:
-            gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, _now_ms())
+            gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, now_ms())
             records = GapRecords(
-                lambda: KafkaMetadataStore(self._settings.client, retry_timeout_s=_GAPS_S), group_id, _now_ms
+                lambda: KafkaMetadataStore(self._settings.client, retry_timeout_s=_GAPS_S), group_id, now_ms
             )
             records.record([PartitionGap(topic_partition, gap)], alone=False)
         if wanted.next_offset < oldest < wanted.end_offset:
-            fetcher.go_on_at(topic_partition, oldest)
+            fetcher.seek(topic_partition, oldest)
         else:
             fetcher.end(topic_partition)
 
@@ -209,13 +177,9 @@ class _Reading:
             raise ReadTimedOut(
                 (
                     f"No record and no end of partition within {self._settings.timeout_ms / 1000:.0f} s from "
-                    f"{waiting}. {self._trouble}"
+                    f"{waiting}. {self._last_error}"
                 ).strip(),
                 remedy=(
                     "Check that the leaders of these partitions are up. kafkaConsumer.pollTimeoutMs sets the timeout."
                 ),
             )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -8,10 +8,8 @@ rejects delayed writes of earlier transactions. The next ``begin`` aborts the op
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
@@ -21,19 +19,19 @@ from kafka.protocol.producer import (
 )
 
 from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable, StreamGroupsError
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.errors import Step
-from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession
+from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession
 from streamgroups_kafka.write.encoder import ProducerIdentity
 
 #: The last versions with separate requests that add partitions and offsets to a transaction.
 _INIT_VERSION, _OFFSETS_VERSION, _END_VERSION = 4, 4, 4
 
 
-class Transactions:
+class Transactions(TransactionSession):
     """The transactions of one transactional id, one at a time. Used by one thread.
 
     Args:
@@ -55,13 +53,10 @@ class Transactions:
             raise InvalidOption(
                 "The transactional id is empty.", remedy="Set a different one for each query that writes."
             )
+        super().__init__(config, retry_timeout_s=retry_timeout_s)
         self._transactional_id, self._timeout_ms = transactional_id, timeout_ms
-        self._session = TransactionSession(config, retry_timeout_s=retry_timeout_s)
+        self._coordinator = Coordinator(CoordinatorOf.TRANSACTION, transactional_id)
         self._last: OpenTransaction | None = None
-
-    def close(self) -> None:
-        """Closes all connections. An open transaction stays open until the next one begins, or until its timeout."""
-        self._session.close()
 
     def begin(self) -> OpenTransaction:
         """Begins a transaction. An open transaction of this transactional id is aborted, also one of this run, and its
@@ -76,14 +71,10 @@ class Transactions:
             InvalidOption: if the broker does not allow this transaction timeout.
             StreamGroupsError: if the broker rejects the request for another reason.
         """
-        if (last := self._last) is not None:
+        if self._last is not None:
             # InitProducerId aborts any open transaction before it checks the producer epoch. EndTxn rejects a zombie
             # first.
-            self._session.again_while_it_may_pass(lambda: self._end(last, Step.ABORT))
-        self._last = self._session.again_while_it_may_pass(self._begin)
-        return self._last
-
-    def _begin(self) -> OpenTransaction:
+            self._end(self._last, Step.ABORT)
         request = InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -92,10 +83,10 @@ class Transactions:
             min_version=3,
             max_version=_INIT_VERSION,
         )
-        answer = self._ask_coordinator(Step.INIT_PRODUCER_ID, request)
-        self._session.judge(Step.INIT_PRODUCER_ID, [answer.error_code], self._of)
+        answer = self._call(Step.INIT_PRODUCER_ID, request, self._coordinator)
         identity = ProducerIdentity(answer.producer_id, answer.producer_epoch, transactional=True)
-        return OpenTransaction(self._transactional_id, identity)
+        self._last = OpenTransaction(self._transactional_id, identity)
+        return self._last
 
     def commit_offsets(
         self,
@@ -119,59 +110,46 @@ class Transactions:
             TransactionFailed: if the transaction has ended, for example by its timeout.
             StreamGroupsError: if the broker rejects the request for another reason.
         """
-        if offsets:
-            self._session.again_while_it_may_pass(lambda: self._add_offsets(transaction, group_metadata))
-            self._session.again_while_it_may_pass(lambda: self._commit_offsets(transaction, offsets, group_metadata))
-
-    def _add_offsets(self, transaction: OpenTransaction, group_metadata: ConsumerGroupMetadata) -> None:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self._transactional_id,
-            producer_id=transaction.producer.producer_id,
-            producer_epoch=transaction.producer.epoch,
-            group_id=group_metadata.group_id,
-        )
-        answer = self._ask_coordinator(Step.ADD_OFFSETS, request)
-        self._session.judge(Step.ADD_OFFSETS, [answer.error_code], self._of, group=group_metadata.group_id)
-
-    def _commit_offsets(
-        self,
-        transaction: OpenTransaction,
-        offsets: Mapping[TopicPartition, Committed],
-        group_metadata: ConsumerGroupMetadata,
-    ) -> None:
-        by_topic: defaultdict[str, list[Any]] = defaultdict(list)
-        for tp, committed in sorted(offsets.items()):
-            by_topic[tp.topic].append(
-                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
+        if not offsets:
+            return
+        group_id = group_metadata.group_id
+        identity = {
+            "transactional_id": self._transactional_id,
+            "producer_id": transaction.producer.producer_id,
+            "producer_epoch": transaction.producer.epoch,
+            "group_id": group_id,
+        }
+        self._call(Step.ADD_OFFSETS, AddOffsetsToTxnRequest(**identity), self._coordinator, group=group_id)
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        rows = by_topic(
+            (
+                tp,
+                topic.TxnOffsetCommitRequestPartition(
                     partition_index=tp.partition,
                     committed_offset=committed.next_offset,
                     committed_leader_epoch=-1,
                     committed_metadata=committed.metadata,
-                )
+                ),
             )
+            for tp, committed in sorted(offsets.items())
+        )
         request = TxnOffsetCommitRequest(
-            transactional_id=self._transactional_id,
-            group_id=group_metadata.group_id,
-            producer_id=transaction.producer.producer_id,
-            producer_epoch=transaction.producer.epoch,
+            **identity,
             generation_id=-1 if group_metadata.generation is None else group_metadata.generation,
             member_id=group_metadata.member_id,
             group_instance_id=group_metadata.instance_id,
-            topics=[
-                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
-                for topic, partitions in by_topic.items()
-            ],
+            topics=[topic(name=name, partitions=of_topic) for name, of_topic in rows.items()],
             # From version 3 on, the broker checks the member (KIP-447).
             min_version=3,
             max_version=_OFFSETS_VERSION,
         )
-        step = Step.COMMIT_OFFSETS
-        node = self._session.coordinator(CoordinatorOf.GROUP, group_metadata.group_id)
-        answer = self._session.once(step, self._session.send, request, node)
-        codes = [p.error_code for topic in answer.topics for p in topic.partitions]
-        topics = ", ".join(by_topic)
-        self._session.judge(
-            step, codes, f"of group '{group_metadata.group_id}'", group=group_metadata.group_id, topic=topics
+        self._call(
+            Step.COMMIT_OFFSETS,
+            request,
+            Coordinator(CoordinatorOf.GROUP, group_id),
+            lambda answer: [p.error_code for topic in answer.topics for p in topic.partitions],
+            group=group_id,
+            topic=", ".join(rows),
         )
 
     def commit(self, transaction: OpenTransaction) -> None:
@@ -184,18 +162,11 @@ class Transactions:
                 committed. The stable offsets of the group show it.
             StreamGroupsError: if the broker rejects the request for another reason.
         """
-        n_attempts = 0
-
-        def attempt() -> None:
-            nonlocal n_attempts
-            n_attempts += 1
-            self._end(transaction, Step.COMMIT)
-
         try:
-            self._session.again_while_it_may_pass(attempt)
+            self._end(transaction, Step.COMMIT)
         except StreamGroupsError as e:
             # The first attempt may have committed. Then a later rejection can refer to the state after that commit.
-            if n_attempts == 1 and not e.retriable:
+            if self._n_attempts == 1 and not e.retriable:
                 raise
             raise SinkUnreachable(
                 f"The transaction of '{self._transactional_id}' may or may not be committed. {e.what}",
@@ -210,7 +181,7 @@ class Transactions:
         """
         # A newer run has already aborted the open transaction of this run.
         with suppress(FencedMember):
-            self._session.again_while_it_may_pass(lambda: self._end(transaction, Step.ABORT))
+            self._end(transaction, Step.ABORT)
 
     def _end(self, transaction: OpenTransaction, step: Step) -> None:
         request = EndTxnRequest(
@@ -220,13 +191,4 @@ class Transactions:
             committed=step is Step.COMMIT,
             max_version=_END_VERSION,
         )
-        answer = self._ask_coordinator(step, request)
-        self._session.judge(step, [answer.error_code], self._of)
-
-    def _ask_coordinator(self, step: Step, request: Any) -> Any:
-        node = self._session.coordinator(CoordinatorOf.TRANSACTION, self._transactional_id)
-        return self._session.once(step, self._session.send, request, node)
-
-    @property
-    def _of(self) -> str:
-        return f"of transactional id '{self._transactional_id}'"
+        self._call(step, request, self._coordinator)

@@ -9,7 +9,9 @@ is in the transaction), and the error handling of Kafka's own client (``Transact
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, IntEnum
+from enum import Enum
+
+from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, LEADER_MOVES, Code
 
 
 class Step(Enum):
@@ -41,71 +43,10 @@ class Verdict(Enum):
     FATAL = "fatal"
 
 
-class Code(IntEnum):
-    """Kafka's error codes that this module handles, with the names of Kafka's ``Errors``."""
-
-    NONE = 0
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC_EXCEPTION = 17
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    REBALANCE_IN_PROGRESS = 27
-    INVALID_COMMIT_OFFSET_SIZE = 28
-    TOPIC_AUTHORIZATION_FAILED = 29
-    GROUP_AUTHORIZATION_FAILED = 30
-    CLUSTER_AUTHORIZATION_FAILED = 31
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_VERSION = 35
-    INVALID_REQUEST = 42
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    POLICY_VIOLATION = 44
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    DUPLICATE_SEQUENCE_NUMBER = 46
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_PRODUCER_ID_MAPPING = 49
-    INVALID_TRANSACTION_TIMEOUT = 50
-    CONCURRENT_TRANSACTIONS = 51
-    TRANSACTION_COORDINATOR_FENCED = 52
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    OPERATION_NOT_ATTEMPTED = 55
-    KAFKA_STORAGE_ERROR = 56
-    UNKNOWN_PRODUCER_ID = 59
-    GROUP_ID_NOT_FOUND = 69
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    FENCED_INSTANCE_ID = 82
-    INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    THROTTLING_QUOTA_EXCEEDED = 89
-    PRODUCER_FENCED = 90
-    STALE_MEMBER_EPOCH = 113
-    TRANSACTION_ABORTABLE = 120
-
-
 _C = Code
 
 #: Transient errors of any broker.
 _PASSING = {_C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION, _C.BROKER_NOT_AVAILABLE, _C.THROTTLING_QUOTA_EXCEEDED}
-_COORDINATOR = {_C.COORDINATOR_LOAD_IN_PROGRESS, _C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR}
-_LEADER = {_C.LEADER_NOT_AVAILABLE, _C.NOT_LEADER_OR_FOLLOWER, _C.FENCED_LEADER_EPOCH, _C.UNKNOWN_LEADER_EPOCH}
 #: The producer epoch is not the newest. Old brokers report INVALID_PRODUCER_EPOCH also instead of PRODUCER_FENCED.
 _ZOMBIE = {_C.PRODUCER_FENCED, _C.INVALID_PRODUCER_EPOCH}
 #: The broker has ended or lost the transaction: it timed out, or its producer id is unknown.
@@ -115,17 +56,17 @@ _STALE = {_C.ILLEGAL_GENERATION, _C.UNKNOWN_MEMBER_ID, _C.FENCED_INSTANCE_ID, _C
 
 #: The codes of each step by their verdicts; any other code is fatal.
 VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
-    Step.FIND_COORDINATOR: {Verdict.RETRY: _PASSING | _COORDINATOR, Verdict.ABORT: {_C.TRANSACTION_ABORTABLE}},
+    Step.FIND_COORDINATOR: {Verdict.RETRY: _PASSING | COORDINATOR_MOVES, Verdict.ABORT: {_C.TRANSACTION_ABORTABLE}},
     # The coordinator first aborts an open transaction of an earlier epoch. Meanwhile it returns
     # CONCURRENT_TRANSACTIONS.
     Step.INIT_PRODUCER_ID: {
-        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.RETRY: _PASSING | COORDINATOR_MOVES | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.ABORT: {_C.TRANSACTION_ABORTABLE},
         Verdict.FENCED: _ZOMBIE,
     },
     # The previous transaction is still being completed, or another task is adding partitions.
     Step.ADD_PARTITIONS: {
-        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION},
+        Verdict.RETRY: _PASSING | COORDINATOR_MOVES | {_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION},
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
@@ -133,7 +74,7 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
     Step.PRODUCE: {
         Verdict.DONE: {_C.DUPLICATE_SEQUENCE_NUMBER},
         Verdict.RETRY: {
-            *(_PASSING | _COORDINATOR | _LEADER),
+            *(_PASSING | COORDINATOR_MOVES | LEADER_MOVES),
             *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _C.CONCURRENT_TRANSACTIONS),
             *(_C.UNKNOWN_TOPIC_OR_PARTITION, _C.KAFKA_STORAGE_ERROR, _C.CORRUPT_MESSAGE),
         },
@@ -141,16 +82,16 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
         Verdict.FENCED: _ZOMBIE,
     },
     Step.ADD_OFFSETS: {
-        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.RETRY: _PASSING | COORDINATOR_MOVES | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
     # Lists the partitions of the transaction; changes nothing.
-    Step.DESCRIBE: {Verdict.RETRY: _PASSING | _COORDINATOR},
+    Step.DESCRIBE: {Verdict.RETRY: _PASSING | COORDINATOR_MOVES},
     # Stale metadata aborts, unless the member has newer consumer group metadata: see Transactions.commit_offsets.
     Step.COMMIT_OFFSETS: {
         Verdict.RETRY: {
-            *(_PASSING | _COORDINATOR),
+            *(_PASSING | COORDINATOR_MOVES),
             *(_C.CONCURRENT_TRANSACTIONS, _C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNSTABLE_OFFSET_COMMIT),
             *(_C.NOT_ENOUGH_REPLICAS, _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _C.REBALANCE_IN_PROGRESS),
         },
@@ -158,13 +99,13 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
         Verdict.FENCED: _ZOMBIE,
     },
     Step.COMMIT: {
-        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.RETRY: _PASSING | COORDINATOR_MOVES | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.ABORT: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
     # A transaction that has ended, or never began, needs no abort.
     Step.ABORT: {
-        Verdict.RETRY: _PASSING | _COORDINATOR | {_C.CONCURRENT_TRANSACTIONS},
+        Verdict.RETRY: _PASSING | COORDINATOR_MOVES | {_C.CONCURRENT_TRANSACTIONS},
         Verdict.DONE: _OVER,
         Verdict.FENCED: _ZOMBIE,
     },
@@ -172,7 +113,7 @@ VERDICTS: Mapping[Step, Mapping[Verdict, set[Code]]] = {
 
 #: After these errors another broker is responsible: look up the broker again before a retry.
 ELSEWHERE = frozenset(
-    _LEADER
+    LEADER_MOVES
     | {_C.COORDINATOR_NOT_AVAILABLE, _C.NOT_COORDINATOR, _C.REQUEST_TIMED_OUT, _C.NETWORK_EXCEPTION}
     | {_C.BROKER_NOT_AVAILABLE, _C.UNKNOWN_TOPIC_OR_PARTITION, _C.KAFKA_STORAGE_ERROR}
 )

@@ -9,7 +9,6 @@ Kafka's ``BuiltInPartitioner``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
@@ -157,7 +157,7 @@ class _Output:
             pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
             self._settings.batches,
             topic=topic,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms(),
             producer=self._writer.producer,
             next_sequences={tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic},
         )

@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kafka.protocol.admin import DescribeTransactionsRequest
-from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, InitProducerIdRequest, ProduceRequest
 
 from streamgroups.errors import TransactionFailed
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.transactions.errors import Code, Step, Verdict, verdict
-from streamgroups_kafka.transactions.session import CoordinatorOf, OpenTransaction, TransactionSession, Writing
+from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.transactions.errors import Step, Verdict, verdict
+from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
 #: The last versions with a separate request that adds partitions, and with topic names.
@@ -31,12 +32,13 @@ _MAX_REQUEST_BYTES = 16 << 20
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
 
 
-class TransactionWriter:
-    """Writes to output partitions. Used by one thread.
+class TransactionWriter(TransactionSession):
+    """Writes to output partitions. Used by one thread. Closing it does not end the transaction.
 
     Args:
         config: the configuration of the client.
-        transaction: the transaction of the driver; ``None`` to write at least once, without a transaction.
+        transaction: the transaction of the driver; ``None`` to write at least once, without a transaction. Then the
+            brokers store a batch once even if it is sent again.
         retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
@@ -46,18 +48,16 @@ class TransactionWriter:
     def __init__(
         self, config: ClientConfig, transaction: OpenTransaction | None, *, retry_timeout_s: float = 30.0
     ) -> None:
-        self._session = TransactionSession(config, retry_timeout_s=retry_timeout_s)
-        self._writing: Writing = transaction or self._session.init_standalone()
+        super().__init__(config, retry_timeout_s=retry_timeout_s)
+        self._transaction = transaction
         self._added: set[TopicPartition] = set()
+        #: The producer for which batches must be encoded.
+        self.producer = self._new_producer() if transaction is None else transaction.producer
 
-    def close(self) -> None:
-        """Closes all connections. The transaction stays open."""
-        self._session.close()
-
-    @property
-    def producer(self) -> ProducerIdentity:
-        """The producer for which batches must be encoded."""
-        return self._writing.producer
+    def _new_producer(self) -> ProducerIdentity:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, max_version=4)
+        answer = self._call(Step.INIT_PRODUCER_ID, request, None, what="of a writer without a transaction")
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic.
@@ -66,7 +66,8 @@ class TransactionWriter:
             UnknownTopic: if the topic does not exist.
             StreamGroupsError: if the broker rejects the request.
         """
-        return self._session.partition_count(topic)
+        (found,) = self._again_while_it_may_pass(lambda: self._look_up([topic]))
+        return len(found.partitions)
 
     def write(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
         """Writes batches, in order within each partition, and returns when the brokers have acknowledged all of them.
@@ -84,16 +85,16 @@ class TransactionWriter:
         pending: _Pending = {}
         for batch in batches:
             pending.setdefault(TopicPartition(topic, batch.partition), deque()).append(batch)
-        if isinstance(self._writing, OpenTransaction):
-            self._add(self._writing, pending.keys())
+        if self._transaction is not None:
+            self._add(self._transaction, pending.keys())
         while pending:
-            self._session.again_while_it_may_pass(lambda: self._round(pending))
+            self._again_while_it_may_pass(lambda: self._round(pending))
 
     def _add(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
         new = sorted(set(partitions) - self._added)
         if new:
             self._reject_if_others_write(transaction, new)
-            self._session.again_while_it_may_pass(lambda: self._ask_to_add(transaction, new))
+            self._request_add(transaction, new)
             self._added |= set(new)
 
     def _reject_if_others_write(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
@@ -102,7 +103,7 @@ class TransactionWriter:
         The writers may be two tasks, or two attempts of one task: Spark restarts the numbers of attempts when it
         repeats a whole stage.
         """
-        there = self._session.again_while_it_may_pass(lambda: self._in_transaction(transaction))
+        there = self._in_transaction(transaction)
         if shared := sorted(there & set(partitions)):
             raise TransactionFailed(
                 "Another task, or an earlier attempt of this task, has written to "
@@ -114,52 +115,39 @@ class TransactionWriter:
 
     def _in_transaction(self, transaction: OpenTransaction) -> set[TopicPartition]:
         request = DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
-        node = self._session.coordinator(CoordinatorOf.TRANSACTION, transaction.transactional_id)
-        (state,) = self._session.once(Step.DESCRIBE, self._session.send, request, node).transaction_states
-        self._session.judge(Step.DESCRIBE, [state.error_code], f"of transactional id '{transaction.transactional_id}'")
+        answer = self._call(
+            Step.DESCRIBE, request, _coordinator(transaction), lambda a: [s.error_code for s in a.transaction_states]
+        )
+        (state,) = answer.transaction_states
         producer = transaction.producer
         if (state.producer_id, state.producer_epoch) != (producer.producer_id, producer.epoch):
             # A newer run is active. The broker reports that in the response to AddPartitionsToTxn.
             return set()
         return {TopicPartition(found.topic, partition) for found in state.topics for partition in found.partitions}
 
-    def _ask_to_add(self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]) -> None:
-        by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        for tp in partitions:
-            by_topic[tp.topic].append(tp.partition)
+    def _request_add(self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]) -> None:
+        added = by_topic((tp, tp.partition) for tp in partitions)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transaction.transactional_id,
             v3_and_below_producer_id=transaction.producer.producer_id,
             v3_and_below_producer_epoch=transaction.producer.epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
-                for name, numbers in by_topic.items()
+                for name, numbers in added.items()
             ],
             max_version=_ADD_VERSION,
         )
-        node = self._session.coordinator(CoordinatorOf.TRANSACTION, transaction.transactional_id)
-        answer = self._session.once(Step.ADD_PARTITIONS, self._session.send, request, node)
-        codes = {
-            result.partition_error_code
-            for topic in answer.results_by_topic_v3_and_below
-            for result in topic.results_by_partition
-        }
-        # The error of another partition is the reason for OPERATION_NOT_ATTEMPTED.
-        others = codes - {Code.OPERATION_NOT_ATTEMPTED} or codes
-        topics = ", ".join(by_topic)
-        self._session.judge(
-            Step.ADD_PARTITIONS, others, f"of transactional id '{transaction.transactional_id}'", topic=topics
-        )
+        self._call(Step.ADD_PARTITIONS, request, _coordinator(transaction), _add_codes, topic=", ".join(added))
 
     def _round(self, pending: _Pending) -> None:
         """Sends the next batch of each partition, up to the maximum size, and removes acknowledged batches from
         ``pending``.
         """
-        leaders = self._session.leaders(pending.keys())
+        leaders = self._leaders_of(pending.keys())
         if not leaders:
-            self._session.judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
+            self._judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
         requests = {node: self._request(heads) for node, heads in _heads(pending, leaders).items()}
-        answers = self._session.once(Step.PRODUCE, self._session.send_all, requests)
+        answers = self._once(Step.PRODUCE, self._session.send_all, requests)
         codes: dict[TopicPartition, int] = {
             TopicPartition(topic.name, p.index): p.error_code
             for answer in answers.values()
@@ -176,30 +164,38 @@ class TransactionWriter:
                 rejected[code].append(tp)
         if rejected:
             told = [tp for tps in rejected.values() for tp in tps]
-            self._session.judge(Step.PRODUCE, rejected, self._to(told), topic=told[0].topic)
+            self._judge(Step.PRODUCE, rejected, self._to(told), topic=told[0].topic)
 
     def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
-        by_topic: defaultdict[str, list[Any]] = defaultdict(list)
-        for tp, batch in heads.items():
-            by_topic[tp.topic].append(
-                ProduceRequest.TopicProduceData.PartitionProduceData(index=tp.partition, records=batch.data)
-            )
+        topic = ProduceRequest.TopicProduceData
+        rows = by_topic(
+            (tp, topic.PartitionProduceData(index=tp.partition, records=batch.data)) for tp, batch in heads.items()
+        )
         return ProduceRequest(
-            transactional_id=self._writing.transactional_id if isinstance(self._writing, OpenTransaction) else None,
+            transactional_id=None if self._transaction is None else self._transaction.transactional_id,
             acks=-1,
             timeout_ms=_PRODUCE_TIMEOUT_MS,
-            topic_data=[
-                ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)
-                for topic, partitions in by_topic.items()
-            ],
+            topic_data=[topic(name=name, partition_data=of_topic) for name, of_topic in rows.items()],
             max_version=_PRODUCE_VERSION,
         )
 
     def _to(self, partitions: Iterable[TopicPartition]) -> str:
         to = f"to {', '.join(map(str, sorted(partitions)))}"
-        if isinstance(self._writing, OpenTransaction):
-            return f"of transactional id '{self._writing.transactional_id}' {to}"
-        return f"without a transaction {to}"
+        return f"{'without a transaction' if self._transaction is None else _coordinator(self._transaction)} {to}"
+
+
+def _coordinator(transaction: OpenTransaction) -> Coordinator:
+    return Coordinator(CoordinatorOf.TRANSACTION, transaction.transactional_id)
+
+
+def _add_codes(answer: Any) -> set[int]:
+    codes = {
+        result.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+    }
+    # The error of another partition is the reason for OPERATION_NOT_ATTEMPTED.
+    return codes - {Code.OPERATION_NOT_ATTEMPTED} or codes
 
 
 def _heads(

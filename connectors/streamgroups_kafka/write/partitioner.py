@@ -7,14 +7,11 @@ Java client, ``BuiltInPartitioner.partitionForKey``: ``toPositive(murmur2(key)) 
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.encoder import Hashes
 from streamgroups_kafka.write.record_batches import encoder
 
@@ -59,7 +56,7 @@ def _hashes(keys: pa.Array) -> Hashes:
         return np.zeros(len(keys), np.uint32)
     # Later steps do not check the lengths of the buffers.
     keys.validate()
-    return encoder(os.environ.get(ENCODER_VARIABLE, "")).murmur2_of_keys(keys)
+    return encoder().murmur2_of_keys(keys)
 
 
 def _counts(has_key: npt.NDArray[np.bool_], n_partitions: int | pa.Array) -> Hashes:

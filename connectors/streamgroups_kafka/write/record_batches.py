@@ -7,24 +7,19 @@ else kafka-python (``plain_encoder``). This module checks records, sizes and com
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.native import ENCODER_VARIABLE, encoder_status
+from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.write.compression import NONE, Compression
 from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Encoder, ProducerIdentity
 from streamgroups_kafka.write.native_encoder import NativeEncoder
 from streamgroups_kafka.write.plain_encoder import PlainEncoder
 from streamgroups_kafka.write.record_columns import record_columns
-
-logger = logging.getLogger(__name__)
 
 #: The error of the native encoder for a record whose length does not fit into 31 bits.
 _BEYOND_THE_FORMAT = "too large for Kafka's format"
@@ -87,7 +82,7 @@ def encode(
     [(0, 1), (1, 2)]
     """
     columns = record_columns(records, topic, now_ms)
-    using = encoder(os.environ.get(ENCODER_VARIABLE, ""))
+    using = encoder()
     max_bytes = min(settings.batch_bytes, settings.max_message_bytes)
     batches = []
     try:
@@ -106,34 +101,9 @@ def encode(
     return batches
 
 
-@cache
-def encoder(wanted: str) -> Encoder:
-    """Returns the encoder to use. A missing native encoder is logged once per process.
-
-    Args:
-        wanted: ``native``, ``plain``, or empty for the native one if it is available.
-
-    Raises:
-        InvalidOption: for another name, or if ``native`` is required and not available.
-
-    >>> type(encoder("plain")).__name__
-    'PlainEncoder'
-    """
-    if wanted == "plain":
-        return PlainEncoder()
-    if wanted not in ("", "native"):
-        raise InvalidOption(f"{ENCODER_VARIABLE} is '{wanted}'.", remedy="Set it to native or plain, or unset it.")
-    status = encoder_status()
-    if status.available:
-        return NativeEncoder()
-    if wanted:
-        raise InvalidOption(
-            f"{ENCODER_VARIABLE} requires the native encoder, which cannot be used. {status.reason}",
-            remedy=f"{status.remedy} Or unset the variable, to write with the plain encoder.",
-        )
-    why = f"{status.reason} {status.remedy}"
-    logger.warning("Writing with the plain encoder, which is many times slower than the native one. %s", why)
-    return PlainEncoder()
+def encoder() -> Encoder:
+    """Returns the encoder to use: see :func:`streamgroups_kafka.native.uses_native`."""
+    return NativeEncoder() if uses_native("encoder") else PlainEncoder()
 
 
 def _compressed(batch: EncodedBatch, compression: Compression, using: Encoder) -> EncodedBatch:

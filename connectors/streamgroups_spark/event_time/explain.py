@@ -17,7 +17,7 @@ from streamgroups.event_time.explanation import as_text, explain
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups_spark.event_time.messages import TimeRequest
 from streamgroups_spark.event_time.punctuation_source import group_in
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.register import SESSION
 
 
@@ -46,7 +46,7 @@ def explain_time(query: StreamingQuery) -> str:
                 "Create its DataFrame with sg.with_event_time. If the query has just started, wait for its first batch."
             ),
         )
-    told = [(group_id, it) for group_id in groups for it in ask(SESSION, TimeRequest(group_id, NOT_YET))]
+    told = [(group_id, it) for group_id in groups for it in request_all(SESSION, TimeRequest(group_id, NOT_YET))]
     return "\n\n".join(as_text(group_id, it.member, it.state, explain(it.state, it.settings)) for group_id, it in told)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.watermark import Watermark
@@ -38,7 +39,7 @@ class StreamTime:
 class ObservationsRequest:
     """Requests the observed event times of these ranges. It is sent once, after their batch.
 
-    The reply is a list of ``TaskObservation``.
+    The reply is :class:`Observations`.
 
     Args:
         reported_as: the name under which tasks report event times.
@@ -47,6 +48,17 @@ class ObservationsRequest:
 
     reported_as: str
     ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """The observed event times of the ranges of a request.
+
+    Args:
+        seen: the observations of the tasks.
+    """
+
+    seen: tuple[TaskObservation, ...]
 
 
 @dataclass(frozen=True, slots=True)

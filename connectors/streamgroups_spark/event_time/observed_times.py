@@ -1,27 +1,24 @@
-"""Reports the event times that tasks observe to the user's process, by an accumulator of Spark.
+"""Reports the event times that tasks observe to the user's process (``internals.channel``).
 
-Used by ``register``, ``source.data_source`` and ``event_time.with_event_time``. Spark merges the accumulator of a task
-before the task counts as finished, on any machine of a cluster. After a batch its observations are therefore complete.
-:func:`measured` observes columns that the tasks of the source read. :func:`telling` observes an event time that is
-computed from the payload. Both process whole Arrow columns. Source: SEMANTICS W2; Spark's ``AccumulatorParam``.
+Used by ``register``, ``source.data_source`` and ``event_time.with_event_time``. :func:`measured` observes columns that the tasks of the source read. :func:`telling` observes an event time that is
+computed from the payload. Both process whole Arrow columns. Source: SEMANTICS W2.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark import cloudpickle
-from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import TimestampType
 
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import shipped_function
 
@@ -66,55 +63,12 @@ class ObservationStore:
         return taken
 
 
-class ObservationParam(AccumulatorParam[Told]):
-    """Collects observations in tasks. In the user's process it passes them on and stores nothing.
-
-    Args:
-        keep: receives the observations there.
-    """
-
-    def __init__(self, keep: Callable[[Told], None]) -> None:
-        self._keep: Callable[[Told], None] | None = keep
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Excludes the callback, because tasks only collect."""
-        return {"_keep": None}
-
-    def zero(self, value: Told) -> Told:
-        """Returns the empty value."""
-        return []
-
-    def addInPlace(self, value1: Told, value2: Told) -> Told:
-        """Adds observations in tasks, or passes them on."""
-        if self._keep is None:
-            return value1 + value2
-        self._keep(value2)
-        return []
-
-
-class Tell:
-    """The channel by which a task reports. Pickled into tasks, where the accumulator is unpickled at the first report.
-
-    In other processes, such as Spark's planning processes, an unpickled accumulator would count as updated.
-    """
-
-    def __init__(self, accumulator: Accumulator[Told]) -> None:
-        self._pickled = cloudpickle.dumps(accumulator)
+class Tell(Channel[tuple[str, TaskObservation]]):
+    """The channel by which a task reports event times."""
 
     def __call__(self, reported_as: str, seen: Iterable[TaskObservation]) -> None:
         """Reports observations. Those of a failed task do not count."""
-        accumulator: Accumulator[Told] = cloudpickle.loads(self._pickled)
-        accumulator.add([(reported_as, it) for it in seen])
-
-
-def new_tell(spark: SparkSession, keep: Callable[[Told], None]) -> Tell:
-    """Creates the reporting channel for the tasks of a session.
-
-    Args:
-        spark: the session.
-        keep: receives the observations of each task, on a thread of Spark.
-    """
-    return Tell(spark.sparkContext.accumulator([], ObservationParam(keep)))
+        self.send((reported_as, it) for it in seen)
 
 
 def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> list[TaskObservation]:

@@ -23,7 +23,7 @@ from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from streamgroups_spark.event_time.messages import StreamTime, TimeRequest
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
 
 #: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
@@ -169,7 +169,7 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
 
     def _told(self, group_id: str, question: TimeRequest) -> Watermark:
         # Several queries of this session can share the group, and a stopped one still answers for a moment.
-        return oldest(*(told.state.watermark for told in ask(self._session, question)))
+        return oldest(*(told.state.watermark for told in request_all(self._session, question)))
 
 
 def group_in(offset: Any) -> str | None:

@@ -33,7 +33,8 @@ from streamgroups.event_time.source_time import SourceTime, advance_to, give, ob
 from streamgroups.groups.membership import Membership
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, Committed, Log, MetadataStore
+from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
+from streamgroups.query.query_ports import Times
 from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ _POLL_EVERY_MS = 200
 _BACK_OFF_MS = 30_000
 
 
-class QueryTime:
+class QueryTime(Times):
     """Computes the watermark of one query.
 
     Args:
@@ -52,8 +53,8 @@ class QueryTime:
         group_id: its group.
         settings: the event-time settings.
         seen: returns the observations of the tasks of a batch. Called once for each batch.
-        metadata_store: the metadata entries of all groups. Not closed here. ``None`` for a query without membership.
-        log: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
+        metadata_store: the metadata entries of all groups. Not closed here.
+        cluster: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
             records.
         now_ms: returns milliseconds since the epoch.
     """
@@ -64,12 +65,12 @@ class QueryTime:
         group_id: str,
         settings: TimeSettings,
         seen: Callable[[tuple[OffsetRange, ...]], Iterable[TaskObservation]],
-        metadata_store: MetadataStore | None,
-        log: Log | None,
+        metadata_store: MetadataStore,
+        cluster: Cluster | None,
         now_ms: Clock,
     ) -> None:
         self._member, self._group_id, self._settings = member, group_id, settings
-        self._seen, self._metadata_store, self._log, self._now_ms = seen, metadata_store, log, now_ms
+        self._seen, self._metadata_store, self._cluster, self._now_ms = seen, metadata_store, cluster, now_ms
         self._lock = threading.Lock()
         self._state = SourceTime()
         self._looked: tuple[int, Mapping[TopicPartition, int]] | None = None
@@ -78,10 +79,7 @@ class QueryTime:
     # ---- the thread of the query -------------------------------------------------------------------------------------
 
     def finished(self, membership: Membership, number: int) -> None:
-        """Records that batch ``number`` is done and will be committed.
-
-        See :class:`streamgroups.query.query_ports.Times`.
-        """
+        """See :meth:`streamgroups.query.query_ports.Times.finished`."""
         self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
         batch = membership.in_flight
         if batch is None or batch.number > number or not batch.ranges:
@@ -91,16 +89,16 @@ class QueryTime:
         self._note(seen.keys())
 
     def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """Records the end offsets of partitions after a poll. See :class:`streamgroups.query.query_ports.Times`."""
+        """See :meth:`streamgroups.query.query_ports.Times.looked`."""
         now_ms = self._now_ms()
         if self._looked is not None:
             at_ms, before = self._looked
             if before == next_offsets and 0 <= now_ms - at_ms < _POLL_EVERY_MS:
                 return
         whole = dict(ends)
-        if self._log is not None:
+        if self._cluster is not None:
             # For a read_committed consumer a partition ends before open transactions, whose records become available.
-            whole |= self._log.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
+            whole |= self._cluster.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
         self._looked = now_ms, dict(next_offsets)
         idle = self._idle()
         self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
@@ -175,9 +173,7 @@ class QueryTime:
 
     def _try(self, use: Callable[[MetadataStore], None]) -> None:
         now_ms = self._now_ms()
-        if self._metadata_store is None or (
-            self._metadata_store_off_until_ms is not None and now_ms < self._metadata_store_off_until_ms
-        ):
+        if self._metadata_store_off_until_ms is not None and now_ms < self._metadata_store_off_until_ms:
             return
         self._metadata_store_off_until_ms = None
         try:

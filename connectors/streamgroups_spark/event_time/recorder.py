@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.monitoring.query_progress import QueryProgress, read_progress
+from streamgroups_kafka.client.clock import now_ms
 from streamgroups_reports.event_time import Moment, time_page
 from streamgroups_spark.event_time.explain import groups_of
 from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.register import SESSION
 
 logger = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ class TimeRecorder:
         query: StreamingQuery,
         *,
         interval_s: float = 0.5,
-        request_source: Callable[[TimeRequest], list[TimeReply]] = lambda question: ask(SESSION, question),
+        request_source: Callable[[TimeRequest], list[TimeReply]] = lambda question: request_all(SESSION, question),
     ) -> None:
         if interval_s <= 0:
             raise InvalidOption("interval_s must be greater than 0.", remedy="Leave it out: the default is 0.5.")
-        self._query, self._interval_s, self._ask = query, interval_s, request_source
+        self._query, self._interval_s, self._request_source = query, interval_s, request_source
         self._moments: deque[Moment] = deque(maxlen=_MAX_MOMENTS)
         self._next_batch_id = 0
         self._watermark_ms: int | None = None
@@ -113,7 +113,9 @@ class TimeRecorder:
             self._watermark_ms = told.watermark_ms or self._watermark_ms
             self._groups |= frozenset(groups_of(progress))
             self._add(batch_moment(told, self._watermark_ms))
-        told_by_sources = [it for group_id in self._groups for it in self._ask(TimeRequest(group_id, NOT_YET))]
+        told_by_sources = [
+            it for group_id in self._groups for it in self._request_source(TimeRequest(group_id, NOT_YET))
+        ]
         if told_by_sources:
             self._add(source_moment(told_by_sources, self._watermark_ms))
 
@@ -159,7 +161,7 @@ def source_moment(told: list[TimeReply], watermark_ms: int | None) -> Moment:
     """Returns the moment of the event times of all partitions."""
     times = [(tp, partition, it.settings) for it in told for tp, partition in it.state.partitions.items()]
     return Moment(
-        time.time_ns() // 1_000_000,
+        now_ms(),
         watermark_ms,
         {tp: partition.event_time_ms for tp, partition, _ in times},
         frozenset(tp for tp, partition, of in times if partition.is_idle(of.partition_idle_timeout_ms)),

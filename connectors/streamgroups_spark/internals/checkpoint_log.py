@@ -15,24 +15,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from streamgroups.errors import OffsetFormat, StreamGroupsError
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups_kafka.client.jaas import redacted
+from streamgroups_state.locations import open_location
 
 logger = logging.getLogger(__name__)
 
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
-#: The prefix by which Spark and Hadoop write a local path.
-_LOCAL = re.compile(r"file:(?://)?(?=/)")
-#: The schemes of Hadoop for S3.
-_S3 = re.compile(r"^s3[an]:")
 #: The line of a source without an offset.
 _VOID = "-"
 
@@ -140,23 +135,6 @@ class CommitLog:
 
     def _open(self) -> tuple[FileSystem, str]:
         return open_location(self._location)
-
-
-def open_location(location: str) -> tuple[FileSystem, str]:
-    """Returns the file system of a checkpoint, and the path in it.
-
-    Args:
-        location: a path, or a URI of a file system that Arrow can read.
-
-    Raises:
-        OSError: if the file system cannot be reached.
-        ValueError: if Arrow does not support the file system.
-    """
-    location = _LOCAL.sub("", location)
-    if not _SCHEME.match(location):
-        return LocalFileSystem(), os.path.abspath(location)
-    files, path = FileSystem.from_uri(_S3.sub("s3:", location))
-    return files, str(path).rstrip("/")
 
 
 def ends_in(log: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the driver, with Spark's objects behind py4j. Source: Spark's ``LogicalPlan``, `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -27,6 +27,12 @@ _STATEFUL = frozenset(
         "TransformWithStateInPySpark",
     )
 )
+#: Operations that move records to other tasks, or change their order.
+_MOVING = _STATEFUL | frozenset(
+    ("Join", "Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort", "LocalLimit", "Window")
+)
+#: The name of the function of an operator with state (``state.stage``), before the name of the operator.
+STAGE = "streamgroups_state:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,17 @@ class ReadStream:
 
     Args:
         leaf: the node of the plan that reads it.
-        operators: the stateful operators above it.
+        operators: the stateful operators of Spark above it.
+        stages: the names of the operators of this library in the stage that reads it (``state.stage``).
+        moved_by: operations between it and such an operator that move records to other tasks.
+        moves: operations above it that move records to other tasks.
     """
 
     leaf: Any
     operators: frozenset[str] = frozenset()
+    stages: frozenset[str] = frozenset()
+    moved_by: frozenset[str] = frozenset()
+    moves: frozenset[str] = frozenset()
 
 
 def analyzed(df: DataFrame) -> Any:
@@ -98,5 +110,16 @@ def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[R
     if name == "CTERelationDef":
         expressions[plan.id()] = streams
     if name in _STATEFUL or (name == "Join" and all(below)):
-        return [ReadStream(stream.leaf, stream.operators | {name}) for stream in streams]
+        streams = [replace(stream, operators=stream.operators | {name}) for stream in streams]
+    if name in _MOVING:
+        streams = [replace(stream, moves=stream.moves | {name}) for stream in streams]
+    stage = stage_of(plan) if name == "MapInArrow" else None
+    if stage is not None:
+        streams = [replace(it, stages=it.stages | {stage}, moved_by=it.moved_by | it.moves) for it in streams]
     return streams
+
+
+def stage_of(node: Any) -> str | None:
+    """Returns the name of the operator with state that a ``MapInArrow`` node runs. ``None`` for any other function."""
+    name = str(node.functionExpr().name())
+    return name.removeprefix(STAGE) if name.startswith(STAGE) else None

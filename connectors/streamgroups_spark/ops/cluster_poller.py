@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from streamgroups.monitoring.monitor import Monitor, WatchedGroup
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
+from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_prometheus.exporter import Polls
 
@@ -38,7 +38,7 @@ class Connection:
     """A connection to a cluster. One thread uses it, except for ``requests``.
 
     Args:
-        poll: polls groups. Raises the errors of :class:`streamgroups.ports.Log`.
+        poll: polls groups. Raises the errors of :class:`streamgroups.ports.Cluster`.
         requests: returns the number of requests sent.
         close: closes the connection.
     """
@@ -60,7 +60,7 @@ def connect(config: ClientConfig, *, window_ms: int) -> Connection:
     """
     session = AdminSession(config)
     groups, topics = KafkaGroupAdmin(session), KafkaTopicAdmin(session, config)
-    monitor = Monitor(groups, topics, _now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
+    monitor = Monitor(groups, topics, now_ms, window_ms=window_ms, count_bytes=_COUNT_BYTES, gaps=True)
     return Connection(monitor.poll, lambda: sum(session.requests.values()), session.close)
 
 
@@ -141,7 +141,3 @@ class ClusterPoller:
     def _requests(self) -> int:
         connection = self._connection
         return 0 if connection is None else connection.requests()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -40,8 +39,9 @@ from streamgroups.monitoring.metrics import (
 )
 from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
+from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.register import SESSION
 from streamgroups_spark.source.batch_messages import InFlightRequest
@@ -211,7 +211,7 @@ class _Noted:
         """
         with self._lock:
             try:
-                change(self._queries, _now_ms())
+                change(self._queries, now_ms())
             except Exception:
                 self._errors += 1
                 logger.warning("An event of a streaming query could not be parsed", exc_info=self._errors == 1)
@@ -236,7 +236,7 @@ class _QueryCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the current values of all metrics."""
         noted, errors = self._noted.now()
-        queries = noted.watched(_now_ms())
+        queries = noted.watched(now_ms())
         looked = {} if self._polls is None else self._polls.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
@@ -255,11 +255,7 @@ class _QueryCollector(Collector):
 def _flights() -> list[BatchFlight]:
     """Returns the batches in flight from the sources of this session. Spark reports a batch only after its end."""
     try:
-        return ask(SESSION, InFlightRequest())
+        return request_all(SESSION, InFlightRequest())
     except (StreamGroupsError, OSError) as e:
         logger.debug("The batches in flight cannot be determined: %s", e)
         return []
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,7 +23,7 @@ from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.event_time.punctuation_source import group_in
 from streamgroups_spark.internals.checkpoint_log import CommitLog
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
 
 #: How long a source may take to confirm its membership after a pause.
@@ -174,7 +174,7 @@ def _facts(session: str, question: BatchRequest, batch_id: int) -> BatchFacts:
     found: list[BatchFacts] = []
 
     def is_known() -> bool:
-        found[:] = ask(session, question)
+        found[:] = request_all(session, question)
         # A source without ranges commits nothing. A batch with revoked ranges is not written, whatever the group
         # reports.
         return bool(found) and (

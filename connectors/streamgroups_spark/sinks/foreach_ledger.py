@@ -2,7 +2,7 @@
 
 Called by users on the driver. They store the positions in a table beside their output and change both in one
 transaction. This module returns the ranges of a batch and whether it is written. The source reads the positions when
-partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledger_member``). Source: SEMANTICS X2-X4;
+partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledger_positions``). Source: SEMANTICS X2-X4;
 :mod:`streamgroups.ledgers.ledger`.
 """
 

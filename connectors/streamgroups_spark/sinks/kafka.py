@@ -1,8 +1,7 @@
 """Writes a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
 
-Created by ``source.data_source`` (``StreamGroupsDataSource.streamWriter``). Spark creates a writer twice for each
-batch, in two processes of the driver. It pickles one to the tasks, and calls ``commit`` of the other with their
-messages. A transaction therefore begins when the writer is pickled, and each message returns it::
+Created by ``source.data_source`` (``StreamGroupsDataSource.streamWriter``). ``sinks.base`` describes the life cycle. The
+transaction of a batch::
 
     driver   __getstate__   check for output ── InitProducerId      (streamgroups_kafka.transactions.coordinator)
     tasks    write          AddPartitionsToTxn, Produce             (streamgroups_kafka.transactions.output)
@@ -18,12 +17,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import (
@@ -36,20 +32,24 @@ from streamgroups.errors import (
 )
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import InFlight, States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.printable import listed
+from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
+from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, Written, write_records, written_twice
+from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
 from streamgroups_kafka.transactions.session import OpenTransaction
-from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.rpc import ask
-from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
+from streamgroups_spark.state.requests import request_reports
 
 logger = logging.getLogger(__name__)
 
@@ -60,20 +60,7 @@ _AGAIN_S = 0.05
 _FIRST_LOOK_S = 3.0
 
 
-@dataclass
-class TaskWritten(WriterCommitMessage):
-    """The result of a task, for the driver.
-
-    Args:
-        written: the partitions and records that it has written.
-        transaction: the transaction of the output. ``None`` if there was no transaction.
-    """
-
-    written: Written
-    transaction: OpenTransaction | None
-
-
-class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
+class KafkaStreamWriter(ExactlyOnceWriter):
     """Writes batches to Kafka, with their offsets in one transaction.
 
     Args:
@@ -83,34 +70,27 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, session: str, tasks: int) -> None:
-        self._options, self._session = options, session
+        # Output that is written at least once needs no checkpoint.
+        super().__init__(options.checkpoint_location or "", session)
+        self._options = options
         self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
-        #: The transaction of the tasks. ``None`` if they write nothing, or before the writer is pickled.
-        self._begun: OpenTransaction | None = None
-        self._is_written: bool | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Begins the transaction on the driver, before the writer is pickled to the tasks."""
-        if self._is_written is None:
-            self._begin()
-        return self.__dict__
-
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
-            self._is_written = False
-            return
+            return False
         # The source confirms its membership first, so that a zombie does not fence a newer run.
         seen = self._seen()
         note = self._note(seen)
-        self._is_written = seen.is_written or (note is not None and _seems_to_be_there(note))
-        if self._is_written:
-            return
+        if seen.is_written or (note is not None and _seems_to_be_there(note)):
+            return True
         with closing(self._transactions()) as transactions:
-            self._begun = transactions.begin()
+            begun = transactions.begin()
             # From here no other run can write the batch, but one may have written it just before.
             if note is not None and note.is_there():
-                transactions.abort(self._begun)
-                self._is_written, self._begun = True, None
+                transactions.abort(begun)
+                return True
+        self._begun = begun
+        return False
 
     def _note(self, batch: BatchInfo) -> NoDataEntry | None:
         """Returns the metadata entry that records a no-data batch.
@@ -121,16 +101,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
             return None
         return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
-        """Writes the rows of a task, in the worker."""
-        context = TaskContext.get()
-        assert context is not None, "Spark calls this in tasks"
-        prepare_python_worker()
-        if self._is_written:
-            # Spark reads the batch again for its state. Its output is already committed.
-            for _ in iterator:
-                pass
-            return TaskWritten(Written(context.partitionId(), frozenset(), 0), None)
+    def _write(self, records: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
         if self._begun is not None and context.attemptNumber() > 0:
             raise TransactionFailed(
                 f"Spark retried task {context.partitionId()}, but the transaction contains the output of "
@@ -138,31 +109,24 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
                 remedy="Write the batch again in a new transaction: restart the query (sg.supervise does). Set "
                 "spark.speculation to false.",
             )
-        written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
-        return TaskWritten(written, self._begun)
+        written = write_records(records, self._options.client, self._settings, self._begun, task=context.partitionId())
+        return TaskOutput(self._begun, written, written.records)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Commits output and offsets together, on the driver."""
-        parts = _parts(messages)
-        if self._options.delivery is Delivery.AT_LEAST_ONCE:
-            return
+    def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
         transaction = _transaction(parts, batch_id)
-        if transaction is None:
-            # There were no tasks, or the output is already committed. The source commits its offsets itself.
-            return
         with closing(self._transactions()) as transactions:
             try:
-                self._commit(transactions, transaction, parts, batch_id)
+                self._commit_in(transactions, transaction, parts, batch_id)
             except StreamGroupsError:
                 _abort(transactions, transaction)
                 raise
 
-    def _commit(
-        self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskWritten], batch_id: int
+    def _commit_in(
+        self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskOutput], batch_id: int
     ) -> None:
         _reject_if_shared(parts)
         batch = self._seen(batch_id)
-        records = sum(part.written.records for part in parts)
+        records = sum(part.records for part in parts)
         note = self._note(batch) if records else None
         # A newer run may already have written this batch before the transaction began. Since then no other run can
         # write.
@@ -178,8 +142,15 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
                 self._commit_offsets(transactions, transaction, source, batch_id, i)
         transactions.commit(transaction)
         for source in batch.sources:
-            ask(self._session, BatchWritten(source.end))
+            request_all(self._session, BatchWritten(source.end))
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
+
+    def _states_after(self, source: BatchFacts) -> States:
+        if source.states_run_id is None:
+            return {}
+        batch = InFlight(decode(source.end).number, source.ranges)
+        reports = request_reports(self._session, source.states_run_id, batch.number)
+        return states_after(batch, reports, source.group_id)
 
     def _commit_offsets(
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
@@ -188,7 +159,7 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
         Retries with a newer generation in which the member still owns all ranges.
         """
-        offsets, group_metadata = _offsets(source), source.group_metadata
+        offsets, group_metadata = _offsets(source, self._states_after(source)), source.group_metadata
         while True:
             assert group_metadata is not None, "batch_info waits for it"
             try:
@@ -213,17 +184,10 @@ class KafkaStreamWriter(Shipped, DataSourceStreamArrowWriter):
 
         return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Aborts the transaction of a failed batch on the driver, so that readers need not wait for its timeout."""
-        begun = next((part.transaction for part in _parts(messages) if part.transaction is not None), None)
-        if begun is not None:
-            with closing(self._transactions()) as transactions:
-                _abort(transactions, begun)
-
-    @property
-    def _checkpoint(self) -> str:
-        assert self._options.checkpoint_location is not None, "parse_sink demands it"
-        return self._options.checkpoint_location
+    def _abort(self, begun: OpenTransaction) -> None:
+        """Aborts the transaction, so that readers need not wait for its timeout."""
+        with closing(self._transactions()) as transactions:
+            _abort(transactions, begun)
 
     def _seen(self, batch_id: int | None = None) -> BatchInfo:
         return batch_info(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
@@ -278,12 +242,8 @@ def transactional_id_of(group_id: str | None, query_id: str | None = None) -> st
     return "-".join(part for part in ("streamgroups", group_id, query_id) if part is not None)
 
 
-def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
-    return [message for message in messages if isinstance(message, TaskWritten)]
-
-
-def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction | None:
-    begun = {part.transaction for part in parts if part.transaction is not None}
+def _transaction(parts: Sequence[TaskOutput], batch_id: int) -> OpenTransaction:
+    begun: set[OpenTransaction] = {part.begun for part in parts}
     if len(begun) > 1:
         raise TransactionFailed(
             f"The tasks of batch {batch_id} wrote in {len(begun)} transactions.",
@@ -292,15 +252,14 @@ def _transaction(parts: Sequence[TaskWritten], batch_id: int) -> OpenTransaction
                 "query safely."
             ),
         )
-    return next(iter(begun), None)
+    return begun.pop()
 
 
-def _reject_if_shared(parts: Sequence[TaskWritten]) -> None:
+def _reject_if_shared(parts: Sequence[TaskOutput]) -> None:
     shared = written_twice(part.written for part in parts)
     if shared:
-        named = ", ".join(map(str, sorted(shared)[:5])) + (", ..." if len(shared) > 5 else "")
         raise InvalidOption(
-            f"Several tasks have written to {named}, but in a transaction only one task may write to a partition.",
+            f"Several tasks have written to {listed(sorted(shared))}, but in a transaction only one task may write to a partition.",
             remedy="Use sg.exactly_once(df, ...), which assigns each output partition to one task. Or repartition "
             "by the column 'partition', or reduce the number of tasks (coalesce), or set "
             "delivery=at-least-once.",
@@ -316,14 +275,15 @@ def _nothing_tells_it_from_its_replay(batch: BatchInfo, records: int) -> FencedB
     )
 
 
-def _offsets(source: BatchFacts) -> Mapping[TopicPartition, Committed]:
+def _offsets(source: BatchFacts, states: States) -> Mapping[TopicPartition, Committed]:
     end, exclusive = decode(source.end), source.mode is MembershipMode.EXCLUSIVE
 
-    def metadata(topic: str) -> str:
+    def metadata(tp: TopicPartition) -> str:
+        mark = CommitMark(exclusive, True, end.identity(tp.topic), states.get(tp, UNNAMED))
         # confluent-kafka takes the text for one that ends with a NUL.
-        return CommitMark(exclusive, written=True, identity=end.identity(topic)).encode() + "\0"
+        return mark.encode() + "\0"
 
-    return {r.topic_partition: Committed(r.end_offset, metadata(r.topic_partition.topic)) for r in source.ranges}
+    return {r.topic_partition: Committed(r.end_offset, metadata(r.topic_partition)) for r in source.ranges}
 
 
 def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register as registering
-from streamgroups_spark.internals.rpc import Answering
-from streamgroups_spark.source.batch_messages import LedgerRequest
+from streamgroups_spark.internals.rpc import SessionServer
+from streamgroups_spark.source.batch_messages import LedgerReply, LedgerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +138,20 @@ def _pickled(sink: Any, group_ids: Sequence[str]) -> bytes:
 
 _ledgers = Ledgers(registering.active_checkpoints, registering.resolved_checkpoint)
 _lock = threading.Lock()
-_answering: Answering | None = None
+_rpc_server: SessionServer | None = None
 
 
 def keep(sink: Any, group_ids: Sequence[str], *, checkpoint: str, writer: Any) -> None:
     """See :meth:`Ledgers.keep`."""
-    global _answering
+    global _rpc_server
     _ledgers.keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     with _lock:
-        if _answering is None:
-            _answering = Answering(registering.SESSION, _answer)
+        if _rpc_server is None:
+            _rpc_server = SessionServer(registering.SESSION, _answer)
 
 
-def _answer(question: Any) -> Any:
-    return _ledgers.of(question.group_id, question.checkpoint) if isinstance(question, LedgerRequest) else None
+def _answer(request: Any) -> LedgerReply | None:
+    if not isinstance(request, LedgerRequest):
+        return None
+    sink = _ledgers.of(request.group_id, request.checkpoint)
+    return None if sink is None else LedgerReply(_pickled(sink, [request.group_id]))

@@ -8,9 +8,12 @@ Source: SEMANTICS X2, X3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark import cloudpickle
+
+from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight
 from streamgroups.partitions import OffsetRange
@@ -46,7 +49,7 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRequest:
-    """Requests the sink that stores the ledger of a query.
+    """Requests the sink that stores the ledger of a query. The reply is a :class:`LedgerReply`.
 
     The source sends it to the user's process (``sinks.ledger_registry``).
 
@@ -57,6 +60,34 @@ class LedgerRequest:
 
     group_id: str
     checkpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReply:
+    """The sink that stores the ledger of a query. Its class can belong to the user's program, so it is pickled.
+
+    Only a process of this user with the key of the session can send it (``internals.rpc``): :meth:`sink` executes code
+    of the sender.
+
+    Args:
+        pickled: the sink, pickled by ``cloudpickle``.
+    """
+
+    pickled: bytes = field(repr=False)
+
+    def sink(self) -> Any:
+        """Returns a copy of the sink.
+
+        Raises:
+            StreamGroupsError: if it cannot be unpickled, for example because this process cannot import its class.
+        """
+        try:
+            return cloudpickle.loads(self.pickled)
+        except Exception as e:
+            raise StreamGroupsError(
+                f"The ledger of the query cannot be unpickled in the process of its source ({type(e).__name__}: {e}).",
+                remedy="Install the packages of the sink for the Python of the driver's workers.",
+            ) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +112,8 @@ class BatchFacts:
         group_metadata: the consumer group metadata of the member. ``None`` if the member may be fenced.
         mode: the membership of the source.
         joins: whether the source joins the group. With the option ``assign`` it does not.
+        states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
+            stage that reads.
     """
 
     end: Mapping[str, Any]
@@ -92,6 +125,7 @@ class BatchFacts:
     group_metadata: ConsumerGroupMetadata | None
     mode: MembershipMode
     joins: bool
+    states_run_id: str | None = None
 
 
 def facts_of(
@@ -104,6 +138,7 @@ def facts_of(
     member: str,
     mode: MembershipMode,
     joins: bool,
+    states_run_id: str | None = None,
 ) -> BatchFacts:
     """Builds the facts of the batch that Spark runs.
 
@@ -116,6 +151,8 @@ def facts_of(
         member: the name of the source in the group.
         mode: the membership of the source.
         joins: whether the source joins the group.
+        states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
+            stage that reads.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
@@ -137,4 +174,5 @@ def facts_of(
         group_metadata=snapshot.group_metadata,
         mode=mode,
         joins=joins,
+        states_run_id=states_run_id,
     )

@@ -43,6 +43,7 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.monitoring.query_progress import encode_report
 from streamgroups.partitions import OffsetRange
 from streamgroups.query.packing import Packing, pack
+from streamgroups.state.task_plan import TaskPlan
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
@@ -79,6 +80,8 @@ class RangesPartition(InputPartition):
     #: The name under which the task reports the event times that it reads, and their column. ``None`` if it reports
     #: none.
     tells: tuple[str, str] | None = None
+    #: The states of an operator in the stage of the task. ``None`` if it has none.
+    states: TaskPlan | None = None
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -90,6 +93,8 @@ class StreamGroupsDataSource(DataSource):
     parallelism: ClassVar[int] = os.cpu_count() or 1
     #: The id by which the processes of a session connect to each other (``internals.rpc``). ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
+    #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
+    application: ClassVar[str] = "none"
     #: The channel by which tasks report observed event times. ``sg.register`` sets it.
     tell: ClassVar[Tell | None] = None
 
@@ -120,7 +125,12 @@ class StreamGroupsDataSource(DataSource):
         try:
             options = parse(self.options, streaming=True)
             return StreamReader(
-                options, _checked(schema, options), _packing(options, self.parallelism), self.session, self.tell
+                options,
+                _checked(schema, options),
+                _packing(options, self.parallelism),
+                self.session,
+                self.application,
+                self.tell,
             )
         except InvalidOption as rejection:
             return RejectedStream(rejection)
@@ -175,12 +185,18 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Reads micro-batches as a member of the group."""
 
     def __init__(
-        self, options: SourceOptions, schema: StructType, packing: Packing, session: str, tell: Tell | None
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        packing: Packing,
+        session: str,
+        application: str,
+        tell: Tell | None,
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
-        self._session, self._tell = session, tell
+        self._session, self._application, self._tell = session, application, tell
         self._query: RunningQuery | None = None
         self._until_now = False
 
@@ -234,12 +250,19 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """See :meth:`MicroBatches.tasks`."""
         tasks = self._running().tasks(start, end)
         tells = self._query.tells if self._query is not None else None
-        return [RangesPartition(ranges, tells) for ranges in tasks]
+        plans = self._running().task_plans(tasks)
+        return [RangesPartition(ranges, tells, plan) for ranges, plan in zip(tasks, plans, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        batches = _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=True)
+        ranges = partition.ranges
+        if partition.states is not None:
+            from streamgroups_spark.state.handoff import give
+
+            give(self._session, self._application, partition.states)
+            ranges = tuple(it.to_read for it in partition.states.ranges)
+        batches = _read(ranges, self._schema, self._options, self._group_id, records_gaps=True)
         if partition.tells is None or self._tell is None:
             return batches
         reported_as, column = partition.tells

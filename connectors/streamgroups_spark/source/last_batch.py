@@ -14,7 +14,7 @@ from typing import Any
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups_spark.internals.checkpoint_log import CommitLog
-from streamgroups_spark.internals.rpc import ask
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.source.query_facts import FinishedRequest
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class LastBatch:
         If that is unknown, logs a warning and returns ``False``.
         """
         try:
-            for answer in ask(self._session, FinishedRequest(self._process_ids, offset)):
+            for answer in request_all(self._session, FinishedRequest(self._process_ids, offset)):
                 return bool(answer)
         except StreamGroupsError as e:
             logger.debug("The process that started the query does not report whether its last batch is finished: %s", e)

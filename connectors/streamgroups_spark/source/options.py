@@ -27,10 +27,11 @@ from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies
 from streamgroups.query.loss_options import loss_policies
 from streamgroups.query.position_options import ENDING, STARTING, ending_positions, starting_positions
+from streamgroups.query.state_options import STATE_OPTIONS, StateOptions, state_options
 from streamgroups_kafka.client.config import ClientConfig
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *TIME_OPTIONS)
+_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *STATE_OPTIONS, *TIME_OPTIONS)
 #: A member polls every 50 ms and joins within a second, so a shorter lease would expire in normal operation.
 _MIN_LEASE_MS = 1_000
 #: Spark ignores these options in batch reads with a warning, and this source does the same.
@@ -73,6 +74,7 @@ class SourceOptions:
         min_tasks: the option ``minPartitions``.
         max_task_offsets: the option ``maxRecordsPerPartition``.
         on_data_loss: the policy for positions with deleted records.
+        states: the options about states.
         include_headers: whether the read has a column ``headers``.
         event_time_header: the header that the column ``eventTime`` contains. ``None``: the read has no such column.
         poll_timeout_ms: how long a reader waits for records of a partition.
@@ -95,6 +97,7 @@ class SourceOptions:
     min_tasks: int | None
     max_task_offsets: int | None
     on_data_loss: LossPolicies
+    states: StateOptions
     include_headers: bool
     event_time_header: str | None
     poll_timeout_ms: int
@@ -164,6 +167,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
         on_data_loss=loss_policies(known),
+        states=state_options(known),
         include_headers=flag(known, "includeHeaders", default=False),
         event_time_header=_event_time_header(known),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,

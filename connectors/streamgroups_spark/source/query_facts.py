@@ -51,8 +51,10 @@ class QueryFacts:
         checkpoint: the path of the checkpoint, as Spark has resolved it. ``None`` if several queries match the request.
         operators: the stateful operators over the stream.
         time: the event-time settings of the stream. ``None`` if it has none.
+        stages: the names of the operators with state in the stage that reads (``state.stage``).
     """
 
     checkpoint: str | None
     operators: frozenset[str]
     time: StreamTime | None = None
+    stages: frozenset[str] = frozenset()

@@ -13,7 +13,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
@@ -21,15 +22,15 @@ from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
-from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Member, Recorder
+from streamgroups.partitions import OffsetRange
+from streamgroups.ports import FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
-from streamgroups.query.ledger_member import LedgerMember, TakingOver
+from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
+from streamgroups.query.query_ports import Resets
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -43,18 +44,20 @@ from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
 from streamgroups_spark.event_time.messages import ObservationsRequest, StreamTime, TimeReply, TimeRequest
 from streamgroups_spark.event_time.query_time import QueryTime
-from streamgroups_spark.internals.rpc import Answering, ask
+from streamgroups_spark.internals.rpc import SessionServer, request_all
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
     BatchRequest,
     BatchWritten,
     InFlightRequest,
+    LedgerReply,
     LedgerRequest,
     facts_of,
 )
 from streamgroups_spark.source.last_batch import LastBatch
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
+from streamgroups_spark.source.query_states import batch_states
 from streamgroups_spark.source.shared_state import check_state
 
 logger = logging.getLogger(__name__)
@@ -98,17 +101,18 @@ class RunningQuery:
         )
         self._cluster = cluster_of(options)
         self._member: KafkaMember | None = None
-        resets = left = metadata_store = None
+        resets = Resets()
+        metadata_store: MetadataStore = NoMetadata()
         if not isinstance(options.subscription, Partitions):
             metadata_store = KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
             executor = OwnerThread(f"streamgroups-moving-{self.name}")
             resets = ResetParticipation(
                 metadata_store, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock()
             )
-            record = resets.listen(record)
-            left = SkippedRangeStore(metadata_store, self._group_id)
-        self._record = record
+        self._record = resets.listen(record)
         self._checkpoint = None if facts is None else facts.checkpoint
+        run_id = uuid.uuid4().hex[:12]
+        self._states_run_id = run_id if facts is not None and facts.stages else None
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
@@ -120,14 +124,15 @@ class RunningQuery:
             self._cluster,
             self._new_member,
             _now_ms,
-            record,
+            self._record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
             commit_log=LastBatch(session, self._process_ids, None if facts is None else facts.checkpoint),
             resets=resets,
-            left=left,
+            left=SkippedRangeStore(metadata_store, self._group_id),
             start=_in_background,
             times=self._time,
-            run_id=uuid.uuid4().hex[:12],
+            states=batch_states(options, facts, session, run_id, self._cluster, _in_background),
+            run_id=run_id,
             gaps=GapRecords(
                 lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
                 self._group_id,
@@ -135,7 +140,7 @@ class RunningQuery:
             ),
             refresh_ms=self._refresh_ms,
         )
-        self._answering = Answering(session, self._answer)
+        self._rpc_server = SessionServer(session, self._answer)
 
     @property
     def tells(self) -> tuple[str, str] | None:
@@ -154,7 +159,7 @@ class RunningQuery:
         request = QueryRequest(self._process_ids, self._group_id)
         facts: QueryFacts | None = None
         try:
-            facts = next(iter(ask(self._session, request, needs_all=self._options.is_shared)), None)
+            facts = next(iter(request_all(self._session, request, needs_all=self._options.is_shared)), None)
         except StreamGroupsError as e:
             if self._options.is_shared:
                 raise
@@ -172,9 +177,10 @@ class RunningQuery:
             )
         return facts
 
-    def _query_time(self, stream: StreamTime, metadata_store: KafkaMetadataStore | None) -> QueryTime:
+    def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
-            return [it for told in ask(self._session, ObservationsRequest(stream.reported_as, ranges)) for it in told]
+            request = ObservationsRequest(stream.reported_as, ranges)
+            return [it for reply in request_all(self._session, request) for it in reply.seen]
 
         log = self._cluster if self._options.client.isolation_level == "read_committed" else None
         return QueryTime(self.name, self._group_id, stream.settings, seen, metadata_store, log, SteadyClock())
@@ -182,16 +188,11 @@ class RunningQuery:
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
         self.micro_batches.stop()
-        self._answering.close()
+        self._rpc_server.close()
 
-    def _new_member(
-        self,
-        *,
-        topics: Callable[[], Collection[str]],
-        first_positions: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Owned]],
-    ) -> Member:
+    def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
         options, subscription = self._options, self._options.subscription
-        sink = next(iter(ask(self._session, LedgerRequest(self._group_id, self._checkpoint), needs_all=True)), None)
+        sink = self._ledger_sink()
         settings = MemberSettings(
             group_id=self._group_id,
             name=self.name,
@@ -206,10 +207,17 @@ class RunningQuery:
             lease=None if isinstance(subscription, Partitions) else self._lease,
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
             is_done=lambda number: self.micro_batches.is_done(number),
-            take_over=dict if sink is None else TakingOver(sink, self._group_id, options.on_restart),
         )
+        if sink is not None:
+            ledger = LedgerPositions(sink, self._group_id, options.on_restart)
+            settings = replace(settings, take_over=ledger.take_over, move_ledger=ledger.move)
         self._member = KafkaMember(settings, first_positions, self._record)
-        return self._member if sink is None else LedgerMember(self._member, sink, self._group_id)
+        return self._member
+
+    def _ledger_sink(self) -> Any:
+        request = LedgerRequest(self._group_id, self._checkpoint)
+        replies: list[LedgerReply] = request_all(self._session, request, needs_all=True)
+        return replies[0].sink() if replies else None
 
     @property
     def _lease(self) -> LeaseLimits:
@@ -255,6 +263,7 @@ class RunningQuery:
             member=self.name,
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
+            states_run_id=self._states_run_id,
         )
 
 

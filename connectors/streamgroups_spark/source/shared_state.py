@@ -1,6 +1,6 @@
 """Rejects stateful operators over a shared stream, because state does not move to the next owner of a partition.
 
-Called by ``event_time.with_event_time``, ``windows.api`` and ``sinks.exactly_once`` when a query is built.
+Called by ``event_time.with_event_time`` and ``sinks.exactly_once`` when a query is built.
 ``source.running_query`` calls it before the first batch of any query. Two queries of a group would each store a part of
 each result, and a rebalance would split that part again. Source: SEMANTICS S9.
 """
@@ -42,16 +42,9 @@ State does not move to the next owner of a partition, so each member would have 
         )
 
 
-def check_state_of(df: DataFrame, operator: str) -> None:
-    """Rejects a stateful operator of this library over a DataFrame that reads a shared stream.
-
-    Args:
-        df: the input of the operator.
-        operator: the name of the stateful operator.
-
-    Raises:
-        InvalidOption: if the stream is shared. The error names the group, the operator and the remedy.
-    """
-    for stream in read_streams(analyzed(df)):
-        if is_data_source(stream.leaf) and source_name(stream.leaf) == "streamgroups":
-            check_state(parse(dict(stream.leaf.extraOptions()), streaming=True), {operator})
+def is_shared(df: DataFrame) -> bool:
+    """Whether a DataFrame reads a stream that queries share."""
+    streams = [
+        s for s in read_streams(analyzed(df)) if is_data_source(s.leaf) and source_name(s.leaf) == "streamgroups"
+    ]
+    return any(parse(dict(stream.leaf.extraOptions()), streaming=True).is_shared for stream in streams)

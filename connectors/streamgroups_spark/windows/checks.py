@@ -7,7 +7,6 @@ SEMANTICS W4-W7, W9.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, VariantType
@@ -15,9 +14,10 @@ from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, Var
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.windows import EventTime, Windowing
+from streamgroups.extras import load
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
-_WATERMARK = "spark.watermarkDelayMs"
+WATERMARK = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 NESTED = (ArrayType, MapType, StructType, VariantType)
@@ -73,7 +73,7 @@ def _check_time(df: DataFrame, on: str | None) -> None:
             remedy="Set it with 'on', or use boundary='processingTime'.",
         )
     check_timestamp(df, on)
-    if _WATERMARK not in (df.schema[on].metadata or {}):
+    if WATERMARK not in (df.schema[on].metadata or {}):
         raise InvalidOption(
             f"The windows use event time, but column '{on}' has no watermark: the windows would never close.",
             remedy=f"Call df.withWatermark('{on}', ...) before, or use boundary='processingTime'.",
@@ -99,15 +99,12 @@ def check_state(df: DataFrame) -> None:
     """Checks that the session supports custom state.
 
     Raises:
-        InvalidOption: if the state store or protobuf is missing.
+        InvalidOption: if the session has another state store.
+        MissingExtra: if protobuf is missing, which Spark requires for custom state.
     """
     if "RocksDB" not in str(df.sparkSession.conf.get(_PROVIDER, "")):
         raise InvalidOption(
             "These windows use custom state, which requires Spark's RocksDB state store.",
             remedy=f"Set {_PROVIDER}={_ROCKSDB}.",
         )
-    if find_spec("google") is None or find_spec("google.protobuf") is None:
-        raise InvalidOption(
-            "These windows use custom state, for which Spark requires protobuf.",
-            remedy="pip install 'streamgroups[windows]'",
-        )
+    load("google.protobuf", needed_by="sg.windows")

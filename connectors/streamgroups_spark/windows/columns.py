@@ -1,4 +1,4 @@
-"""Windows in Arrow columns: packs records into buckets, assigns them to windows and computes partial aggregates.
+"""Packs records into buckets of Arrow columns before the state of windows, and unpacks rows after it.
 
 Called by ``windows.step`` in Spark's workers. :class:`Pack` and :class:`Unpack` are stages of the query before and
 after the state. A call of Python for each key costs tens of microseconds. Keys therefore share buckets, and the records
@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
+from streamgroups.event_time.windows import EventTime, Session, Windowing
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_state.aggregates import in_windows
 
 #: The output of ``Pack``: the records of a bucket as an Arrow stream, if it has any, and the starts of all windows with
 #: records in the task.
@@ -153,131 +152,3 @@ def _packed(buckets: Iterable[int], records: Sequence[bytes | None], starts: Seq
         ],
         names=["bucket", "records", "starts"],
     )
-
-
-# ---- records in windows ----------------------------------------------------------------------------------------------
-
-
-def in_windows(shape: Shape, times_ms: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Vectorized ``windows_of``: returns the index of the time and the start of each of its windows.
-
-    The latest windows come first.
-
-    Args:
-        shape: the shape of the windows.
-        times_ms: milliseconds since the epoch.
-    """
-    everyone = np.arange(len(times_ms))
-    if isinstance(shape, Session):
-        return everyone, times_ms
-    newest = times_ms - times_ms % shape.hop_ms
-    indices, starts = [], []
-    for back in range(-(-shape.size_ms // shape.hop_ms)):
-        start = newest - back * shape.hop_ms
-        inside = start > times_ms - shape.size_ms
-        indices.append(everyone[inside])
-        starts.append(start[inside])
-    return np.concatenate(indices), np.concatenate(starts)
-
-
-def length_ms(shape: Shape) -> int:
-    """Returns the length of a window with one record."""
-    return shape.size_ms if isinstance(shape, Hopping) else shape.gap_ms
-
-
-# ---- aggregates ------------------------------------------------------------------------------------------------------
-
-
-def parts_of(plan: WindowPlan, records: pa.Table) -> dict[str, pa.Array]:
-    """Returns the columns of partial aggregates, for single records.
-
-    Args:
-        plan: the definition of the query.
-        records: the records with their argument columns.
-    """
-    parts: dict[str, pa.Array] = {}
-    for i, aggregate in enumerate(plan.aggregates):
-        if isinstance(aggregate, PythonAggregate):
-            values = records[f"a{i}"].combine_chunks()
-            parts[f"p{i}"] = pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
-            continue
-        if aggregate.argument is None:
-            parts[f"p{i}"] = pa.array(np.ones(records.num_rows, np.int64))
-            continue
-        values = records[f"a{i}"]
-        if aggregate.function in (Function.COUNT, Function.AVG):
-            parts[f"n{i}"] = pc.is_valid(values).cast(pa.int64())
-        if aggregate.function is Function.COUNT:
-            parts[f"p{i}"] = parts.pop(f"n{i}")
-        else:
-            parts[f"p{i}"] = values
-    return parts
-
-
-def _how(plan: WindowPlan, part: str) -> str | None:
-    """Returns Arrow's function to combine a partial aggregate. ``None`` for a list, for which Arrow has no function."""
-    aggregate = plan.aggregates[int(part[1:])]
-    if part[0] == "n":
-        return "sum"
-    if isinstance(aggregate, PythonAggregate):
-        return None
-    return aggregate.function.value if aggregate.function in (Function.MIN, Function.MAX) else "sum"
-
-
-def add_up(plan: WindowPlan, table: pa.Table, by: Sequence[str], also: Sequence[tuple[str, str]]) -> pa.Table:
-    """Combines the partial aggregates of all rows of each pane into one row.
-
-    Args:
-        plan: the definition of the query.
-        table: the rows with partial aggregates.
-        by: the columns that identify a pane.
-        also: other columns, and Arrow's function to combine them.
-    """
-    parts = [name for name in table.column_names if name[0] in "pn" and name[1:].isdigit()]
-    wanted = [*also, *((part, how) for part in parts if (how := _how(plan, part)) is not None)]
-    lists = [part for part in parts if _how(plan, part) is None]
-    if lists:
-        # Arrow builds no lists of lists, so it only collects the rows of each group.
-        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
-        wanted.append(("row", "list"))
-    grouped = table.group_by(list(by), use_threads=False).aggregate(wanted)
-    columns = {name: grouped[name] for name in by}
-    columns |= {
-        name: grouped[f"{name}_{how}"].cast(table.schema.field(name).type) for name, how in wanted if how != "list"
-    }
-    columns |= {part: _chained(table[part], grouped["row_list"]) for part in lists}
-    return pa.table(columns)
-
-
-def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
-    """Concatenates the lists of all rows of each group."""
-    groups = rows.combine_chunks()
-    chosen = lists.combine_chunks().take(groups.flatten())
-    offsets = _ends(chosen)[_ends(groups)]
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen.flatten())
-
-
-def _ends(lists: pa.Array) -> np.ndarray[Any, Any]:
-    """Returns the start of each list in the flattened array, and the end of the last one."""
-    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def results(plan: WindowPlan, panes: pa.Table) -> dict[str, pa.Array]:
-    """Returns the columns of results, ``r0`` and so on.
-
-    Args:
-        plan: the definition of the query.
-        panes: the panes with partial aggregates.
-    """
-    found: dict[str, pa.Array] = {}
-    for i, aggregate in enumerate(plan.aggregates):
-        parts = panes[f"p{i}"]
-        if isinstance(aggregate, PythonAggregate):
-            values = [aggregate.function(values) for values in parts.to_pylist()]
-            found[f"r{i}"] = pa.array(values, type=plan.output.field(f"r{i}").type)
-        elif aggregate.function is Function.AVG:
-            found[f"r{i}"] = pc.divide(parts, panes[f"n{i}"].cast(pa.float64()))
-        else:
-            found[f"r{i}"] = parts
-    return found

@@ -31,7 +31,8 @@ from streamgroups.event_time.panes import (
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
-from streamgroups_spark.windows.columns import WindowPlan, add_up, in_windows, length_ms, parts_of, results
+from streamgroups_spark.windows.columns import WindowPlan
+from streamgroups_state.aggregates import add_up, in_windows, length_ms, parts_of, results
 
 #: All sessions of a bucket have one key, because they have no common start.
 _SESSIONS = 0
@@ -111,7 +112,7 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
     start = starts[counts]
     columns = {name: chosen[name] for name in plan.key_names}
     columns |= {"start": pa.array(start), "end": pa.array(start + length)}
-    columns |= _new(len(start)) | parts_of(plan, chosen)
+    columns |= _new(len(start)) | parts_of(plan.aggregates, chosen)
     return _Judged(pa.table(columns), given_up)
 
 
@@ -120,7 +121,7 @@ def _without_violations(
 ) -> tuple[pa.Table, np.ndarray[Any, Any], pa.Table]:
     """Returns the remaining records with their times, and the dropped ones.
 
-    See :func:`streamgroups.event_time.violations.judge`.
+    See :class:`streamgroups.event_time.violations.OnViolation`.
     """
     watermark = kept.windows.watermark
     time_ms = watermark.time_ms if isinstance(watermark, At) and plan.on_violation is not OnViolation.KEEP else None
@@ -183,7 +184,7 @@ def _windows(
         tables = [table for table in (before, new) if table is not None]
         if not tables:
             continue
-        merged = add_up(plan, pa.concat_tables(tables), [*plan.key_names, "start", "end"], _PANE)
+        merged = add_up(plan.aggregates, pa.concat_tables(tables), [*plan.key_names, "start", "end"], _PANE)
         rows, merged = _tell(plan, merged, [(passage, window)] * merged.num_rows)
         told += rows
         if not is_closed(passage.after, window):
@@ -242,7 +243,7 @@ def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]
         pa.array(np.where(void, 0, table["told"].to_numpy()).astype(np.int8)),
     )
     table = table.append_column("session", pa.array(numbers))
-    merged = add_up(plan, table, ["session", *plan.key_names, "start", "end"], _PANE)
+    merged = add_up(plan.aggregates, table, ["session", *plan.key_names, "start", "end"], _PANE)
     return merged.drop_columns(["session"]), [withdrawn]
 
 
@@ -281,7 +282,7 @@ def _tell(
         return [], panes
     told = panes.filter(pa.array(telling))
     columns = {name: told[name] for name in (*plan.key_names, "start", "end")}
-    columns |= results(plan, told)
+    columns |= results(plan.aggregates, plan.output, told)
     columns |= {
         "pane": pa.array([kind.value for kind in kinds if kind is not None], pa.string()),
         "revision": told["next"],

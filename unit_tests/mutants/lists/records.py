@@ -137,8 +137,8 @@ MUTANTS = (
         "N8",
         "encoders",
         "connectors/streamgroups_kafka/csrc/record_batch.c",
-        "put_number(batch + AT_CRC, crc32c(batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES), 4);",
-        "put_number(batch + AT_CRC, crc32c(batch + AT_ATTRIBUTES, size - AT_ATTRIBUTES - 1), 4);",
+        "put_number(batch + CRC_OFFSET, crc32c(batch + ATTRIBUTES_OFFSET, size - ATTRIBUTES_OFFSET), 4);",
+        "put_number(batch + CRC_OFFSET, crc32c(batch + ATTRIBUTES_OFFSET, size - ATTRIBUTES_OFFSET - 1), 4);",
         "the CRC misses the last byte",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""What the properties of event time are checked on: settings, and what happens to a source, look by look."""
+"""Examples for the properties of event time: settings, and the events of a source, poll by poll."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = TimeSettings(Generation())
 
 @dataclass(frozen=True)
 class Happening:
-    """What happens to one partition between two looks: records of these times are read, and so many are left unread."""
+    """The events of one partition between two polls: records of these times are read, and this number is available."""
 
     times_ms: tuple[int, ...]
     unread: int
@@ -31,7 +31,7 @@ class Happening:
 
 @dataclass(frozen=True)
 class Poll:
-    """A look at some of the partitions."""
+    """A poll of some of the partitions."""
 
     now_ms: int
     observations: Mapping[TopicPartition, Observation]

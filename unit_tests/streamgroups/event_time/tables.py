@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.placing import Placement, place
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
 from streamgroups.event_time.strategy import Generation
-from streamgroups.event_time.violations import Interval, point
 from streamgroups.event_time.watermark import At, Watermark
-from streamgroups.event_time.window_states import Change, WindowStates, advance, expire, open_windows
+from streamgroups.event_time.window_states import Change, WindowStates, advance, expire
 from streamgroups.event_time.windows import Window, Windowing
 from streamgroups.partitions import TopicPartition
+from unit_tests.window_rules import Interval, Placement, open_windows, place, point
 
 MINUTE_MS = 60_000
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -69,7 +68,7 @@ class Query:
         *,
         unread: Mapping[TopicPartition, int] | None = None,
     ) -> list[Placement]:
-        """A batch: records are placed, then the partitions are looked at, and time moves."""
+        """A batch: records are placed, then the partitions are polled, and time advances."""
         records, placed = records or {}, []
         for batch in records.values():
             for record in batch:

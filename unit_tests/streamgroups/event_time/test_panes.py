@@ -1,4 +1,4 @@
-"""W4-W6: when a window is told, and as what; and the settings and aggregates of windows, as users write them."""
+"""W4-W6: when a window is emitted, and as which pane; and the settings and aggregates of windows, as users write them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from streamgroups.event_time.panes import (
 )
 from streamgroups.event_time.shapes import hopping, session, tumbling, windowing_of
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, reached
-from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Window, Windowing, windows_of
+from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Window, Windowing
+from unit_tests.window_rules import windows_of
 
 WATERMARKS: st.SearchStrategy[Watermark] = st.one_of(st.just(NOT_YET), st.builds(At, st.integers(0, 60)))
 WINDOWINGS = st.builds(
@@ -39,8 +40,8 @@ BATCHES = st.lists(st.tuples(st.lists(st.integers(0, 60), max_size=4), WATERMARK
 
 
 @given(WINDOWINGS, BATCHES)
-def test_a_window_is_told_once_before_it_is_refined_or_closed(windowing: Windowing, batches: Any) -> None:
-    kept, now_ms, told, forgotten = KeptTime(), 0, set(), set()
+def test_a_window_is_emitted_once_before_it_is_updated_or_closed(windowing: Windowing, batches: Any) -> None:
+    kept, now_ms, reported, forgotten = KeptTime(), 0, set(), set()
     for times_ms, watermark, passed_ms in batches:
         now_ms += passed_ms
         own = {w for t in times_ms for w in windows_of(windowing.shape, t) if not is_closed(kept.windows, w)}
@@ -50,16 +51,16 @@ def test_a_window_is_told_once_before_it_is_refined_or_closed(windowing: Windowi
         for window in {f.window for f in passage.before.filled}:
             kind = verdict(passage, window, changed=window in own)
             if kind in (PaneKind.ON_TIME, PaneKind.IDLE):
-                assert window not in told
+                assert window not in reported
                 assert window in to_poll(passage)
                 assert kind is PaneKind.IDLE or reached(passage.by_watermark.watermark, window.end_ms)
                 assert kind is PaneKind.ON_TIME or not times_ms, "a source that has records is not idle"
-                told.add(window)
+                reported.add(window)
             elif kind is PaneKind.REFINEMENT:
-                assert window in told or window in own
-                told.add(window)
+                assert window in reported or window in own
+                reported.add(window)
             if is_closed(passage.after, window):
-                assert window in told, "nothing closes untold"
+                assert window in reported, "nothing closes untold"
                 forgotten.add(window)
         assert decode_kept(encode_kept(kept)) == kept
 
@@ -80,11 +81,11 @@ def _touch(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
     return a[0] == b[0] and a[1] <= b[2] and b[1] <= a[2]
 
 
-def test_a_source_that_was_down_was_quiet_if_it_has_nothing_new() -> None:
+def test_a_source_that_was_down_is_idle_if_it_has_no_new_records() -> None:
     windowing = Windowing(Hopping(3, 3), EventTime(idle_timeout_ms=5))
     kept, _ = pass_time(windowing, KeptTime(), Batch(At(1), 10, True, (Window(0, 3),)))
     kept, passage = pass_time(windowing, kept, Batch(At(1), 1_000, False))
-    assert verdict(passage, Window(0, 3), changed=False) is None, "known to be quiet until 10 only"
+    assert verdict(passage, Window(0, 3), changed=False) is None, "no change until 10 only"
     _, passage = pass_time(windowing, kept, Batch(At(1), 1_001, False))
     assert verdict(passage, Window(0, 3), changed=False) is PaneKind.IDLE
 
@@ -126,7 +127,7 @@ def test_windows_as_users_write_them() -> None:
         ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(make: Any, named: str) -> None:
+def test_the_error_names_an_invalid_setting(make: Any, named: str) -> None:
     with pytest.raises(InvalidOption, match=named):
         make()
 
@@ -141,6 +142,6 @@ def test_aggregates() -> None:
     "text",
     ["", "count", "sum()", "sum(*)", "sum(a) + sum(b)", "stddev(a)", "count(DISTINCT a)", "sum(a, b)", "max('a)"],
 )
-def test_aggregates_that_cannot_be_made_of_parts_are_refused(text: str) -> None:
+def test_aggregates_that_cannot_be_made_of_parts_are_rejected(text: str) -> None:
     with pytest.raises(InvalidOption, match="Aggregate 'worst' is "):
         parse_aggregate("worst", text)

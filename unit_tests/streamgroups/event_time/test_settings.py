@@ -1,4 +1,4 @@
-"""W6, W8, W9, W11: what can be set, who wins, and what is refused by name."""
+"""W6, W8, W9, W11: the settings, which of them wins, and the errors that name invalid ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_time(options: dict[str, str], settings: TimeSettings) -> None:
         ),
     ],
 )
-def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, str], settings: TimeSettings) -> None:
+def test_W11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, str], settings: TimeSettings) -> None:
     assert time_settings(source, query) == settings
 
 
@@ -103,7 +103,7 @@ def test_w11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
         ({"watermarkDelay": "1s", "x": "1"}, "Option 'x' is unknown. Allowed options: emitEvery, watermarkDelay,"),
     ],
 )
-def test_time_that_makes_no_sense_is_refused_by_name(options: dict[str, str], named: str) -> None:
+def test_the_error_names_an_invalid_time_setting(options: dict[str, str], named: str) -> None:
     for source, query in ((options, {}), ({}, options)):
         with pytest.raises(InvalidOption) as rejected:
             time_settings(source, query)
@@ -161,7 +161,7 @@ def test_windows(options: dict[str, str], windowing: Windowing) -> None:
         ({"size": "5m", "allowedLatness": "1m"}, "Option 'allowedLatness' is unknown. Did you mean 'allowedLateness'?"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused_by_name(options: dict[str, str], named: str) -> None:
+def test_the_error_names_an_invalid_window_setting(options: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidOption) as rejected:
         window_settings(options, TIME)
     assert str(rejected.value).startswith(named)

@@ -1,4 +1,4 @@
-"""W6, W9: windows that cannot be are rejected by name, as docs/windows.rst says."""
+"""W6, W9: the errors about invalid windows, as in docs/windows.rst."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,13 +11,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.encoding import decode_partition, decode_source, encode_partition, encode_source
+from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Idle, Observation
 from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, merge, observe, take
+from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, observe, take
 from streamgroups.event_time.strategy import Generation, Progress, Records
-from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, latest, oldest
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.strategies import (
     EVERY,
@@ -45,6 +45,15 @@ def follow(state: SourceTime, steps: Steps, settings: TimeSettings) -> list[Sour
     return states
 
 
+def merge(states: Collection[SourceTime], settings: TimeSettings) -> SourceTime:
+    """The partitions of several members as one source. No member advances it alone."""
+    together = SourceTime(
+        oldest(*(state.watermark for state in states if state.partitions)),
+        {tp: time for state in states for tp, time in state.partitions.items()},
+    )
+    return advance_to(together, generated(together.partitions.values(), settings.partition_idle_timeout_ms))
+
+
 @given(STEPS, SETTINGS)
 def test_the_watermark_never_goes_back(steps: Steps, settings: TimeSettings) -> None:
     states = follow(start(*PARTITIONS), steps, settings)
@@ -64,7 +73,7 @@ def test_it_moves_no_further_than_the_slowest_partition_that_is_not_idle(steps: 
         times_ms = [ms - settings.generation.delay_ms for ms in known if ms is not None]
         assert isinstance(after.watermark, At)
         if active:
-            assert len(times_ms) == len(active), "a partition that nobody has read from holds all back"
+            assert len(times_ms) == len(active), "a partition without a read holds all back"
             assert after.watermark.time_ms <= min(times_ms)
         else:
             assert after.watermark.time_ms <= max(times_ms)
@@ -85,7 +94,7 @@ def test_without_settings_it_is_the_minimum_of_the_maxima(steps: Steps) -> None:
 
 
 @given(STEPS, SETTINGS)
-def test_a_partition_with_unread_records_is_never_idle(steps: Steps, settings: TimeSettings) -> None:
+def test_a_partition_with_available_records_is_never_idle(steps: Steps, settings: TimeSettings) -> None:
     state, last = start(*PARTITIONS), dict[TopicPartition, Observation]()
     for seen in polls(steps):
         before, state = state, observe(state, seen.observations, settings, seen.now_ms)
@@ -97,7 +106,7 @@ def test_a_partition_with_unread_records_is_never_idle(steps: Steps, settings: T
 
 
 @given(STEPS, st.integers(1, 40))
-def test_a_partition_is_idle_if_nothing_was_unread_or_new_in_any_look_for_so_long(
+def test_a_partition_is_idle_if_all_polls_during_the_timeout_found_no_available_or_new_records(
     steps: Steps, timeout_ms: int
 ) -> None:
     """The definition, on the whole history, against what is kept of it."""
@@ -123,11 +132,11 @@ def _idle(history: list[tuple[int, Observation]], timeout_ms: int) -> bool:
     return history[-1][0] - quiet_ms >= timeout_ms
 
 
-def test_time_that_passes_without_a_look_proves_nothing() -> None:
+def test_time_that_passes_without_a_poll_proves_nothing() -> None:
     settings = replace(PLAIN, partition_idle_timeout_ms=10)
     state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 50), P1: Observation(1, 1, 1, 40)}, settings, 0)
     state = observe(state, {P0: Observation(2, 2, 1, 60)}, settings, 1_000)
-    assert state.watermark == At(40), "a batch took long; nobody has looked whether the other has something to read"
+    assert state.watermark == At(40), "a batch took long; the other one was not polled"
     state = observe(state, {P1: Observation(1, 9)}, settings, 1_001)
     assert state.watermark == At(40), "and it has"
 
@@ -174,15 +183,15 @@ def test_members_together_assert_what_one_would(
 def test_a_partition_that_changes_hands_takes_its_time_along(
     steps: Steps, settings: TimeSettings, data: st.DataObject
 ) -> None:
-    """Two members; between any two looks partitions move from one to the other, as notes of text."""
+    """Two members; between any two polls partitions move from one to the other, as metadata entries."""
     alone = start(*PARTITIONS)
     members = [start(*PARTITIONS), start()]
     for seen in polls(steps):
         for tp in data.draw(st.sets(st.sampled_from(PARTITIONS))):
             old, new = (0, 1) if tp in members[0].partitions else (1, 0)
-            note = json.dumps(encode_partition(members[old].partitions[tp]))
+            entry = json.dumps(encode_partition(members[old].partitions[tp]))
             members[old] = give(members[old], [tp])
-            members[new] = take(members[new], {tp: decode_partition(json.loads(note))})
+            members[new] = take(members[new], {tp: decode_partition(json.loads(entry))})
         alone = observe(alone, seen.observations, settings, seen.now_ms)
         members = [observe(member, seen.observations, settings, seen.now_ms) for member in members]
         assert {**members[0].partitions, **members[1].partitions} == alone.partitions
@@ -198,7 +207,7 @@ def test_a_partition_that_comes_in_moves_nothing_and_holds_the_watermark() -> No
     assert state.watermark == At(65)
 
 
-def test_a_partition_of_which_nobody_knows_holds_the_watermark_until_it_is_read() -> None:
+def test_an_unobserved_partition_holds_the_watermark_until_it_is_read() -> None:
     state = take(observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
     state = observe(state, {P0: Observation(2, 2, 1, 60), P1: Observation(0, 3)}, PLAIN, 1)
     assert state.watermark == At(50)
@@ -211,11 +220,11 @@ def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> No
     assert list(state.partitions) == [P0]
 
 
-def test_a_member_without_partitions_asserts_nothing() -> None:
+def test_a_member_without_partitions_emits_no_watermark() -> None:
     assert observe(start(), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
     assert start().quiet is None
     owner = SourceTime(At(9), {P0: PartitionTime(5, At(5))})
-    assert merge([start(), owner], PLAIN).watermark == At(9), "and holds nobody back"
+    assert merge([start(), owner], PLAIN).watermark == At(9), "and holds no partition back"
 
 
 # ---- restarts -----------------------------------------------------------------------------------------------------
@@ -227,15 +236,15 @@ def test_a_restart_at_any_point_changes_nothing(steps: Steps, settings: TimeSett
     state = start(*PARTITIONS)
     for number, seen in enumerate(polls(steps)):
         if number in restarts:
-            restored = decode_source(json.loads(json.dumps(encode_source(state))))
-            assert restored is not None
-            state = restored
+            entries = {tp: json.dumps(encode_partition(time)) for tp, time in state.partitions.items()}
+            restored = {tp: decode_partition(json.loads(entry)) for tp, entry in entries.items()}
+            state = replace(state, partitions={tp: time for tp, time in restored.items() if time is not None})
         state = observe(state, seen.observations, settings, seen.now_ms)
         assert state == undisturbed[number + 1]
 
 
 @given(STEPS, SETTINGS)
-def test_a_look_that_is_repeated_changes_nothing(steps: Steps, settings: TimeSettings) -> None:
+def test_a_repeated_poll_changes_nothing(steps: Steps, settings: TimeSettings) -> None:
     """A batch that was reported is run again after a crash, and reported again."""
     state = start(*PARTITIONS)
     for seen in polls(steps):
@@ -243,29 +252,19 @@ def test_a_look_that_is_repeated_changes_nothing(steps: Steps, settings: TimeSet
         assert observe(state, seen.observations, settings, seen.now_ms) == state
 
 
-def test_the_largest_note_leaves_room_for_others() -> None:
+def test_the_largest_entry_leaves_room_for_others() -> None:
     most = -(2**63)
-    note = PartitionTime(most, At(most), Progress(2**63, most), 2**63, most, most)
-    assert len(json.dumps(encode_partition(note)).encode()) < MAX_BYTES / 10
+    entry = PartitionTime(most, At(most), Progress(2**63, most), 2**63, most, most)
+    assert len(json.dumps(encode_partition(entry)).encode()) < MAX_BYTES / 10
 
 
 @pytest.mark.parametrize("raw", [None, "", [], {}, {"v": 2}, {"v": 1}, {"v": 1, "event": "soon"}])
-def test_what_is_no_note_is_as_good_as_none(raw: object) -> None:
+def test_a_malformed_entry_counts_as_a_missing_one(raw: object) -> None:
     assert decode_partition(raw) is None
-    assert decode_source(raw) is None
 
 
-def test_a_note_of_a_newer_version_is_not_guessed_at() -> None:
+def test_an_entry_of_a_newer_version_is_not_guessed_at() -> None:
     assert decode_partition({**encode_partition(PartitionTime(5)), "v": 2}) is None
-    assert decode_source({**encode_source(SourceTime(At(5))), "v": 2}) is None
-
-
-def test_a_source_with_a_note_that_cannot_be_read_waits_for_that_partition() -> None:
-    state = SourceTime(AtEnd(), {P0: PartitionTime(5, At(5))})
-    raw = encode_source(state)
-    assert decode_source(raw) == state
-    raw["partitions"]["flights"]["0"] = {"v": 2}
-    assert decode_source(raw) == SourceTime(AtEnd(), {P0: PartitionTime()})
 
 
 # ---- how time is generated, imported, moved -----------------------------------------------------------------------
@@ -293,7 +292,7 @@ def test_it_makes_no_difference_in_which_portions_records_are_read(
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 5), st.integers(0, 20))
-def test_every_so_many_records(times_ms: list[int], n: int, delay_ms: int) -> None:
+def test_every_n_records(times_ms: list[int], n: int, delay_ms: int) -> None:
     time = PartitionTime()
     for number, time_ms in enumerate(times_ms, 1):
         time = poll(time, Observation(number, number, 1, time_ms), Generation(Records(n), delay_ms), 0)
@@ -309,9 +308,9 @@ def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]
         assert state.watermark == At(max(times_ms[: number + 1]))
 
 
-def test_a_source_is_quiet_when_all_of_it_is() -> None:
+def test_a_source_is_idle_when_all_of_it_is() -> None:
     state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 5)}, PLAIN, 100)
-    assert state.quiet is None, "nobody has looked at the other one"
+    assert state.quiet is None, "the other one was not polled"
     state = observe(state, {P1: Observation(0, 1)}, PLAIN, 200)
     assert state.quiet is None
     state = observe(state, {P1: Observation(1, 1, 1, 5)}, PLAIN, 300)
@@ -321,8 +320,8 @@ def test_a_source_is_quiet_when_all_of_it_is() -> None:
 
 
 def test_a_position_that_others_have_moved_is_activity_of_unknown_time() -> None:
-    noted = PartitionTime(50, At(50), next_offset=100, idle_since_ms=0, seen_ms=0)
-    taken = poll(noted, Observation(500, 500), Generation(), now_ms=1_000)
+    recorded = PartitionTime(50, At(50), next_offset=100, idle_since_ms=0, seen_ms=0)
+    taken = poll(recorded, Observation(500, 500), Generation(), now_ms=1_000)
     assert taken.idle_since_ms == 1_000
     assert (taken.event_time_ms, taken.watermark) == (50, At(50)), "too low is safe: time only waits longer"
 
@@ -341,6 +340,6 @@ def test_a_longer_delay_after_a_restart_takes_nothing_back() -> None:
     assert poll(time, Observation(3, 3, 1, 75), Generation(delay_ms=20), now_ms=2).watermark == At(55)
 
 
-def test_looks_are_what_happens() -> None:
+def test_polls_are_the_only_steps() -> None:
     """The strategy itself: positions add up, and ends are ahead of them."""
     assert list(polls([(5, {})])) == [Poll(5, {})]

@@ -14,21 +14,9 @@ from hypothesis import given
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.idleness import Idle
-from streamgroups.event_time.placing import Adjusted, Placement, place
-from streamgroups.event_time.violations import DeadLetter, Drop, Interval, Keep, Lift, OnViolation, Why, judge, point
-from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, NotYet, Watermark, earlier, is_final, latest, reached
-from streamgroups.event_time.window_states import (
-    Change,
-    Counted,
-    Missed,
-    OpenWindow,
-    WindowStates,
-    advance,
-    count,
-    expire,
-    open_windows,
-    released,
-)
+from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, NotYet, Watermark, earlier, latest, reached
+from streamgroups.event_time.window_states import Change, OpenWindow, WindowStates, advance, expire
 from streamgroups.event_time.windows import (
     EventTime,
     Hopping,
@@ -38,6 +26,24 @@ from streamgroups.event_time.windows import (
     Window,
     Windowing,
     tumbling,
+)
+from unit_tests.window_rules import (
+    Adjusted,
+    Counted,
+    DeadLetter,
+    Drop,
+    Interval,
+    Keep,
+    Lift,
+    Missed,
+    Placement,
+    count,
+    is_final,
+    judge,
+    open_windows,
+    place,
+    point,
+    released,
     windows_of,
 )
 
@@ -67,7 +73,7 @@ EVENTS = st.lists(
 
 @dataclass(frozen=True)
 class Step:
-    """The windows before and after one event, and what came of it."""
+    """The windows before and after one event, and its result."""
 
     event: Event
     before: WindowStates
@@ -110,7 +116,7 @@ def test_tumbling_windows_tile(size_ms: int, time_ms: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (-5, 5), (5, 6)])
-def test_windows_without_length_or_with_gaps_between_them_are_refused(wrong: tuple[int, int]) -> None:
+def test_windows_without_length_or_with_gaps_between_them_are_rejected(wrong: tuple[int, int]) -> None:
     with pytest.raises(InvalidOption, match=r"Option '(size|hop)' is -?\dms"):
         Hopping(*wrong)
 
@@ -119,7 +125,7 @@ def test_windows_without_length_or_with_gaps_between_them_are_refused(wrong: tup
 
 
 @given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS, st.sampled_from(OnViolation))
-def test_every_record_is_counted_adjusted_or_told_of(
+def test_every_record_is_counted_adjusted_or_reported(
     windowing: Windowing, events: Sequence[Event], policy: OnViolation
 ) -> None:
     for step in run(windowing, events, policy):
@@ -229,7 +235,7 @@ def test_nothing_goes_back(windowing: Windowing, events: Sequence[Event]) -> Non
 
 @given(st.builds(Windowing, SHAPES, EVENT_TIMES), EVENTS)
 def test_what_is_released_is_final(windowing: Windowing, events: Sequence[Event]) -> None:
-    """No window that begins before it will ever be told of again."""
+    """No window that begins before it is emitted again."""
     for step in run(windowing, events):
         if counted := counted_in(step.placed):
             assert not any(is_final(w.start_ms, released(windowing, step.before)) for w in counted.windows)
@@ -237,7 +243,7 @@ def test_what_is_released_is_final(windowing: Windowing, events: Sequence[Event]
 
 
 @given(st.builds(Windowing, HOPPING, EVENT_TIMES), EVENTS)
-def test_a_window_is_due_once_and_before_it_is_refined_or_closed(windowing: Windowing, events: Sequence[Event]) -> None:
+def test_a_window_is_due_once_and_before_it_is_updated_or_closed(windowing: Windowing, events: Sequence[Event]) -> None:
     due: set[Window] = set()
     for step in run(windowing, events):
         now_due = {f.window for f in step.change.due}
@@ -246,7 +252,7 @@ def test_a_window_is_due_once_and_before_it_is_refined_or_closed(windowing: Wind
         if counted := counted_in(step.placed):
             behind = {w for w in counted.windows if reached(step.before.watermark, w.end_ms)}
             assert set(counted.refined) == behind
-            # A window whose first record came after its end was never told before it is refined.
+            # A window whose first record arrives after its end is updated without an earlier pane.
             due |= behind
         assert {f.window for f in step.change.closed} <= due
 
@@ -316,7 +322,7 @@ def test_the_clock_alone_closes_windows_by_processing_time(shape: Hopping, clock
 # ---- sessions and hopping windows, in the single case -------------------------------------------------------------
 
 
-def test_a_session_that_was_told_and_grows_is_refined() -> None:
+def test_a_session_that_was_emitted_and_grows_is_updated() -> None:
     windowing = Windowing(Session(5), EventTime(allowed_lateness_ms=10))
     state, _ = count(windowing, WindowStates(), 0)
     state, change = advance(windowing, state, At(6))
@@ -333,7 +339,7 @@ def test_a_session_does_not_grow_backwards_into_what_is_closed() -> None:
     state, _ = advance(windowing, state, At(100))
     assert count(windowing, state, 86)[1] == Missed((Window(86, 96),))
     state, _ = advance(windowing, WindowStates(), At(100))
-    assert released(windowing, state) == At(91), "the oldest record that is not late"
+    assert released(windowing, state) == At(91), "the earliest record that is not late"
     assert count(windowing, state, 91)[1] == Counted(91, (Window(91, 101),))
     assert count(windowing, state, 90)[1] == Missed((Window(90, 100),))
 
@@ -348,7 +354,7 @@ def test_an_open_session_holds_back_what_is_released_to_its_start() -> None:
     assert released(windowing, state) == At(10)
 
 
-def test_a_record_that_missed_some_of_its_windows_is_counted_in_the_others_and_says_so() -> None:
+def test_a_record_that_missed_some_of_its_windows_is_counted_in_the_others_and_reported() -> None:
     windowing = Windowing(Hopping(10, 5))
     state, _ = advance(windowing, WindowStates(), At(12))
     assert count(windowing, state, 7)[1] == Counted(7, (Window(5, 15),), missed=(Window(0, 10),))

@@ -6,15 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from streamgroups.event_time.placing import Adjusted, place
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import stop
 from streamgroups.event_time.strategy import Generation, Period, Records
-from streamgroups.event_time.violations import DeadLetter, Interval, OnViolation, Why, point
-from streamgroups.event_time.watermark import At, AtEnd, is_final
-from streamgroups.event_time.window_states import Counted, WindowStates, advance, count, open_windows, released
+from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.watermark import At, AtEnd
+from streamgroups.event_time.window_states import WindowStates, advance
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Window, Windowing, tumbling
 from unit_tests.streamgroups.event_time.tables import AS_READ, MINUTE_MS, P0, P1, Query, clock, ms, rows, shown
+from unit_tests.window_rules import (
+    Adjusted,
+    Counted,
+    DeadLetter,
+    Interval,
+    count,
+    is_final,
+    open_windows,
+    place,
+    point,
+    released,
+)
 
 FIVE_MINUTES = tumbling(5 * MINUTE_MS)
 
@@ -36,7 +47,7 @@ event   arrival   by the clock   by the watermark   watermark
 """
 
 
-def test_w1_a_late_arrival_is_counted_in_the_window_of_its_event() -> None:
+def test_W1_a_late_arrival_is_counted_in_the_window_of_its_event() -> None:
     by_time = Query(Windowing(FIVE_MINUTES))
     by_clock = Windowing(FIVE_MINUTES, ProcessingTime())
     for event, arrival, by_the_clock, by_the_watermark, watermark in rows(W1):
@@ -48,7 +59,7 @@ def test_w1_a_late_arrival_is_counted_in_the_window_of_its_event() -> None:
         assert shown(clocked.windows) == by_the_clock
 
 
-def test_w1_the_first_window_stays_open_until_1207() -> None:
+def test_W1_the_first_window_stays_open_until_1207() -> None:
     query = Query(Windowing(FIVE_MINUTES))
     for event, arrival, *_ in rows(W1):
         assert not query.closed
@@ -70,7 +81,7 @@ fast    slow    watermark
 """
 
 
-def test_w2_the_slow_partition_decides() -> None:
+def test_W2_the_slow_partition_decides() -> None:
     query = Query(Windowing(FIVE_MINUTES), partitions=(P0, P1))
     for fast, slow, watermark in rows(W2):
         placed = query.step(0, {P0: [ms(fast)], P1: [] if slow == "-" else [ms(slow)]})
@@ -81,24 +92,26 @@ def test_w2_the_slow_partition_decides() -> None:
 # ---- W3: partitions without anything to read ----------------------------------------------------------------------
 
 W3 = """
-clock   fast    slow    unread   watermark   why
+clock   fast    slow    lag      watermark   why
 12:00   12:00   12:00   0        12:00       both are read up
-12:01   12:20   -       0        12:00       the second has been quiet for 1 minute
+12:01   12:20   -       0        12:00       the second has been idle for 1 minute
 12:02   12:30   -       0        12:30       for 2 minutes: it holds nothing back
 12:03   12:40   -       7        12:30       it wakes up: 7 records to read, and it holds time again
 12:09   12:50   -       7        12:30       slow is not idle, however long it takes
 12:10   12:50   12:02   6        12:30       and it stays behind
 12:11   12:50   12:45   0        12:45       it has caught up
-12:12   12:50   -       0        12:45       quiet for 1 minute
+12:12   12:50   -       0        12:45       idle for 1 minute
 12:13   12:50   -       0        12:50       for 2: idle again
 """
 
 
-def test_w3_idle_is_judged_by_what_there_is_to_read() -> None:
+def test_W3_idle_is_judged_by_what_there_is_to_read() -> None:
     settings = TimeSettings(Generation(), partition_idle_timeout_ms=2 * MINUTE_MS)
     query = Query(Windowing(FIVE_MINUTES), settings, partitions=(P0, P1))
-    for now, fast, slow, unread, watermark, why in rows(W3):
-        placed = query.step(ms(now), {P0: [ms(fast)], P1: [] if slow == "-" else [ms(slow)]}, unread={P1: int(unread)})
+    for now, fast, slow, available, watermark, why in rows(W3):
+        placed = query.step(
+            ms(now), {P0: [ms(fast)], P1: [] if slow == "-" else [ms(slow)]}, unread={P1: int(available)}
+        )
         assert query.watermark == watermark, why
         late = [p for p in placed if isinstance(p, DeadLetter)]
         assert late == (
@@ -106,7 +119,7 @@ def test_w3_idle_is_judged_by_what_there_is_to_read() -> None:
         )
 
 
-def test_w3_when_all_are_idle_none_holds_another_back() -> None:
+def test_W3_when_all_are_idle_none_holds_another_back() -> None:
     settings = TimeSettings(Generation(), partition_idle_timeout_ms=2 * MINUTE_MS)
     query = Query(Windowing(FIVE_MINUTES), settings, partitions=(P0, P1))
     query.step(ms("12:00"), {P0: [ms("12:30")], P1: [ms("12:01")]})
@@ -129,7 +142,7 @@ event   watermark   less 2 minutes   open
 TWO_LATE = Windowing(FIVE_MINUTES, EventTime(allowed_lateness_ms=2 * MINUTE_MS))
 
 
-def test_w4_a_window_closes_late_and_later_ones_open_on_time() -> None:
+def test_W4_a_window_closes_late_and_later_ones_open_on_time() -> None:
     state = WindowStates()
     for event, watermark, less_2_minutes, open_then in rows(W4):
         state, placed = count(TWO_LATE, state, ms(event))
@@ -141,7 +154,7 @@ def test_w4_a_window_closes_late_and_later_ones_open_on_time() -> None:
         assert [(f.window, f.records) for f in change.closed] == ([(window("12:00-12:05"), 4)] if closes else [])
 
 
-def test_w4_a_window_is_due_at_its_end_and_refined_until_it_closes() -> None:
+def test_W4_a_window_is_due_at_its_end_and_updated_until_it_closes() -> None:
     state, _ = count(TWO_LATE, WindowStates(), ms("12:00"))
     state, change = advance(TWO_LATE, state, At(ms("12:05")))
     assert [(f.window, f.records) for f in change.due] == [(window("12:00-12:05"), 1)]
@@ -171,7 +184,7 @@ clock   event   watermark   open
 IDLE_A_MINUTE = EventTime(idle_timeout_ms=MINUTE_MS)
 
 
-def test_w5_an_idle_source_closes_its_windows() -> None:
+def test_W5_an_idle_source_closes_its_windows() -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
     for now, event, watermark, open_then in rows(W5):
         placed = query.step(ms(now), {} if event == "idle" else {P0: [ms(event)]})
@@ -180,7 +193,7 @@ def test_w5_an_idle_source_closes_its_windows() -> None:
     assert query.closed == [window("12:00-12:03"), window("12:03-12:06"), *query.closed[2:]]
 
 
-def test_w5_the_wait_begins_with_the_silence_if_the_end_has_long_passed() -> None:
+def test_W5_the_wait_begins_with_the_silence_if_the_end_has_long_passed() -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
     query.step(ms("12:30"), {P0: [ms("12:00")]})
     query.step(ms("12:31") - 1)
@@ -189,7 +202,7 @@ def test_w5_the_wait_begins_with_the_silence_if_the_end_has_long_passed() -> Non
     assert query.closed == [window("12:00-12:03")]
 
 
-def test_w5_what_comes_after_is_late() -> None:
+def test_W5_what_comes_after_is_late() -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
     query.step(ms("12:05"), {P0: [ms("12:05")]})
     query.step(ms("12:07"))
@@ -198,14 +211,14 @@ def test_w5_what_comes_after_is_late() -> None:
 
 
 @pytest.mark.parametrize("unread", [1, 0])
-def test_w5_a_source_with_unread_records_is_not_idle(unread: int) -> None:
+def test_W5_a_source_with_available_records_is_not_idle(unread: int) -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE), partitions=(P0, P1))
     query.step(ms("12:05"), {P0: [ms("12:05")]}, unread={P1: unread})
     query.step(ms("12:30"), unread={P1: unread})
     assert query.closed == ([] if unread else [window("12:03-12:06")])
 
 
-def test_w5_an_idle_timeout_closes_a_window_with_allowed_lateness_and_spares_the_next() -> None:
+def test_W5_an_idle_timeout_closes_a_window_with_allowed_lateness_and_spares_the_next() -> None:
     timing = EventTime(allowed_lateness_ms=10 * MINUTE_MS, idle_timeout_ms=MINUTE_MS)
     query = Query(Windowing(tumbling(3 * MINUTE_MS), timing))
     query.step(ms("12:02"), {P0: [ms("12:02"), ms("12:03"), ms("12:08")]})
@@ -218,7 +231,7 @@ def test_w5_an_idle_timeout_closes_a_window_with_allowed_lateness_and_spares_the
     assert query.watermark == "12:08", "and time did not go back for it"
 
 
-def test_w5_a_window_without_records_waits_for_nothing() -> None:
+def test_W5_a_window_without_records_waits_for_nothing() -> None:
     query = Query(Windowing(tumbling(3 * MINUTE_MS), IDLE_A_MINUTE))
     query.step(ms("12:05"), {P0: [ms("12:05")]})
     query.step(ms("12:07"))
@@ -237,7 +250,7 @@ event   arrival   boundary         window
 """
 
 
-def test_w6_a_record_is_in_the_window_of_its_event_or_of_its_arrival() -> None:
+def test_W6_a_record_is_in_the_window_of_its_event_or_of_its_arrival() -> None:
     for event, arrival, boundary, expected in rows(W6):
         windowing = Windowing(FIVE_MINUTES, EventTime() if boundary == "eventTime" else ProcessingTime())
         _, placed = place(windowing, WindowStates(), point(ms(event)), OnViolation.KEEP, ms(arrival))
@@ -245,7 +258,7 @@ def test_w6_a_record_is_in_the_window_of_its_event_or_of_its_arrival() -> None:
         assert shown(placed.windows) == expected
 
 
-def test_w6_by_the_clock_nothing_is_late_not_even_if_it_is_set_back() -> None:
+def test_W6_by_the_clock_nothing_is_late_not_even_if_it_is_set_back() -> None:
     windowing = Windowing(FIVE_MINUTES, ProcessingTime())
     state, change = advance(windowing, count(windowing, WindowStates(), ms("09:37"))[0], At(ms("09:40")))
     assert [f.window for f in change.closed] == [window("09:35-09:40")]
@@ -271,7 +284,7 @@ adjust   12:03   12:04   violation
 """
 
 
-def test_w9_at_a_watermark_of_1208() -> None:
+def test_W9_at_a_watermark_of_1208() -> None:
     five = Windowing(FIVE_MINUTES)
     state, _ = advance(five, WindowStates(), At(ms("12:08")))
     for policy, start, end, becomes in rows(W9):
@@ -290,22 +303,19 @@ def test_w9_at_a_watermark_of_1208() -> None:
         assert shown(counted.windows) == becomes
 
 
-def test_w7_a_late_record_is_told_with_its_time_the_watermark_and_its_window() -> None:
+def test_W7_a_late_record_is_emitted_with_its_time_the_watermark_and_its_window() -> None:
     five = Windowing(FIVE_MINUTES)
     state, _ = advance(five, WindowStates(), At(ms("12:08")))
     _, placed = place(five, state, point(ms("12:04")), OnViolation.KEEP, now_ms=0)
-    assert str(placed) == (
-        "late: event time 1970-01-01T12:04:00.000Z, watermark 1970-01-01T12:08:00.000Z, "
-        "missed [1970-01-01T12:00:00.000Z, 1970-01-01T12:05:00.000Z)"
-    )
+    assert placed == DeadLetter(Why.LATE, ms("12:04"), At(ms("12:08")), (window("12:00-12:05"),))
     _, unreadable = place(five, state, None, OnViolation.KEEP, now_ms=0)
-    assert str(unreadable) == "no event time: event time unknown, watermark 1970-01-01T12:08:00.000Z"
+    assert unreadable == DeadLetter(Why.UNREADABLE, None, At(ms("12:08")))
 
 
 # ---- W8, W12: how time is generated -------------------------------------------------------------------------------
 
 
-def test_w8_every_10_records_less_5_seconds() -> None:
+def test_W8_every_10_records_less_5_seconds() -> None:
     settings = TimeSettings(Generation(Records(10), delay_ms=5_000))
     query = Query(Windowing(FIVE_MINUTES), settings)
     asserted = []
@@ -315,7 +325,7 @@ def test_w8_every_10_records_less_5_seconds() -> None:
     assert [w.time_ms if isinstance(w, At) else None for w in asserted] == [None] * 9 + [5_000] * 10 + [15_000] * 6
 
 
-def test_w8_every_5_seconds_of_event_time() -> None:
+def test_W8_every_5_seconds_of_event_time() -> None:
     query = Query(Windowing(FIVE_MINUTES), TimeSettings(Generation(Period(5_000))))
     asserted = []
     for event_s in (3, 7, 8, 4, 12, 13, 30):
@@ -324,7 +334,7 @@ def test_w8_every_5_seconds_of_event_time() -> None:
     assert [w.time_ms // 1_000 if isinstance(w, At) else None for w in asserted] == [None, None, 8, 8, 8, 13, 30]
 
 
-def test_w8_a_stop_flushes() -> None:
+def test_W8_a_stop_flushes() -> None:
     query = Query(Windowing(FIVE_MINUTES))
     query.step(0, {P0: [ms("12:00"), ms("12:06")]})
     assert stop(query.source, AS_READ) == At(ms("12:06"))
@@ -334,11 +344,11 @@ def test_w8_a_stop_flushes() -> None:
     closed, change = advance(query.windowing, query.windows, last)
     assert [f.window for f in change.closed] == [window("12:05-12:10")]
     assert not closed.filled
-    assert query.source.watermark == At(ms("12:06")), "a stream that is started again goes on where it was"
+    assert query.source.watermark == At(ms("12:06")), "a stream that is restarted continues at its position"
 
 
 @pytest.mark.parametrize(("delay_ms", "final"), [(0, False), (-1, True)])
-def test_w12_a_negative_delay_makes_each_record_final_as_soon_as_it_is_read(delay_ms: int, final: bool) -> None:
+def test_W12_a_negative_delay_makes_each_record_final_as_soon_as_it_is_read(delay_ms: int, final: bool) -> None:
     query = Query(Windowing(FIVE_MINUTES), TimeSettings(Generation(delay_ms=delay_ms)))
     query.step(0, {P0: [ms("12:00")]})
     assert is_final(ms("12:00"), query.source.watermark) is final
@@ -363,7 +373,7 @@ SHAPES = {
 }
 
 
-def test_w13_a_time_inside_a_window_is_moved_to_its_start() -> None:
+def test_W13_a_time_inside_a_window_is_moved_to_its_start() -> None:
     for shape, watermark, expected in rows(W13):
         state, _ = advance(SHAPES[shape], WindowStates(), At(ms(watermark)))
         assert clock(released(SHAPES[shape], state)) == expected, (shape, watermark)
@@ -387,7 +397,7 @@ def test_a_session_lasts_as_long_as_records_come() -> None:
         state, placed = count(sessions, state, ms(event))
         assert isinstance(placed, Counted)
         assert shown(open_windows(sessions, state)) == open_then
-        assert not placed.refined, "nothing of it was told yet"
+        assert not placed.refined, "no pane of it was emitted yet"
         assert shown(placed.merged) == merged.replace("-", "", 1 if merged == "-" else 0)
     _, change = advance(sessions, state, At(ms("12:17")))
     assert [(f.window, f.records) for f in change.closed] == [(window("12:00-12:17"), 5)]

@@ -1,0 +1,100 @@
+"""``streamgroups state show``: shows the states of partitions, and the rows of their open windows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.errors import StateDamaged
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.state_files import StateFiles
+from streamgroups.times import utc
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.state.selection import GroupsArgument, Location, selected
+from streamgroups_state.inspection import inspect, rows_of
+
+_COLUMNS = (
+    Column("group"),
+    Column("operator"),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("offset", right=True),
+    Column("began_offset", right=True),
+    Column("windows", right=True),
+    Column("segments", right=True),
+    Column("rows", right=True),
+    Column("newest_event_time"),
+    Column("file"),
+)
+_ROW_COLUMNS = (Column("topic"), Column("partition", right=True), Column("window_start"), Column("row"))
+
+
+def show(
+    location: Location,
+    groups: GroupsArgument = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", help="Show the latest state that is not after this offset.", min=0)
+    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also show the keys and partial results of open windows.")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show the newest state of each partition, or the one from which a reset to an offset continues."""
+    states, contents = [], []
+    for group_id, operator, files in selected(location, groups):
+        for manifest, state in inspect(files).latest(offset):
+            states.append(_cells(group_id, operator, manifest, state))
+            if rows:
+                contents += _rows(files, state)
+    names, row_names = ([column.name for column in columns] for columns in (_COLUMNS, _ROW_COLUMNS))
+    emit(
+        output,
+        document=lambda: {
+            "states": [dict(zip(names, it, strict=True)) for it in states],
+            **({"rows": [dict(zip(row_names, it, strict=True)) for it in contents]} if rows else {}),
+        },
+        tables=lambda: [
+            Table(_COLUMNS, states),
+            *([Table(_ROW_COLUMNS, [[*it[:3], _text(it[3])] for it in contents])] if rows else []),
+        ],
+    )
+
+
+def _cells(group_id: str, operator: str, manifest: Manifest, state: PartitionState) -> list[Cell]:
+    newest_ms = state.values.get("newest_ms")
+    tp, parts = state.topic_partition, state.parts.values()
+    return [
+        group_id,
+        operator,
+        tp.topic,
+        tp.partition,
+        state.next_offset,
+        state.began_offset,
+        len(parts),
+        sum(map(len, parts)),
+        sum(segment.rows for segments in parts for segment in segments),
+        utc(newest_ms) if isinstance(newest_ms, int) else None,
+        str(manifest.file),
+    ]
+
+
+def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
+    tp, found = state.topic_partition, []
+    for part, segments in sorted(state.parts.items()):
+        try:
+            table = rows_of(files, segments)
+        except (FileNotFoundError, ValueError) as e:
+            raise StateDamaged(
+                f"{tp}: the state of offset {state.next_offset} cannot be read: {e}.",
+                remedy="Run 'streamgroups state verify' to list the files that are damaged or missing.",
+                topic=tp.topic,
+                partition=tp.partition,
+            ) from None
+        found += [[tp.topic, tp.partition, utc(int(part)), row] for row in table.to_pylist()]
+    return found
+
+
+def _text(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row.items())

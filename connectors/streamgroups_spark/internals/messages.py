@@ -1,0 +1,36 @@
+"""The requests and replies between the processes of a Spark session.
+
+``internals.rpc`` decodes nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups_spark.event_time.messages import Observations, ObservationsRequest, TimeReply, TimeRequest
+from streamgroups_spark.source.batch_messages import (
+    BatchFacts,
+    BatchRequest,
+    BatchWritten,
+    InFlightRequest,
+    LedgerReply,
+    LedgerRequest,
+)
+from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.state.reports import ReportedStates, StateReportsRequest
+
+Request: TypeAlias = (
+    BatchRequest
+    | BatchWritten
+    | FinishedRequest
+    | InFlightRequest
+    | LedgerRequest
+    | ObservationsRequest
+    | QueryRequest
+    | StateReportsRequest
+    | TimeRequest
+)
+Reply: TypeAlias = (
+    BatchFacts | BatchFlight | LedgerReply | Observations | QueryFacts | ReportedStates | TimeReply | bool
+)

@@ -1,0 +1,100 @@
+"""The life cycle of a writer of micro-batches that writes each batch once.
+
+The base of the writers of ``sinks.kafka`` and ``sinks.ledger``. Spark creates a writer twice for each batch, in two
+processes of the driver. It pickles one to the tasks, and calls ``commit`` of the other with their messages. The output
+therefore begins when the writer is pickled, and each message returns it. Source: Spark's
+``DataSourceStreamArrowWriter``; SEMANTICS X1-X4.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.shipping import Shipped
+
+
+@dataclass
+class TaskOutput(WriterCommitMessage):
+    """The result of a task, for the driver.
+
+    Args:
+        begun: the transaction or stage of its output. ``None`` if the driver has nothing to commit.
+        written: the result of the sink for this task; ``None`` if it has written nothing.
+        records: the number of records.
+    """
+
+    begun: Any
+    written: Any
+    records: int
+
+
+class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
+    """Begins the output of a batch on the driver, writes it in tasks, and commits or aborts it on the driver.
+
+    Args:
+        checkpoint: the checkpoint of the query.
+        session: the session in which the sources of the query run.
+    """
+
+    def __init__(self, checkpoint: str, session: str) -> None:
+        self._checkpoint, self._session = checkpoint, session
+        #: The transaction or stage of the tasks, and whether the output exists already. Set when the writer is pickled.
+        self._begun: Any = None
+        self._is_written: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Begins the output on the driver, before the writer is pickled to the tasks."""
+        if self._is_written is None:
+            self._is_written = self._begin()
+        return self.__dict__
+
+    @abstractmethod
+    def _begin(self) -> bool:
+        """Sets the transaction or stage. Returns whether the output of the batch exists already."""
+
+    @abstractmethod
+    def _write(self, records: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
+        """Writes the rows of a task, in the worker."""
+
+    @abstractmethod
+    def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
+        """Commits output and offsets together."""
+
+    @abstractmethod
+    def _abort(self, begun: Any) -> None:
+        """Discards output that was never visible."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutput:
+        """Writes the rows of a task, in the worker."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in tasks"
+        prepare_python_worker()
+        if not self._is_written:
+            return self._write(iterator, context)
+        # Spark reads the batch again for its state. Its output is already committed.
+        for _ in iterator:
+            pass
+        return TaskOutput(None, None, 0)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Commits output and offsets together, on the driver."""
+        # Without tasks, or if the output is already committed, the source commits its offsets itself.
+        if parts := _parts(messages):
+            self._commit(parts, batch_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Discards the output of a failed batch, on the driver. None of it was visible."""
+        if parts := _parts(messages):
+            self._abort(parts[0].begun)
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
+    return [message for message in messages if isinstance(message, TaskOutput) and message.begun is not None]

@@ -1,0 +1,108 @@
+"""Assembles the states of a query with an operator with state in the stage that reads.
+
+Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+import time
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.subscription import partitions_of
+from streamgroups.ports import Cluster
+from streamgroups.query.available import Start
+from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.query.query_ports import BatchStates
+from streamgroups.query.state_options import default_location
+from streamgroups.state.lookup import Choice, Position
+from streamgroups.state.retention import Retention
+from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.source.state_collection import StateCollection
+from streamgroups_spark.state.requests import request_reports
+from streamgroups_state.collection import Collector
+from streamgroups_state.locations import operator_files
+from streamgroups_state.store import StoredStates
+
+#: A file of this age that no state needs belongs to no batch in flight, but to an attempt that was replaced.
+_YOUNG_MS = 3_600_000
+
+
+def batch_states(
+    options: SourceOptions, facts: QueryFacts | None, session: str, run_id: str, cluster: Cluster, start: Start
+) -> BatchStates:
+    """Returns the states of a query.
+
+    Args:
+        options: the options of the stream.
+        facts: the facts about the query; ``None`` if they are unknown.
+        session: the session in which tasks report.
+        run_id: the id of the run.
+        cluster: the topics and groups of the cluster.
+        start: runs a job in the background.
+
+    Raises:
+        InvalidOption: if the query or an option does not support states. See :func:`check_stages`.
+        StateUnreachable: if the storage does not answer.
+    """
+    if facts is None or not facts.stages:
+        return BatchStates()
+    operator, location = check_stages(options, facts)
+    group_id = str(options.group_id)
+    now_ms, states = SteadyClock(), options.states
+    files = operator_files(location, group_id, operator)
+
+    def find(position: Position) -> Choice:
+        return StoredStates(group_id, operator, files, states.on_missing).find(position)
+
+    def take_reports(run_id: str, batch: int) -> list[StateReport]:
+        return request_reports(session, run_id, batch)
+
+    collect = StateCollection(
+        Collector(files, Retention(states.retention_ms, _YOUNG_MS), now_ms),
+        group_id,
+        cluster,
+        lambda: partitions_of(options.subscription, cluster.topics()),
+        lambda: time.monotonic_ns() // 1_000_000,
+        start,
+    )
+    return OperatorStates(location, group_id, run_id, find, take_reports, now_ms, states.on_missing, collect)
+
+
+def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[str, str]:
+    """Returns the operator of a query and the location of its states.
+
+    Args:
+        source: the options of the stream.
+        facts: the facts about the query, which has such an operator.
+
+    Raises:
+        InvalidOption: if the query has several operators, if an option splits partitions, or if the location is unknown.
+
+    >>> from streamgroups_spark.source.options import parse
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({"windows"}))
+    >>> check_stages(parse(options, streaming=True), facts)
+    ('windows', 'file:/data/checkpoints/streamgroups-state')
+    """
+    if len(facts.stages) > 1:
+        raise InvalidOption(
+            f"The query has several operators with state over one stream: {', '.join(sorted(facts.stages))}.",
+            remedy="Use one operator in each query. The others can run in queries with other groups, or read the "
+            "output of this one from a topic.",
+        )
+    splitting = {"minPartitions": source.min_tasks, "maxRecordsPerPartition": source.max_task_offsets}
+    for name, value in splitting.items():
+        if value is not None:
+            raise InvalidOption(
+                f"Option '{name}' splits partitions, but the state of a partition belongs to one task.",
+                remedy=f"Leave '{name}' out.",
+            )
+    location = source.states.location or (None if facts.checkpoint is None else default_location(facts.checkpoint))
+    if location is None:
+        raise InvalidOption(
+            f"The checkpoint of the query of group '{source.group_id}' is unknown, so its states have no location.",
+            remedy="Set 'stateLocation' to a path or URI that all queries of the group can use.",
+        )
+    return next(iter(facts.stages)), location

@@ -1,0 +1,65 @@
+"""Windows on Spark's ``transformWithState``: the state is in the checkpoint of one query.
+
+Called by ``windows.api`` on the driver, for streams with ``membership=exclusive``. Source: SEMANTICS W4-W9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.windows import Windowing
+from streamgroups_spark.windows.checks import check_state
+from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
+from streamgroups_spark.windows.processor import WindowProcessor, time_mode
+from streamgroups_spark.windows.query_columns import (
+    column,
+    output_columns,
+    output_rows,
+    record_columns,
+    result_type,
+)
+
+
+def by_store(
+    df: DataFrame,
+    windowing: Windowing,
+    on: str | None,
+    by: Sequence[str],
+    aggregate: Mapping[str, str | PythonAggregate],
+    policy: OnViolation,
+    until: str | None,
+    *,
+    dead_letters: bool,
+    buckets: int,
+) -> DataFrame:
+    parsed = {name: parse_aggregate(name, a) if isinstance(a, str) else a for name, a in aggregate.items()}
+    check_state(df)
+    keys = [column(name) for name in by]
+    bucket = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(buckets)).cast("int").alias("bucket")
+    until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
+    records = df.select(bucket, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
+    types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
+    schema = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
+    zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
+    plan = WindowPlan(
+        windowing,
+        len(by),
+        tuple(parsed.values()),
+        to_arrow_schema(schema, timezone=zone),
+        dead_letters,
+        buckets,
+        policy,
+    )
+    told = (
+        records.mapInArrow(Pack(plan), PACKED)
+        .groupBy("bucket")
+        .transformWithState(WindowProcessor(plan), ROWS, "Append", time_mode(plan))
+        .mapInArrow(Unpack(plan), schema)
+    )
+    return output_columns(told, by, aggregate, dead_letters=dead_letters)

@@ -1,0 +1,132 @@
+"""The columns of windows before and after their state: arguments of aggregates, output rows, dead letters.
+
+Used by ``windows.api``, ``windows.by_store`` and ``windows.by_offset`` on the driver.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.panes import PaneKind
+from streamgroups.monitoring.query_progress import WINDOW_COUNTS
+from streamgroups_spark.windows.checks import NESTED
+
+
+def late_and_closed() -> list[Column]:
+    """SEMANTICS X8: late records are counted, also if dead letters are disabled."""
+    pane = F.col("pane")
+    closes = pane.isin(PaneKind.ON_TIME.value, PaneKind.IDLE.value)
+    late = F.count_if(pane == PaneKind.DEAD_LETTER.value)
+    return [late.alias("late"), F.count_if(closes).alias("closed")]
+
+
+def column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate) -> Column:
+    """Returns the argument of an aggregate, of the type of its sum."""
+    column = F.expr(str(aggregate.argument))
+    if isinstance(aggregate, PythonAggregate) or aggregate.function is Function.COUNT:
+        return column
+    given = df.select(column).schema[0].dataType
+    function = aggregate.function
+    allowed: tuple[type[DataType], ...] = (IntegralType, FloatType, DoubleType)
+    if function is Function.SUM:
+        allowed = (*allowed, DecimalType)
+    wrong = isinstance(given, NESTED) if function in (Function.MIN, Function.MAX) else not isinstance(given, allowed)
+    if wrong:
+        raise InvalidOption(
+            f"Aggregate '{name}' cannot compute {function.value} of type {given.simpleString()}.",
+            remedy="Cast the column, for example to double.",
+        )
+    if function is Function.AVG:
+        return column.cast(DoubleType())
+    if function is Function.SUM and isinstance(given, DecimalType):
+        return column.cast(DecimalType(min(38, given.precision + 10), given.scale))
+    if function is Function.SUM:
+        return column.cast(LongType() if isinstance(given, IntegralType) else DoubleType())
+    return column
+
+
+def result_type(records: StructType, number: int, aggregate: SqlAggregate | PythonAggregate) -> DataType:
+    if isinstance(aggregate, PythonAggregate):
+        return DataType.fromDDL(aggregate.returns)
+    return LongType() if aggregate.function is Function.COUNT else records[f"a{number}"].dataType
+
+
+def output_rows(records: StructType, keys: int, types: Sequence[DataType], *, dead_letters: bool) -> StructType:
+    """Returns the schema of the output of the state."""
+    long = LongType()
+    fields = [StructField("start", long), StructField("end", long)]
+    fields += [StructField(f"k{i}", records[f"k{i}"].dataType) for i in range(keys)]
+    fields += [StructField(f"r{i}", of) for i, of in enumerate(types)]
+    fields += [StructField("pane", StringType()), StructField("revision", IntegerType())]
+    if dead_letters:
+        fields += [StructField("why", StringType()), StructField("event_time", long), StructField("watermark", long)]
+        fields += [StructField("record", records["record"].dataType)]
+    return StructType(fields)
+
+
+def dead_letter() -> Column:
+    letter = F.struct(
+        "why",
+        F.timestamp_millis("event_time").alias("event_time"),
+        F.timestamp_millis("watermark").alias("watermark"),
+        (F.col("watermark") - F.col("event_time")).alias("late_by_ms"),
+        "record",
+    )
+    return F.when(F.col("pane") == PaneKind.DEAD_LETTER.value, letter).alias("dead_letter")
+
+
+def record_columns(
+    df: DataFrame,
+    on: str | None,
+    by: Sequence[str],
+    aggregates: Mapping[str, SqlAggregate | PythonAggregate],
+    *,
+    dead_letters: bool,
+) -> list[Column]:
+    """Returns the columns of the records: ``time``, the keys ``k0``, the arguments ``a0``, and ``record``."""
+    # A column of the same name without the watermark metadata: otherwise Spark would drop late records first.
+    time = F.lit(None).cast("long") if on is None else F.unix_millis(column(on))
+    return [
+        time.alias("time"),
+        *(column(name).alias(f"k{i}") for i, name in enumerate(by)),
+        *(argument(df, n, a).alias(f"a{i}") for i, (n, a) in enumerate(aggregates.items()) if a.argument is not None),
+        *([F.struct(*map(column, df.columns)).alias("record")] if dead_letters else []),
+    ]
+
+
+def output_columns(rows: DataFrame, by: Sequence[str], aggregate: Collection[str], *, dead_letters: bool) -> DataFrame:
+    """Returns the output of ``sg.windows`` from the rows of its state."""
+    rows = rows.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", *late_and_closed())
+    if not dead_letters:
+        rows = rows.where(F.col("pane") != PaneKind.DEAD_LETTER.value)
+    return rows.select(
+        F.timestamp_millis("start").alias("window_start"),
+        F.timestamp_millis("end").alias("window_end"),
+        *(F.col(f"k{i}").alias(name) for i, name in enumerate(by)),
+        *(F.col(f"r{i}").alias(name) for i, name in enumerate(aggregate)),
+        "pane",
+        "revision",
+        *([dead_letter()] if dead_letters else []),
+    )

@@ -1,0 +1,88 @@
+"""The port of an operator with state: a function of (state, records, time) to (state, output), for one partition.
+
+Implemented by ``window_operator`` and ``function_operator``, and run by ``task_states`` in a Python worker. A state is a
+function of the records before its offset, in their order, however batches cut them: any file for the same offset is
+right, and a state can be computed again from an earlier one. An operator that uses a clock is still exact, because the
+commit names the file. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from streamgroups.state.manifest import Segment
+
+#: The rows of a part of a state: segments of files, oldest first, and new rows in memory.
+Part: TypeAlias = Sequence[Segment | pa.Table]
+#: Reads the rows of a part.
+ReadPart: TypeAlias = Callable[[Part], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of one partition, in a task.
+
+    Args:
+        parts: the rows of each part.
+        values: small values, such as the newest event time.
+        due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
+    """
+
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    values: Mapping[str, int | str | None] = field(default_factory=dict)
+    due_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTime:
+    """The time of a batch.
+
+    Args:
+        now_ms: when the batch was planned, in milliseconds since the epoch. A retried task has the same time.
+    """
+
+    now_ms: int
+
+
+class Run(Protocol):
+    """One batch of one partition. Used by one thread."""
+
+    def add(self, records: pa.Table) -> None:
+        """Processes records, in the order of their offsets."""
+        ...
+
+    def finish(self) -> tuple[State, list[pa.Table]]:
+        """Ends the batch. Returns the new state, and the output rows."""
+        ...
+
+
+class StatefulOperator(Protocol):
+    """An operator with state. Pickled into Python workers."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operator in its query."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """The definition, as text. Only the same definition continues with a state."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the state."""
+        ...
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the output."""
+        ...
+
+    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+        """Begins a batch of one partition."""
+        ...

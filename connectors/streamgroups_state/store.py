@@ -1,0 +1,267 @@
+"""The states of one operator, for one task: finds the state of each position, reads segments, and writes the new states.
+
+Created by ``streamgroups_state.operator`` in a Python worker. The rules are in :mod:`streamgroups.state.lookup`. Files
+never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, choose
+from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New
+from streamgroups.state.state_files import StateFiles
+from streamgroups_state.file_format import pack, unpack
+from streamgroups_state.operator import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator with state.
+
+    Args:
+        group_id: the group of its query.
+        name: its name in the query.
+        form: its definition, as text. Only the same definition continues with a state.
+        schema: the columns of its segments.
+    """
+
+    group_id: str
+    name: str
+    form: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """A state to write.
+
+    Args:
+        state: the state without its parts.
+        parts: the rows of each part.
+    """
+
+    state: PartitionState
+    parts: Mapping[str, Part]
+
+
+@dataclass(slots=True)
+class Figures:
+    """The numbers of files and bytes that a store has read and written.
+
+    Args:
+        read_files: the number of files read.
+        read_bytes: their bytes.
+        written_bytes: the bytes of written files.
+    """
+
+    read_files: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+class StoredStates:
+    """The state files of one operator, and their manifests. Used by one thread.
+
+    Args:
+        group_id: the group of the query.
+        operator: the name of the operator.
+        files: its files.
+        on_missing: what happens if no state leads to a position.
+    """
+
+    def __init__(
+        self, group_id: str, operator: str, files: StateFiles, on_missing: OnMissingState = OnMissingState.FAIL
+    ) -> None:
+        self._group_id, self._name, self._files, self._on_missing = group_id, operator, files, on_missing
+        self._opened: dict[StateFileName, tuple[Manifest, pa.ipc.RecordBatchFileReader]] = {}
+        self.figures = Figures()
+
+    def find(self, position: Position) -> Choice:
+        """The state from which a batch continues.
+
+        Raises:
+            StateMissing: if no state leads to the position, or the file that it names does not exist.
+            StateDamaged: if the file is damaged.
+            StateMismatch: if the state belongs to another topic, cluster, offset, group or definition.
+            StateUnreachable: if the storage does not answer.
+        """
+        if isinstance(position.origin, New):
+            return choose(position, (), self._on_missing)
+        if not isinstance(position.origin, Named):
+            return choose(position, self._searched(position), self._on_missing)
+        try:
+            manifest, _ = self._open(position.origin.file, position.topic_partition)
+        except StateMissing:
+            if self._on_missing is OnMissingState.EMPTY:
+                return Empty(position.next_offset)
+            raise
+        return choose(position, [manifest], self._on_missing)
+
+    def _searched(self, position: Position) -> list[Manifest]:
+        """The manifests of all files, newest first, or up to the first one with a state of exactly this position.
+
+        Files that retention deletes meanwhile are left out.
+        """
+        found = []
+        for file in sorted(self._files.list(), reverse=True):
+            try:
+                manifest, _ = self._open(file, position.topic_partition)
+            except StateMissing:
+                continue
+            state = manifest.state_of(position.topic_partition)
+            if state is not None:
+                found.append(manifest)
+                is_ours = not state.identity.differs_from(position.identity)
+                if is_ours and state.next_offset == position.next_offset:
+                    break
+        return found
+
+    def _open(
+        self, file: StateFileName, topic_partition: TopicPartition
+    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+        if file not in self._opened:
+            self._opened[file] = self._read(file, topic_partition)
+        return self._opened[file]
+
+    def _read(
+        self, file: StateFileName, topic_partition: TopicPartition
+    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+        try:
+            content = self._files.read(file)
+        except FileNotFoundError:
+            raise StateMissing(
+                f"{topic_partition}: the state file '{file}' of operator '{self._name}' does not exist in "
+                f"'{self._files.location}'.",
+                remedy="Check that all queries of the group have the same 'stateLocation'. If the file is lost, reset "
+                "the group to an earlier offset whose state is stored, or set onMissingState=empty.",
+                group=self._group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            ) from None
+        self.figures.read_files += 1
+        self.figures.read_bytes += len(content)
+        try:
+            text, reader = unpack(content)
+            manifest = decode(text, file)
+        except ValueError as e:
+            raise self._damaged(file, topic_partition, str(e)) from e
+        self._check(manifest, topic_partition)
+        return manifest, reader
+
+    def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
+        if (manifest.group_id, manifest.operator) != (self._group_id, self._name):
+            raise StateMismatch(
+                f"{topic_partition}: the state file '{manifest.file}' belongs to operator '{manifest.operator}' of group "
+                f"'{manifest.group_id}', not to '{self._name}' of '{self._group_id}'.",
+                remedy="Do not copy state files from one directory to another.",
+                group=self._group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            )
+
+    def _damaged(self, file: StateFileName, topic_partition: TopicPartition, reason: str) -> StateDamaged:
+        return StateDamaged(
+            f"{topic_partition}: the state file '{file}' of operator '{self._name}' in '{self._files.location}' is "
+            f"damaged: {reason}.",
+            remedy="Restore the file from a backup. Or reset the group to an earlier offset whose state is stored: "
+            "the records from there on are read again.",
+            group=self._group_id,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+        )
+
+
+class StateStore(StoredStates):
+    """The states of one operator, with their rows. Used by one thread.
+
+    Args:
+        operator: the operator.
+        files: its files.
+        on_missing: what happens if no state leads to a position.
+    """
+
+    def __init__(self, operator: Operator, files: StateFiles, on_missing: OnMissingState = OnMissingState.FAIL) -> None:
+        super().__init__(operator.group_id, operator.name, files, on_missing)
+        self._operator = operator
+
+    def rows(self, topic_partition: TopicPartition, segments: Iterable[Segment]) -> pa.Table:
+        """The rows of segments, in their order.
+
+        Raises:
+            StateMissing: if a file does not exist.
+            StateDamaged: if a file is damaged.
+            StateUnreachable: if the storage does not answer.
+        """
+        batches = []
+        for segment in segments:
+            _, reader = self._open(segment.file, topic_partition)
+            if segment.number >= reader.num_record_batches:
+                raise self._damaged(segment.file, topic_partition, f"it has no segment {segment.number}")
+            batch = reader.get_batch(segment.number)
+            if batch.num_rows != segment.rows:
+                reason = f"segment {segment.number} has {batch.num_rows} rows, not {segment.rows}"
+                raise self._damaged(segment.file, topic_partition, reason)
+            batches.append(batch.replace_schema_metadata(None))
+        return pa.Table.from_batches(batches, self._operator.schema)
+
+    def write(self, file: StateFileName, states: Sequence[NewState]) -> Manifest:
+        """Writes the states of a task into one file.
+
+        Args:
+            file: the name of the file.
+            states: the new states, at most one for each partition.
+
+        Returns:
+            The manifest of the file.
+
+        Raises:
+            StateUnreachable: if the storage does not answer.
+        """
+        batches: list[pa.RecordBatch] = []
+        written = tuple(replace(new.state, parts=self._placed(file, new, batches)) for new in states)
+        manifest = Manifest(file, self._operator.group_id, self._operator.name, self._operator.form, written)
+        content = pack(encode(manifest), self._operator.schema, batches)
+        self._files.write(file, content)
+        self.figures.written_bytes += len(content)
+        return manifest
+
+    def _placed(
+        self, file: StateFileName, new: NewState, batches: list[pa.RecordBatch]
+    ) -> dict[str, tuple[Segment, ...]]:
+        parts = {}
+        for name, rows in new.parts.items():
+            segments = []
+            for it in rows:
+                if isinstance(it, Segment):
+                    segments.append(it)
+                elif it.num_rows:
+                    segments.append(Segment(file, len(batches), it.num_rows))
+                    batches.append(_one_batch(it, self._operator.schema))
+            if segments:
+                parts[name] = tuple(segments)
+        return parts
+
+    def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
+        super()._check(manifest, topic_partition)
+        if manifest.form != self._operator.form:
+            raise StateMismatch(
+                f"{topic_partition}: the state of operator '{self._operator.name}' was written by another definition: "
+                f"{manifest.form}. The query defines: {self._operator.form}.",
+                remedy="Revert the change, or give the operator a new name and set onMissingState=empty.",
+                group=self._operator.group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            )
+
+
+def _one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    batches = rows.select(schema.names).cast(schema).combine_chunks().to_batches()
+    return batches[0]

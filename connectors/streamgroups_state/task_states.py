@@ -1,0 +1,173 @@
+"""Runs an operator with state over the records of a task.
+
+Called by ``streamgroups_spark.state.stage`` in a Python worker. The records of a task arrive in Arrow batches, in order
+within each partition. Each range of the task has a state: it is loaded before the first record, and the new states of
+all ranges are written into one file at the end, also those of ranges without records. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.errors import InvalidOption, StateMismatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.lookup import Position, Stored
+from streamgroups.state.manifest import Manifest, PartitionState, Segment
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
+from streamgroups_state.store import NewState, StateStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Range:
+    """A range of the task while its records arrive."""
+
+    plan: RangePlan
+    began_offset: int
+    run: Run
+    #: Whether records before the range still bring the state to its start.
+    is_behind: bool
+
+
+class TaskStates:
+    """The states of one task. Used by one thread.
+
+    Args:
+        operator: the operator.
+        plan: the plan of the task.
+        store: the states of the operator.
+    """
+
+    def __init__(self, operator: StatefulOperator, plan: TaskPlan, store: StateStore) -> None:
+        self._operator, self._plan, self._store = operator, plan, store
+        self._time = BatchTime(plan.planned_ms)
+        self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
+        topics = {tp.topic for tp in self._ranges}
+        self._topic = topics.pop() if len(topics) == 1 else None
+
+    def _begun(self, plan: RangePlan) -> _Range:
+        tp, state = plan.range.topic_partition, State()
+        began_offset = plan.read_from
+        if isinstance(plan.state, Named):
+            found = self._store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
+            if isinstance(found, Stored):
+                began_offset = found.state.began_offset
+                state = State(found.state.parts, found.state.values, found.state.due_ms)
+            else:
+                logger.warning(
+                    "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
+                    tp,
+                    plan.state.file,
+                    plan.read_from,
+                )
+        run = self._operator.begin(state, self._reader(tp), self._time)
+        return _Range(plan, began_offset, run, plan.read_from < plan.range.next_offset)
+
+    def _reader(self, tp: TopicPartition) -> ReadPart:
+        schema = self._operator.schema
+
+        def read(part: Part) -> pa.Table:
+            tables = [
+                self._store.rows(tp, [it]) if isinstance(it, Segment) else it.select(schema.names).cast(schema)
+                for it in part
+            ]
+            return pa.concat_tables(tables) if tables else schema.empty_table()
+
+        return read
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Processes records.
+
+        Args:
+            batch: records with ``partition``, ``offset``, and with ``topic`` if the task reads several topics.
+
+        Raises:
+            StateMismatch: if a record is not of a range of the task.
+            InvalidOption: if the task reads several topics, and the records have no topic.
+        """
+        for tp, records in self._by_partition(pa.Table.from_batches([batch])):
+            ours = self._ranges.get(tp)
+            if ours is None:
+                raise _foreign(tp, self._plan)
+            offsets = records["offset"].to_numpy()
+            read = ours.plan.to_read
+            if offsets[0] < read.next_offset or offsets[-1] >= read.end_offset:
+                raise _foreign(tp, self._plan)
+            if ours.is_behind:
+                behind = int((offsets < ours.plan.range.next_offset).sum())
+                if behind:
+                    ours.run.add(records.slice(0, behind))
+                if behind < len(offsets):
+                    self._reach(ours)
+                    ours.run.add(records.slice(behind))
+            else:
+                ours.run.add(records)
+
+    def _by_partition(self, records: pa.Table) -> Iterable[tuple[TopicPartition, pa.Table]]:
+        if not records.num_rows:
+            return
+        if self._topic is not None:
+            for partition in pc.unique(records["partition"]).to_pylist():
+                tp = TopicPartition(self._topic, partition)
+                yield tp, records.filter(pc.equal(records["partition"], partition))
+            return
+        if "topic" not in records.column_names:
+            raise InvalidOption(
+                "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
+                remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
+            )
+        for topic in pc.unique(records["topic"]).to_pylist():
+            of_topic = records.filter(pc.equal(records["topic"], topic))
+            for partition in pc.unique(of_topic["partition"]).to_pylist():
+                yield TopicPartition(topic, partition), of_topic.filter(pc.equal(of_topic["partition"], partition))
+
+    def _reach(self, ours: _Range) -> None:
+        """Ends the records before the range: their output was written before, and only their state counts."""
+        state, _ = ours.run.finish()
+        ours.run = self._operator.begin(state, self._reader(ours.plan.range.topic_partition), self._time)
+        ours.is_behind = False
+
+    def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
+        """Writes the new states of all ranges.
+
+        Args:
+            file: the name of the file.
+
+        Returns:
+            The manifest of the file, and the output rows.
+        """
+        states, output = [], []
+        for tp, ours in sorted(self._ranges.items()):
+            if ours.is_behind:
+                self._reach(ours)
+            state, rows = ours.run.finish()
+            output += rows
+            stored = PartitionState(
+                OffsetRange(tp, ours.plan.range.next_offset, ours.plan.range.end_offset),
+                ours.began_offset,
+                ours.plan.identity,
+                values=state.values,
+                due_ms=state.due_ms,
+            )
+            states.append(NewState(stored, state.parts))
+        return self._store.write(file, states), output
+
+
+def _foreign(tp: TopicPartition, plan: TaskPlan) -> StateMismatch:
+    listed = ", ".join(str(it.to_read) for it in plan.ranges) or "nothing"
+    return StateMismatch(
+        f"{tp}: a record is not in the ranges of its task ({listed}).",
+        remedy="Keep the columns 'topic', 'partition' and 'offset' as the source returns them, and do not repartition "
+        "between the source and an operator with state.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )

@@ -1,0 +1,234 @@
+"""An object store on this machine: the part of S3's interface that a Delta table needs, in the memory of a process.
+
+Source: Amazon's S3 API reference; conditional writes (``If-None-Match: *``), on which a Delta log depends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.request import Request, urlopen
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+BUCKET = "bucket"
+#: Keys without an object: requests of a test to control and inspect the store.
+_LOSE, _SIZES = "-/lose", "-/sizes"
+_BEGUN = "2026-01-01T00:00:00.000Z"
+
+
+class _Store:
+    """A bucket."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.parts: dict[str, dict[int, bytes]] = {}
+        self.lock = threading.Lock()
+        #: A suffix of keys. Writes to these keys succeed, and their responses are lost.
+        self.lose_answers_for: str | None = None
+
+    def put(self, key: str, body: bytes, *, only_new: bool) -> int:
+        """Writes an object; returns the status."""
+        with self.lock:
+            if only_new and key in self.objects:
+                return 412
+            self.objects[key] = body
+        return 500 if self.lose_answers_for and key.endswith(self.lose_answers_for) else 200
+
+    def listed(self, prefix: str, delimiter: str, after: str) -> str:
+        """The response to ListObjectsV2."""
+        with self.lock:
+            found = sorted((key, body) for key, body in self.objects.items() if key.startswith(prefix) and key > after)
+        folders, contents = dict[str, None](), ""
+        for key, body in found:
+            rest = key[len(prefix) :]
+            if delimiter and delimiter in rest:
+                folders[prefix + rest.split(delimiter)[0] + delimiter] = None
+            else:
+                contents += (
+                    f"<Contents><Key>{escape(key)}</Key><LastModified>{_BEGUN}</LastModified>"
+                    f"<ETag>{_etag(body)}</ETag><Size>{len(body)}</Size></Contents>"
+                )
+        contents += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
+        return (
+            f"<ListBucketResult><Name>{BUCKET}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(found)}</KeyCount>"
+            f"<MaxKeys>100000</MaxKeys><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
+        )
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+def _joined_chunks(chunked: BufferedIOBase) -> bytes:
+    """The content of a chunked request. Amazon's clients also encode its content in chunks, with a checksum at the end."""
+    content = b""
+    while size := int(chunked.readline().split(b";")[0], 16):
+        content += chunked.read(size)
+        chunked.readline()
+    # Trailers end with an empty line.
+    while chunked.readline().strip():
+        continue
+    return content
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Each response is sent immediately and completely.
+    wbufsize = -1
+    disable_nagle_algorithm = True
+    store = _Store()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Disables the log."""
+
+    def _request(self) -> tuple[str, dict[str, str], bytes]:
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = _joined_chunks(self.rfile)
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "aws-chunked" in (self.headers.get("Content-Encoding") or ""):
+            body = _joined_chunks(io.BytesIO(body))
+        return unquote(parts.path).removeprefix(f"/{BUCKET}").removeprefix("/"), query, body
+
+    def _answer(self, status: int, body: str | bytes = b"", **headers: str) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Length", headers.pop("content_length", str(len(data))))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        key, query, _ = self._request()
+        if key == _SIZES:
+            self._answer(200, json.dumps({name: len(body) for name, body in self.store.objects.items()}))
+            return
+        if "list-type" in query:
+            names = ("prefix", "delimiter", "start-after")
+            self._answer(200, self.store.listed(*(query.get(name, "") for name in names)))
+            return
+        body = self.store.objects.get(key)
+        if body is None:
+            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+            return
+        about = {"ETag": _etag(body), "Last_Modified": formatdate(usegmt=True)}
+        requested = self.headers.get("Range")
+        if requested is None:
+            self._answer(200, body, **about, content_length=str(len(body)))
+            return
+        first, last = requested.removeprefix("bytes=").split("-")
+        begin = int(first) if first else len(body) - int(last)
+        end = min(int(last) + 1, len(body)) if first and last else len(body)
+        self._answer(206, body[begin:end], **about, Content_Range=f"bytes {begin}-{end - 1}/{len(body)}")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        key, query, body = self._request()
+        if key == _LOSE:
+            self.store.lose_answers_for = body.decode()
+            self._answer(200)
+            return
+        if "uploadId" in query:
+            self.store.parts[query["uploadId"]][int(query["partNumber"])] = body
+            self._answer(200, ETag=_etag(body))
+            return
+        self._answer(self.store.put(key, body, only_new=self.headers.get("If-None-Match") == "*"), ETag=_etag(body))
+
+    def do_POST(self) -> None:
+        key, query, body = self._request()
+        if "uploads" in query:
+            upload = uuid.uuid4().hex
+            self.store.parts[upload] = {}
+            self._answer(
+                200,
+                f"<InitiateMultipartUploadResult><Bucket>{BUCKET}</Bucket><Key>{escape(key)}</Key>"
+                f"<UploadId>{upload}</UploadId></InitiateMultipartUploadResult>",
+            )
+        elif "uploadId" in query:
+            whole = b"".join(part for _, part in sorted(self.store.parts.pop(query["uploadId"]).items()))
+            status = self.store.put(key, whole, only_new=self.headers.get("If-None-Match") == "*")
+            self._answer(
+                status,
+                f"<CompleteMultipartUploadResult><Bucket>{BUCKET}</Bucket><Key>{escape(key)}</Key>"
+                f"<ETag>{escape(_etag(whole))}</ETag></CompleteMultipartUploadResult>",
+            )
+        else:
+            for found in ElementTree.fromstring(body).iter():
+                if found.tag.endswith("Key"):
+                    self.store.objects.pop(found.text or "", None)
+            self._answer(200, "<DeleteResult></DeleteResult>")
+
+    def do_DELETE(self) -> None:
+        key, _, _ = self._request()
+        self.store.objects.pop(key, None)
+        self._answer(204)
+
+
+class ObjectStore:
+    """A store in a separate process, because deltalake can block the threads of this process while it waits for a
+    response.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "streamgroups_testkit.object_store"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """The settings by which deltalake connects to it."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "nowhere",
+            "AWS_ACCESS_KEY_ID": "hunter1",
+            "AWS_SECRET_ACCESS_KEY": "hunter2",
+            "max_retries": "0",
+        }
+
+    def lose_answers_for(self, ending: str) -> None:
+        """Writes to keys with this suffix succeed, and their responses are an error."""
+        urlopen(Request(f"{self.url}/{_LOSE}", ending.encode(), method="PUT")).close()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of every object, in bytes."""
+        with urlopen(f"{self.url}/{_SIZES}") as answer:
+            found: dict[str, int] = json.load(answer)
+            return found
+
+    def __enter__(self) -> ObjectStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    sys.stdout.write(f"{server.server_address[1]}\n")
+    sys.stdout.flush()
+    server.serve_forever()

@@ -1,0 +1,95 @@
+"""Producers of test records: a number of records at once, or a steady load in the background."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streamgroups_testkit.waits import wait_until
+
+
+def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:
+    """Writes ``count`` records, round robin over the partitions, keyed and valued by their number."""
+    failures: list[KafkaError] = []
+
+    def report(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = _producer(bootstrap)
+    wait_until(lambda: _has_partitions(producer, topic, partitions), f"{topic} has {partitions} partitions")
+    for i in range(first, first + count):
+        value = str(i).ljust(size_bytes, ".")
+        while True:
+            try:
+                producer.produce(topic, key=str(i), value=value, partition=i % partitions, on_delivery=report)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(60) or failures:
+        # Errors of a delivery must not affect the next test.
+        _producer.cache_clear()
+        raise AssertionError(f"not all records were written to {topic}: {failures[:3]}")
+
+
+def _has_partitions(producer: Producer, topic: str, partitions: int) -> bool:
+    """Whether the producer has the current number of partitions. Its metadata can be from a time when the topic had
+    fewer. Without a broker it has no metadata.
+    """
+    try:
+        return len(producer.list_topics(topic, timeout=30).topics[topic].partitions) >= partitions
+    except KafkaException:
+        return False
+
+
+@lru_cache(maxsize=2)
+def _producer(bootstrap: str) -> Producer:
+    """A cached producer, because an idempotent producer needs half a second before its first write. The cache has two,
+    because some tests start another broker.
+    """
+    # Idempotent, so that a failure of the broker causes no duplicates in the input. Its errors are not logged, because
+    # it outlives some brokers.
+    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
+
+
+class Load:
+    """Produces at a steady rate in the background until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000) -> None:
+        self.count = 0
+        self._failure: Exception | None = None
+        self._stopped = threading.Event()
+        self._args = bootstrap, topic, partitions, per_second
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(60)
+        if self._failure is not None:
+            raise AssertionError("the load has ended before it should") from self._failure
+
+    def _run(self) -> None:
+        bootstrap, topic, partitions, per_second = self._args
+        portion = per_second // 10
+        try:
+            while not self._stopped.wait(0.1):
+                produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
+                self.count += portion
+        except Exception as e:
+            # A delivery error is raised at the end of the block. Otherwise a test that waits for records would time out
+            # without a reason.
+            self._failure = e
+
+
+def recreate_topic(admin: AdminClient, topic: str, *, partitions: int = 1) -> None:
+    """Deletes a topic with the committed offsets of its groups, and creates it again without records."""
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is deleted")
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)

@@ -1,0 +1,107 @@
+"""Offsets and members of groups, and committed records, by clients that are independent of this library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamgroups_kafka.client.partitions import metadata_of
+from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.waits import wait_until
+
+
+@dataclass(frozen=True)
+class ConsumedRecord:
+    """A record that an independent reader of committed records has read."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
+def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end offset of every partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    try:
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(partitions)}
+    finally:
+        consumer.close()
+
+
+def read_committed(bootstrap: str, topic: str) -> list[ConsumedRecord]:
+    """All committed records of a topic, in the order of their partitions."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found = []
+    try:
+        partitions = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
+        reader.assign([TopicPartition(topic, p, 0) for p in partitions])
+        while partitions:
+            message = reader.poll(30)
+            assert message is not None, f"no end of {partitions}"
+            partition, value = message.partition(), message.value()
+            assert partition is not None
+            if message.error():
+                partitions.discard(partition)
+            else:
+                assert value is not None
+                key = message.key()
+                found.append(ConsumedRecord(partition, key.encode() if isinstance(key, str) else key, value))
+    finally:
+        reader.close()
+    return found
+
+
+def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """The committed offsets of a group for a topic."""
+    return {tp.partition: tp.offset for tp in _committed(bootstrap, group, topic)}
+
+
+def committed_metadata(bootstrap: str, group: str, topic: str) -> dict[int, str]:
+    """The metadata of the committed offsets of a group for a topic."""
+    return {tp.partition: metadata_of(tp) for tp in _committed(bootstrap, group, topic)}
+
+
+def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
+    """The committed offsets by partition.
+
+    Uses a consumer, because the admin API ends the process while a group has no coordinator (librdkafka#5040).
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=30)
+        return [tp for tp in found if tp.offset >= 0]
+    except KafkaException as e:
+        # A new cluster is still creating the topic of committed offsets, so no offset is committed.
+        if e.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+            raise
+        return []
+    finally:
+        consumer.close()
+
+
+def describe_group(kafka: Broker, group: str) -> list[dict[str, str]]:
+    """The description of a group's partitions by Kafka's own tool: one row each, by the names of the columns."""
+    result = kafka.run_tool("consumer-groups", "--describe", "--group", group).stdout.splitlines()
+    table = [line.split() for line in result if line.strip()]
+    header = next((i for i, words in enumerate(table) if words[0] == "GROUP"), len(table) - 1)
+    return [dict(zip(table[header], words, strict=False)) for words in table[header + 1 :]]
+
+
+def wait_until_group_is_empty(admin: AdminClient, group: str) -> None:
+    """Waits until the last member has left. Spark stops the stream runner of a query shortly after the query."""
+
+    def empty() -> bool:
+        return not admin.describe_consumer_groups([group])[group].result(30).members
+
+    wait_until(empty, f"all members of {group} have left")

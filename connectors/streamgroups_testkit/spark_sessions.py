@@ -1,0 +1,80 @@
+"""Spark sessions of the tests, which run for seconds: cheap to start, on two cores shared with a broker and other
+sessions.
+
+Called by fixtures and by ``query_program``. These settings do not change results. They reduce the work of the JVM for class
+loading and compilation, which otherwise exceeds the processor time of the tests. Source: the options of the JVM (JEP
+165, tiered compilation; JEP 350), Spark's "Configuration".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from streamgroups_broker._cache import cache_root, made_once
+
+#: Compile once and lightly; collect garbage without separate threads.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: The state store that stateful windows of this library need.
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+#: The creation of the class archive takes half a minute on two idle cores.
+_RETRY_TIMEOUT_S = 600
+
+
+def session_builder(name: str) -> SparkSession.Builder:
+    """The builder of every session of the tests.
+
+    Args:
+        name: the name of the application.
+    """
+    archive = class_archive()
+    return builder(name, JVM if archive is None else f"{JVM} -XX:SharedArchiveFile={archive} -Xlog:cds=off")
+
+
+def builder(name: str, jvm: str) -> SparkSession.Builder:
+    """The same with additional options of the JVM."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Another JVM precedes each session and builds its command line.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM)
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.driver.extraJavaOptions", jvm)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+    )
+
+
+@cache
+def class_archive() -> Path | None:
+    """The archive of the classes of this PySpark and this Java, created on the first call in the cache directory of the
+    embedded broker; ``None`` if the creation fails.
+    """
+    java = shutil.which(f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java")
+    if java is None:
+        return None
+    digest = hashlib.sha256(f"{os.path.realpath(java)} {pyspark.__file__} {pyspark.__version__}".encode()).hexdigest()[
+        :8
+    ]
+    archive = cache_root() / f"spark-classes-{digest}.jsa"
+    with suppress(OSError):
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    # A later call retries a creation that timed out.
+    with suppress(subprocess.SubprocessError):
+        return made_once(archive, archive.with_suffix(".lock"), _make)
+    return None
+
+
+def _make(archive: Path) -> None:
+    command = [sys.executable, "-m", "streamgroups_testkit.spark_classes", str(archive)]
+    subprocess.run(command, capture_output=True, timeout=_RETRY_TIMEOUT_S, check=True)

@@ -1,0 +1,156 @@
+"""The states of a query's operator: chooses them for each batch, and names them after it.
+
+Used by ``streamgroups.query.micro_batches`` on the driver. Before a batch each range gets the state of its start. Tasks
+write the states of the ends and report the names of their files. The commit of the batch names them, so a position and
+its state change together. Source: SEMANTICS S9, S10.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamgroups.errors import StateMissing
+from streamgroups.groups.membership import InFlight, Owned, States
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.query_ports import BatchStates
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """The report of a task about one state that it has written.
+
+    Args:
+        range: the range.
+        file: the file that contains the state of its end.
+        due_ms: when the operator must run without new records; ``None``: never.
+    """
+
+    range: OffsetRange
+    file: StateFileName
+    due_ms: int | None = None
+
+
+class TakeReports(Protocol):
+    """Returns the reports of the tasks of a batch, latest last, and forgets them."""
+
+    def __call__(self, run_id: str, batch: int) -> Iterable[StateReport]: ...
+
+
+class OperatorStates(BatchStates):
+    """See :mod:`streamgroups.query.operator_states`.
+
+    Args:
+        location: where state files are.
+        group_id: the group of the query.
+        run_id: the id of the run.
+        find: finds the state of a position that names none (:func:`streamgroups.state.lookup.choose`).
+        take_reports: returns the reports of the tasks of a batch.
+        now_ms: the time in milliseconds since the epoch.
+        on_missing: what happens if no state leads to a position.
+        collect: deletes old states from time to time; called with the partitions of the member.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        group_id: str,
+        run_id: str,
+        find: Callable[[Position], Choice],
+        take_reports: TakeReports,
+        now_ms: Callable[[], int],
+        on_missing: OnMissingState = OnMissingState.FAIL,
+        collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+    ) -> None:
+        self._location, self._group_id, self._run_id = location, group_id, run_id
+        self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
+        self._on_missing, self._collect = on_missing, collect
+
+    def task_plans(
+        self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
+    ) -> Sequence[TaskPlan | None]:
+        """The states of the tasks of a batch.
+
+        Args:
+            batch: the batch.
+            owned: the partitions of the member.
+            tasks: the ranges of each task. No range is split.
+
+        Raises:
+            StateMissing: if no state leads to a position.
+            StateUnreachable: if the storage does not answer.
+        """
+        planned_ms = self._now_ms()
+        self._collect(owned.keys())
+        return [
+            TaskPlan(
+                self._location,
+                self._group_id,
+                planned_ms,
+                self._run_id,
+                batch.number,
+                tuple(self._range_plan(r, owned[r.topic_partition]) for r in task),
+                self._on_missing,
+            )
+            for task in tasks
+        ]
+
+    def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
+        if not isinstance(owned.state, Unnamed):
+            return RangePlan(r, owned.state, r.next_offset, owned.identity)
+        choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
+        if isinstance(choice, Empty):
+            if choice.read_from == r.next_offset:
+                logger.warning(
+                    "Group '%s': %s continues at %d with an empty state",
+                    self._group_id,
+                    r.topic_partition,
+                    r.next_offset,
+                )
+            return RangePlan(r, New(), choice.read_from, owned.identity)
+        if choice.read_from < r.next_offset:
+            logger.info(
+                "Group '%s': %s reads %d offsets again, to bring the state of offset %d to offset %d",
+                self._group_id,
+                r.topic_partition,
+                r.next_offset - choice.read_from,
+                choice.read_from,
+                r.next_offset,
+            )
+        return RangePlan(r, Named(choice.file, choice.read_from), choice.read_from, owned.identity)
+
+    def finished(self, batch: InFlight | None) -> States:
+        """The states after a batch that is done.
+
+        Raises:
+            StateMissing: if a task has not reported the state of a range.
+        """
+        if batch is None:
+            return {}
+        return states_after(batch, self._take_reports(self._run_id, batch.number), self._group_id)
+
+
+def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str) -> States:
+    """The states after a batch, from the reports of its tasks, latest last.
+
+    Raises:
+        StateMissing: if no task has reported the state of a range.
+    """
+    reported = {it.range: it for it in reports}
+    missing = [r for r in batch.ranges if r not in reported]
+    if missing:
+        raise StateMissing(
+            f"Batch {batch.number} of group '{group_id}' is done, but no task has written the states of "
+            f"{', '.join(map(str, missing))}.",
+            remedy="The sink must read all rows of each batch: a foreachBatch function that ignores its batch, or a "
+            "limit, leaves records out. Restart the query: it reads the batch again.",
+        )
+    return {r.topic_partition: Named(reported[r].file, r.end_offset) for r in batch.ranges}

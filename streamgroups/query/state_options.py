@@ -1,0 +1,69 @@
+"""Parses the options about the states of operators: ``stateLocation``, ``stateRetention`` and ``onMissingState``.
+
+Called by ``streamgroups_spark.source.options``. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups.option_values import choice
+from streamgroups.state.lookup import OnMissingState
+
+STATE_OPTIONS = ("stateLocation", "stateRetention", "onMissingState")
+_DEFAULT_RETENTION_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class StateOptions:
+    """The options about states.
+
+    Args:
+        location: where state files are; ``None``: beside the checkpoint.
+        retention_ms: how far back a reset keeps its state.
+        on_missing: what happens if no state leads to a position.
+    """
+
+    location: str | None = None
+    retention_ms: int = _DEFAULT_RETENTION_MS
+    on_missing: OnMissingState = OnMissingState.FAIL
+
+
+def state_options(known: Mapping[str, str]) -> StateOptions:
+    """Parses the options.
+
+    Args:
+        known: options under their canonical names.
+
+    Raises:
+        InvalidOption: for the first invalid option.
+
+    >>> state_options({"stateRetention": "2 hours", "onMissingState": "empty"})
+    StateOptions(location=None, retention_ms=7200000, on_missing=<OnMissingState.EMPTY: 'empty'>)
+    """
+    location, retention = known.get("stateLocation"), known.get("stateRetention")
+    if location is not None and not location.strip():
+        raise InvalidOption(
+            "Option 'stateLocation' is empty.",
+            remedy="Set it to a path or URI that all queries of the group can use, or leave it out.",
+        )
+    retention_ms = _DEFAULT_RETENTION_MS if retention is None else parse_duration_ms(retention, option="stateRetention")
+    if retention_ms < 0:
+        raise InvalidOption(
+            f"Option 'stateRetention' is '{retention}', which is negative.", remedy="Set it to 0 or longer."
+        )
+    on_missing = choice(known, "onMissingState", OnMissingState, OnMissingState.FAIL)
+    return StateOptions(location, retention_ms, on_missing)
+
+
+def default_location(checkpoint: str) -> str:
+    """The location beside a checkpoint: queries of a group whose checkpoints are in one directory share it.
+
+    >>> default_location("file:/data/checkpoints/board"), default_location("s3a://bucket/board/")
+    ('file:/data/checkpoints/streamgroups-state', 's3a://bucket/streamgroups-state')
+    """
+    parent, slash, _ = checkpoint.rstrip("/").rpartition("/")
+    return f"{parent}{slash}streamgroups-state"

@@ -1,0 +1,1 @@
+"""State of operators, stored per source partition and addressed by offset (SEMANTICS S10)."""

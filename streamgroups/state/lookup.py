@@ -1,0 +1,163 @@
+"""Decides from which stored state a batch continues, for one partition.
+
+Called by ``streamgroups_state.store`` in a task, before its first record. A commit of this library names the state of
+its offset. An offset that a tool has committed names none: then the state is searched. Source: SEMANTICS S5, S10, S11.
+
+Per partition, for a position ``o``:
+
+=====================================  =================================================================================
+the position                           continues with
+=====================================  =================================================================================
+is a starting position                 an empty state
+names a state                          this state. If its file is missing: the policy. If it is damaged: an error
+names none; a state of ``o`` exists    the newest of them
+names none; earlier states exist       the latest of them, and the records from there to ``o``, without output. The
+                                       start of the first batch counts as a state, which is empty
+names none; ``o`` is not after the      an empty state: a new group that starts at ``o`` has the same
+offset at which the states began
+names none; anything else              the policy: an error, or an empty state
+=====================================  =================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from streamgroups.errors import StateMismatch, StateMissing
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New, StateOrigin
+
+
+class OnMissingState(Enum):
+    """What happens if no stored state leads to a position: the option ``onMissingState``."""
+
+    FAIL = "fail"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position whose state is required.
+
+    Args:
+        topic_partition: the partition.
+        next_offset: the offset.
+        origin: where the position comes from.
+        identity: the topic of the partition.
+    """
+
+    topic_partition: TopicPartition
+    next_offset: int
+    origin: StateOrigin
+    identity: TopicIdentity = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Continue with an empty state.
+
+    Args:
+        read_from: the first offset to read. Records before the position are read without output.
+    """
+
+    read_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Continue with a stored state.
+
+    Args:
+        file: the file.
+        state: the state in it.
+    """
+
+    file: StateFileName
+    state: PartitionState
+
+    @property
+    def read_from(self) -> int:
+        """The first offset to read. Records before the position are read without output."""
+        return self.state.next_offset
+
+
+Choice: TypeAlias = Empty | Stored
+
+
+def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMissingState) -> Choice:
+    """The state from which a batch continues.
+
+    Args:
+        position: the start of the range of the batch.
+        manifests: for a named position the manifest of the named file, otherwise all manifests of the operator.
+        on_missing: the policy.
+
+    Raises:
+        StateMissing: if no state leads to the position and the policy is to fail.
+        StateMismatch: if the named state belongs to another topic, cluster or offset.
+
+    >>> choose(Position(TopicPartition("flights", 0), 5, New()), [], OnMissingState.FAIL)
+    Empty(read_from=5)
+    """
+    here = position.next_offset
+    if isinstance(position.origin, New):
+        return Empty(here)
+    tp = position.topic_partition
+    found = [Stored(m.file, state) for m in manifests if (state := m.state_of(tp)) is not None]
+    if isinstance(position.origin, Named):
+        return _named(position, position.origin, found)
+    ours = [it for it in found if not it.state.identity.differs_from(position.identity)]
+    before = [it for it in ours if it.read_from <= here]
+    if before:
+        return max(before, key=lambda it: (it.read_from, it.file))
+    # The first batch of a state began with an empty one.
+    beginnings = [it.state.began_offset for it in ours if it.state.range.next_offset == it.state.began_offset]
+    if any(offset <= here for offset in beginnings):
+        return Empty(max(offset for offset in beginnings if offset <= here))
+    is_before_all = bool(ours) and here <= min(it.state.began_offset for it in ours)
+    if is_before_all or on_missing is OnMissingState.EMPTY:
+        return Empty(here)
+    raise _missing(position, ours)
+
+
+def _named(position: Position, named: Named, found: list[Stored]) -> Stored:
+    tp, file = position.topic_partition, named.file
+    stored = next((it for it in found if it.file == file), None)
+    if stored is None or stored.state.next_offset != named.next_offset:
+        actual = "has no state of the partition" if stored is None else f"has its state at {stored.state.next_offset}"
+        raise StateMismatch(
+            f"{tp}: the position {position.next_offset} names the state of offset {named.next_offset} in file '{file}', "
+            f"which {actual}.",
+            remedy="Check that all queries of the group have the same 'stateLocation'.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    if stored.state.identity.differs_from(position.identity):
+        raise StateMismatch(
+            f"{tp}: the state file '{file}' is of another topic or cluster (state: {stored.state.identity}; "
+            f"topic: {position.identity}).",
+            remedy="Check that all queries of the group have the same 'stateLocation'. To start with an empty state, give "
+            "the operator a new name and set onMissingState=empty.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    return stored
+
+
+def _missing(position: Position, ours: list[Stored]) -> StateMissing:
+    tp = position.topic_partition
+    oldest = min((it.state.next_offset for it in ours), default=None)
+    known = "no state of the partition is stored" if oldest is None else f"the oldest stored state is at {oldest}"
+    return StateMissing(
+        f"{tp}: no stored state leads to offset {position.next_offset}: {known}.",
+        remedy="Reset the group to a later offset, or set onMissingState=empty to start with an empty state. "
+        "'stateRetention' determines how far back states are kept.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )

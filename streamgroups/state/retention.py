@@ -1,0 +1,79 @@
+"""Decides which state files are deleted.
+
+Called by ``streamgroups_state.collection`` for the driver of a query and for ``streamgroups state collect``. A reset to an
+earlier offset needs a state at or before this offset, so states are kept for a time that the user sets. Source: SEMANTICS
+S10.
+
+A state is kept if
+
+* a committed offset names it,
+* it is not older than the retention,
+* or it is the latest older state of its partition: a reset to the start of the retention begins there.
+
+A file is kept if one of its states is kept, or if a kept state has a segment in it. A *young* file is always kept: the
+batch that has written it may not be committed yet. A slow attempt of a task, which another one has replaced, writes a
+file of its own that no offset names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.manifest import Manifest
+from streamgroups.state.names import StateFileName
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long states are kept.
+
+    Args:
+        keep_ms: how far back a reset keeps its state.
+        young_ms: the age at which a file can be deleted if no state needs it. Longer than any batch.
+    """
+
+    keep_ms: int
+    young_ms: int
+
+
+def deletable(
+    manifests: Iterable[Manifest],
+    committed: Collection[tuple[TopicPartition, StateFileName]],
+    retention: Retention,
+    now_ms: int,
+) -> frozenset[StateFileName]:
+    """The files that no kept state needs.
+
+    Args:
+        manifests: the manifests of all files of an operator.
+        committed: the states that committed offsets or ledgers name.
+        retention: how long states are kept.
+        now_ms: the current time, in milliseconds since the epoch.
+
+    >>> deletable([], [], Retention(3_600_000, 600_000), now_ms=0)
+    frozenset()
+    """
+    by_file = {manifest.file: manifest for manifest in manifests}
+    needed = set()
+    for tp, file in {*committed, *_kept_by_age(by_file.values(), now_ms - retention.keep_ms)}:
+        state = by_file[file].state_of(tp) if file in by_file else None
+        if state is not None:
+            needed |= {file, *state.files}
+    oldest_young_ms = now_ms - retention.young_ms
+    return frozenset(file for file in by_file if file not in needed and file.planned_ms < oldest_young_ms)
+
+
+def _kept_by_age(manifests: Iterable[Manifest], oldest_ms: int) -> set[tuple[TopicPartition, StateFileName]]:
+    """The states since ``oldest_ms``, and the latest state of each partition before it."""
+    kept: set[tuple[TopicPartition, StateFileName]] = set()
+    latest: dict[TopicPartition, StateFileName] = {}
+    for manifest in manifests:
+        for state in manifest.states:
+            tp = state.topic_partition
+            if manifest.file.planned_ms >= oldest_ms:
+                kept.add((tp, manifest.file))
+            else:
+                latest[tp] = max(latest.get(tp, manifest.file), manifest.file)
+    return kept | set(latest.items())

@@ -1,0 +1,117 @@
+"""The plan of a task with states: its ranges, their states, and the location of the new states.
+
+Created by :mod:`streamgroups.query.operator_states` for each task, and passed to its operator as JSON. A task searches for no state:
+the driver has chosen it. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.lookup import OnMissingState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """A range of a task, and the state from which it continues.
+
+    Args:
+        range: the range of the batch.
+        state: the state; :class:`~streamgroups.state.lookup.New` is an empty one.
+        read_from: the first offset to read. Records before the range bring the state to its start, without output.
+        identity: the topic of the partition.
+    """
+
+    range: OffsetRange
+    state: New | Named
+    read_from: int
+    identity: TopicIdentity
+
+    @property
+    def to_read(self) -> OffsetRange:
+        """All offsets that the task reads."""
+        return OffsetRange(self.range.topic_partition, self.read_from, self.range.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """The states of a task.
+
+    Args:
+        location: where state files are.
+        group_id: the group of the query.
+        planned_ms: when the batch was planned.
+        run_id: the id of the run of the query.
+        batch: the number of the batch.
+        ranges: the ranges of the task.
+        on_missing: what happens if the file that a position names does not exist.
+    """
+
+    location: str
+    group_id: str
+    planned_ms: int
+    run_id: str
+    batch: int
+    ranges: tuple[RangePlan, ...]
+    on_missing: OnMissingState = OnMissingState.FAIL
+
+    def file(self, attempt: int) -> StateFileName:
+        """The name of the state file of an attempt of the task."""
+        return StateFileName(self.planned_ms, self.run_id, self.batch, attempt)
+
+
+def encode(plan: TaskPlan) -> str:
+    """The plan as JSON.
+
+    >>> decode(encode(TaskPlan("/state", "billing", 1732334879123, "1f3a9c2b7d10", 3, ()))).batch
+    3
+    """
+    return json.dumps(
+        {
+            "location": plan.location,
+            "group": plan.group_id,
+            "planned_ms": plan.planned_ms,
+            "run": plan.run_id,
+            "batch": plan.batch,
+            "on_missing": plan.on_missing.value,
+            "ranges": [_encoded(it) for it in plan.ranges],
+        }
+    )
+
+
+def _encoded(it: RangePlan) -> list[Any]:
+    tp, state = it.range.topic_partition, it.state
+    named = [str(state.file), state.next_offset] if isinstance(state, Named) else None
+    return [
+        tp.topic, tp.partition, it.range.next_offset, it.range.end_offset,
+        named, it.read_from, it.identity.cluster_id, it.identity.topic_id,
+    ]  # fmt: skip
+
+
+def decode(text: str) -> TaskPlan:
+    """Parses a plan. It comes from the reader of the same task, so it is not checked."""
+    fields = json.loads(text)
+    ranges = tuple(
+        RangePlan(
+            OffsetRange(TopicPartition(topic, partition), first, end),
+            New() if named is None else Named(StateFileName.parse(named[0]), named[1]),
+            read_from,
+            TopicIdentity(cluster_id, topic_id),
+        )
+        for topic, partition, first, end, named, read_from, cluster_id, topic_id in fields["ranges"]
+    )
+    return TaskPlan(
+        fields["location"],
+        fields["group"],
+        fields["planned_ms"],
+        fields["run"],
+        fields["batch"],
+        ranges,
+        OnMissingState(fields["on_missing"]),
+    )

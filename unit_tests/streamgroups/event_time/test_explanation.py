@@ -1,0 +1,41 @@
+"""W2, W3: people see what holds back the watermark."""
+
+from __future__ import annotations
+
+from streamgroups.event_time.explanation import as_text, explain
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime, observe
+from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.watermark import At
+from unit_tests.streamgroups.event_time.tables import P0, P1, P2
+
+IDLE = TimeSettings(Generation(), partition_idle_timeout_ms=2_000)
+
+
+def test_each_partition_has_an_explanation() -> None:
+    times = {
+        P0: PartitionTime(900, At(900), idle_since_ms=None, seen_ms=5_000),
+        P1: PartitionTime(300, At(300), idle_since_ms=4_000, seen_ms=5_000),
+        P2: PartitionTime(idle_since_ms=1_000, seen_ms=5_000),
+    }
+    state = observe(SourceTime(partitions=times), {}, IDLE, 5_000)
+    lines = explain(state, IDLE)
+    assert [(it.event_time, it.doing) for it in lines] == [
+        ("1970-01-01T00:00:00.900Z", "ahead"),
+        ("1970-01-01T00:00:00.300Z", "holds back the watermark; no available records for 1 s"),
+        ("none yet", "idle for 4 s: does not hold back the watermark"),
+    ]
+    text = as_text("board", "alice", state, lines)
+    assert text.splitlines()[0] == "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.300Z."
+    assert len(text.splitlines()) == 5
+
+
+def test_a_partition_without_a_watermark_holds_time_back_until_it_is_idle() -> None:
+    (line,) = explain(SourceTime(partitions={P0: PartitionTime()}), IDLE)
+    assert line.doing == "holds back the watermark: no event time yet"
+
+
+def test_imported_time_is_nobodys_fault() -> None:
+    (line,) = explain(SourceTime(partitions={P0: PartitionTime()}), TimeSettings(import_from="trades"))
+    assert line.doing == "emits no watermark: event time is imported"

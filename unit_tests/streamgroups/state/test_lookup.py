@@ -1,0 +1,143 @@
+"""S10, S11: which state a batch continues from, row by row of the table in ``streamgroups.state.lookup``."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.errors import StateMismatch, StateMissing
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New, Unnamed
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+TOPIC = TopicIdentity("c1", "t1")
+FAIL, EMPTY = OnMissingState.FAIL, OnMissingState.EMPTY
+
+
+def file(number: int) -> StateFileName:
+    return StateFileName(1732334000000 + number, "1f3a9c2b7d10", number, number)
+
+
+def stored(
+    number: int,
+    offset: int,
+    *,
+    tp: TopicPartition = P0,
+    began: int = 0,
+    first: int | None = None,
+    identity: TopicIdentity = TOPIC,
+) -> Manifest:
+    """A state of a batch that read from ``first``: just before ``offset`` unless given."""
+    state = PartitionState(OffsetRange(tp, max(began, offset - 1) if first is None else first, offset), began, identity)
+    return Manifest(file(number), "billing", "windows", "", (state,))
+
+
+def offset_of(choice: Choice) -> int | None:
+    return choice.state.next_offset if isinstance(choice, Stored) else None
+
+
+def at(offset: int, origin: New | Named | Unnamed) -> Position:
+    return Position(P0, offset, origin, TOPIC)
+
+
+def test_S10_a_starting_position_has_an_empty_state_whatever_is_stored() -> None:
+    assert choose(at(5, New()), [stored(1, 5)], FAIL) == Empty(5)
+
+
+def test_S10_a_position_continues_with_the_state_that_it_names() -> None:
+    choice = choose(at(5, Named(file(1), 5)), [stored(1, 5)], FAIL)
+    assert isinstance(choice, Stored)
+    assert choice.file == file(1)
+    assert choice.read_from == 5
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (stored(1, 4), "has its state at 4"),
+        (stored(1, 5, tp=P1), "has no state of the partition"),
+        (stored(1, 5, identity=TopicIdentity("c1", "t2")), "another topic or cluster"),
+        (stored(1, 5, identity=TopicIdentity("c2", "t1")), "another topic or cluster"),
+    ],
+)
+@pytest.mark.parametrize("policy", [FAIL, EMPTY])
+def test_S11_a_named_state_that_does_not_belong_to_the_position_is_an_error(
+    manifest: Manifest, said: str, policy: OnMissingState
+) -> None:
+    with pytest.raises(StateMismatch, match=said) as rejected:
+        choose(at(5, Named(file(1), 5)), [manifest], policy)
+    assert (rejected.value.topic, rejected.value.partition) == ("flights", 0)
+
+
+def test_S10_a_position_after_lost_records_continues_with_the_state_before_them() -> None:
+    choice = choose(at(9, Named(file(1), 5)), [stored(1, 5)], FAIL)
+    assert offset_of(choice) == 5
+
+
+def test_S10_a_position_of_a_tool_continues_with_the_newest_state_of_its_offset() -> None:
+    choice = choose(at(5, Unnamed()), [stored(2, 5), stored(1, 5), stored(3, 4), stored(4, 6)], FAIL)
+    assert isinstance(choice, Stored)
+    assert choice.file == file(2)
+
+
+def test_S10_a_position_between_two_states_reads_again_from_the_earlier_one() -> None:
+    choice = choose(at(5, Unnamed()), [stored(1, 1), stored(2, 3), stored(3, 9)], FAIL)
+    assert isinstance(choice, Stored)
+    assert choice.read_from == 3
+
+
+def test_S10_before_the_first_record_of_a_state_it_is_empty() -> None:
+    assert choose(at(10, Unnamed()), [stored(1, 20, began=10)], FAIL) == Empty(10)
+    assert choose(at(7, Unnamed()), [stored(1, 20, began=10)], FAIL) == Empty(7)
+
+
+def test_S10_within_the_first_batch_of_a_state_its_records_are_read_again() -> None:
+    known = [stored(1, 20, began=10, first=10), stored(2, 30, began=10)]
+    assert choose(at(15, Unnamed()), known, FAIL) == Empty(10)
+
+
+def test_S10_an_offset_whose_state_was_deleted_is_an_error_unless_an_empty_state_is_chosen() -> None:
+    known = [stored(1, 20, began=10)]
+    with pytest.raises(StateMissing, match="the oldest stored state is at 20") as rejected:
+        choose(at(15, Unnamed()), known, FAIL)
+    assert "onMissingState=empty" in rejected.value.remedy
+    assert choose(at(15, Unnamed()), known, EMPTY) == Empty(15)
+
+
+def test_S10_a_later_empty_start_does_not_hide_that_an_earlier_state_was_deleted() -> None:
+    with pytest.raises(StateMissing):
+        choose(at(600, Unnamed()), [stored(1, 1_000), stored(2, 6_000, began=5_000)], FAIL)
+
+
+def test_S10_a_group_without_states_is_an_error_unless_an_empty_state_is_chosen() -> None:
+    with pytest.raises(StateMissing, match="no state of the partition is stored"):
+        choose(at(5, Unnamed()), [], FAIL)
+    assert choose(at(5, Unnamed()), [], EMPTY) == Empty(5)
+
+
+def test_S11_states_of_an_earlier_topic_are_not_used() -> None:
+    with pytest.raises(StateMissing):
+        choose(at(5, Unnamed()), [stored(1, 5, identity=TopicIdentity("c1", "t0"))], FAIL)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(0, 10)), max_size=8), st.integers(0, 40))
+def test_S10_no_state_after_the_position_is_ever_chosen(known: list[tuple[int, int, int]], here: int) -> None:
+    states = [(began, began + before, began + before + length) for began, before, length in known]
+    manifests = [stored(i, end, began=began, first=first) for i, (began, first, end) in enumerate(states)]
+    reachable = {end for _, _, end in states if end <= here}
+    beginnings = {began for began, first, _ in states if began == first <= here}
+    try:
+        choice = choose(at(here, Unnamed()), manifests, FAIL)
+    except StateMissing:
+        assert not reachable | beginnings
+        assert not states or here > min(began for began, _, _ in states)
+        return
+    if reachable:
+        assert offset_of(choice) == max(reachable)
+    else:
+        assert choice == Empty(max(beginnings, default=here))

@@ -1,0 +1,128 @@
+"""S10: each range gets the state of its start, and the commit names the states that the tasks have reported."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from streamgroups.errors import StateMissing
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.state.lookup import Choice, Empty, Position, Stored
+from streamgroups.state.manifest import PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
+from streamgroups.state.task_plan import RangePlan
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+R0, R1 = OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)
+BATCH = InFlight(7, (R0, R1))
+TOPIC = TopicIdentity("c1", "t1")
+RUN = "1f3a9c2b7d10"
+
+
+def file(attempt: int) -> StateFileName:
+    return StateFileName(1732334879123, RUN, 7, attempt)
+
+
+def states(found: Choice | None = None, reports: tuple[StateReport, ...] = ()) -> OperatorStates:
+    def find(position: Position) -> Choice:
+        assert found is not None, f"the state of {position} is named"
+        return found
+
+    def take(run_id: str, batch: int) -> tuple[StateReport, ...]:
+        assert (run_id, batch) == (RUN, 7)
+        return reports
+
+    return OperatorStates("/state", "billing", RUN, find, take, lambda: 1732334880000)
+
+
+def planned(state: StateOrigin, found: Choice | None = None) -> RangePlan:
+    owned = {P0: Owned(10, identity=TOPIC, state=state)}
+    [plan] = states(found).task_plans(InFlight(7, (R0,)), owned, [(R0,)])
+    assert plan is not None
+    assert (plan.location, plan.group_id, plan.file(3)) == (
+        "/state",
+        "billing",
+        StateFileName(1732334880000, RUN, 7, 3),
+    )
+    return plan.ranges[0]
+
+
+def test_S10_a_named_state_needs_no_search() -> None:
+    assert planned(Named(file(1), 10)) == RangePlan(R0, Named(file(1), 10), 10, TOPIC)
+
+
+def test_S10_a_new_partition_begins_with_an_empty_state() -> None:
+    assert planned(New()) == RangePlan(R0, New(), 10, TOPIC)
+
+
+def test_S10_a_position_of_a_tool_reads_again_from_the_state_before_it() -> None:
+    stored = Stored(file(1), PartitionState(OffsetRange(P0, 0, 4), 0, TOPIC))
+    plan = planned(UNNAMED, stored)
+    assert plan == RangePlan(R0, Named(file(1), 4), 4, TOPIC)
+    assert plan.to_read == OffsetRange(P0, 4, 20)
+
+
+def test_S10_a_state_that_is_started_empty_by_choice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert planned(UNNAMED, Empty(10)) == RangePlan(R0, New(), 10, TOPIC)
+    assert "flights-0 continues at 10 with an empty state" in caplog.text
+
+
+def test_S10_each_task_has_the_plans_of_its_ranges() -> None:
+    owned = {tp: Owned(n, identity=TOPIC, state=New()) for tp, n in ((P0, 10), (P1, 5))}
+    plans = states().task_plans(BATCH, owned, [(R1,), (R0,)])
+    assert [[it.range for it in plan.ranges] for plan in plans if plan is not None] == [[R1], [R0]]
+
+
+def test_S10_after_a_batch_the_latest_report_of_each_range_counts() -> None:
+    reports = (StateReport(R0, file(1)), StateReport(R1, file(1)), StateReport(R0, file(2)))
+    assert states(reports=reports).finished(BATCH) == {P0: Named(file(2), 20), P1: Named(file(1), 6)}
+
+
+def test_S10_a_batch_whose_sink_has_not_read_all_rows_is_an_error() -> None:
+    with pytest.raises(StateMissing, match=r"no task has written the states of flights-1\[5,6\)") as rejected:
+        states(reports=(StateReport(R0, file(1)),)).finished(BATCH)
+    assert "foreachBatch" in rejected.value.remedy
+
+
+def test_S10_nothing_is_in_flight() -> None:
+    assert states().finished(None) == {}
+
+
+# ---- positions -------------------------------------------------------------------------------------------------------
+
+
+def test_S10_a_finished_batch_advances_positions_and_states_together() -> None:
+    member = Membership().assign({P0: Owned(10), P1: Owned.new(5, Origin.STARTING)}).plan(BATCH)
+    member, _ = member.finish(7, {P0: Named(file(1), 20)})
+    assert member.owned[P0].state == Named(file(1), 20)
+    assert member.owned[P1].state == UNNAMED
+
+
+def test_S10_a_position_that_is_set_names_no_state_unless_it_is_given() -> None:
+    member = Membership().assign({P0: Owned(10, state=Named(file(1), 10)), P1: Owned(5, state=New())})
+    assert member.move({P0: 7}).owned[P0].state == UNNAMED
+    assert member.move({P0: 10}).owned[P0].state == Named(file(1), 10), "it has not moved"
+    kept = {P0: Named(file(1), 10)}
+    assert member.move({P0: 15}, kept).owned[P0].state == Named(file(1), 10)
+
+
+@pytest.mark.parametrize("state", [UNNAMED, New(), Named(file(1), 2**63 - 1)])
+def test_S10_a_commit_names_the_state_of_its_offset(state: StateOrigin) -> None:
+    mark = CommitMark(False, identity=TOPIC, state=state)
+    assert CommitMark.parse(mark.encode() + "bytes behind it") == mark
+    assert Owned.committed(5, mark.encode()).state == state
+
+
+def test_S10_damaged_metadata_names_no_state() -> None:
+    text = CommitMark(False, identity=TOPIC, state=Named(file(1), 10)).encode()
+    for damaged in (text.replace("@10", "@x"), text.replace(".state@", ".stat@"), text.replace("state=", "state=.")):
+        mark = CommitMark.parse(damaged)
+        assert mark is not None
+        assert mark.state == UNNAMED

@@ -1,0 +1,81 @@
+"""S10: no file that a kept state needs is deleted, and all others are."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from streamgroups.identity import UNKNOWN
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.manifest import Manifest, PartitionState, Segment
+from streamgroups.state.names import StateFileName
+from streamgroups.state.retention import Retention, deletable
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+HOUR_MS = 3_600_000
+KEEP = Retention(keep_ms=HOUR_MS, young_ms=HOUR_MS // 6)
+NOW_MS = 100 * HOUR_MS
+
+
+def file(minutes_ago: int, attempt: int = 1) -> StateFileName:
+    return StateFileName(NOW_MS - minutes_ago * 60_000, "1f3a9c2b7d10", 1, attempt)
+
+
+def manifest(name: StateFileName, *, needs: tuple[StateFileName, ...] = (), tp: TopicPartition = P0) -> Manifest:
+    parts = {"0": tuple(Segment(it, 0, 1) for it in needs)} if needs else {}
+    return Manifest(name, "billing", "windows", "", (PartitionState(OffsetRange(tp, 0, 1), 0, UNKNOWN, parts),))
+
+
+def test_S10_states_within_the_retention_are_kept_and_the_latest_before_it() -> None:
+    files = [manifest(file(ago)) for ago in (30, 59, 61, 62, 300)]
+    assert deletable(files, [], KEEP, NOW_MS) == {file(62), file(300)}
+
+
+def test_S10_each_partition_keeps_its_own_latest_state() -> None:
+    files = [manifest(file(61)), manifest(file(300), tp=P1), manifest(file(400), tp=P1)]
+    assert deletable(files, [], KEEP, NOW_MS) == {file(400)}
+
+
+def test_S10_a_committed_state_is_kept_however_old() -> None:
+    files = [manifest(file(61)), manifest(file(900))]
+    assert deletable(files, [(P0, file(900))], KEEP, NOW_MS) == frozenset()
+
+
+def test_S10_a_file_with_a_segment_of_a_kept_state_is_kept() -> None:
+    files = [manifest(file(30), needs=(file(500), file(30))), manifest(file(500)), manifest(file(61))]
+    assert deletable(files, [], KEEP, NOW_MS) == frozenset()
+
+
+def test_S10_a_young_file_is_kept_although_no_state_needs_it() -> None:
+    retention = Retention(keep_ms=0, young_ms=10 * 60_000)
+    files = [manifest(file(ago)) for ago in (5, 9, 11, 12)]
+    assert deletable(files, [(P0, file(12))], retention, NOW_MS) == {file(11)}
+
+
+MINUTES = st.integers(0, 200)
+
+
+@given(
+    st.dictionaries(
+        MINUTES, st.tuples(st.sampled_from([P0, P1]), st.sets(MINUTES, max_size=3)), min_size=1, max_size=12
+    ),
+    st.data(),
+)
+def test_S10_what_a_kept_state_needs_is_never_deleted(
+    made: dict[int, tuple[TopicPartition, set[int]]], data: st.DataObject
+) -> None:
+    files = [
+        manifest(file(ago), needs=tuple(file(it) for it in sorted(needs)), tp=tp) for ago, (tp, needs) in made.items()
+    ]
+    committed_ago = data.draw(st.sampled_from(sorted(made)))
+    committed = (made[committed_ago][0], file(committed_ago))
+    gone = deletable(files, [committed], KEEP, NOW_MS)
+    needed = {committed_ago, *made[committed_ago][1]}
+    for ago, (_, needs) in made.items():
+        if ago <= 60:
+            needed |= {ago, *needs}
+    assert not gone & {file(ago) for ago in needed}
+    # Each partition keeps a state from which a reset to the start of the retention begins, if it had one.
+    for tp in (P0, P1):
+        older = [ago for ago, (of, _) in made.items() if of == tp and ago > 60]
+        assert not older or file(min(older)) not in gone

@@ -1,0 +1,149 @@
+"""G8, G9: the metadata entries by which members coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest, Step, next_step, pending
+from streamgroups.partitions import TopicPartition
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+TIMES = st.integers(0, 2**42)
+IDS = st.text("0123456789abcdef", max_size=32)
+FLIGHTS = {"flights": 3}
+NOTHING = Step({}, frozenset(), {}, {}, {})
+#: The default limit of a broker for metadata beside an offset (offset.metadata.max.bytes).
+MAX_BYTES = 4096
+
+
+@given(st.text(max_size=249), TIMES, st.none() | TIMES, IDS, IDS)
+def test_G9_an_entry_is_read_back_and_fits_beside_an_offset(
+    name: str, used: int, until: int | None, applied: str, stopped: str
+) -> None:
+    note = MemberEntry(name, used, until, applied, stopped)
+    for behind in ("", "\0", "\0}", "{", "\x7f"):
+        assert MemberEntry.parse(note.encode() + behind) == note
+    assert len(note.encode().encode()) <= MAX_BYTES
+
+
+@given(IDS, st.integers(0, 2**62), st.dictionaries(st.text(max_size=249), st.integers(0, 10_000)), st.booleans())
+def test_G8_a_reset_request_is_read_back(request_id: str, next_offset: int, topics: dict[str, int], void: bool) -> None:
+    reset_request = ResetRequest(request_id, next_offset, topics, void)
+    assert ResetRequest.parse(next_offset, reset_request.encode()) == reset_request
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "streamgroups:shared", "[]", "{}", '{"v":2,"order":"a","void":false}', '{"v":1}']
+)
+def test_entries_of_other_programs_are_ignored(metadata: str) -> None:
+    assert MemberEntry.parse(metadata) is None
+    assert ResetRequest.parse(0, metadata) is None
+
+
+def reset_request(request_id: str, next_offset: int = 0, *, moves: int = 3, void: bool = False) -> ResetRequest:
+    return ResetRequest(request_id, next_offset, {"flights": moves}, void)
+
+
+def note(*, applied: str = "", stopped: str = "") -> MemberEntry:
+    return MemberEntry("alice", 0, None, applied, stopped)
+
+
+def test_G8_a_reset_request_is_applied_once() -> None:
+    resets = {P0: reset_request("a", 10), P1: reset_request("b", 20), P2: reset_request("c", 30, void=True)}
+    assert pending(resets, {}) == {P0: reset_request("a", 10), P1: reset_request("b", 20)}
+    assert pending(resets, {P0: "a", P1: "a"}) == {P1: reset_request("b", 20)}
+
+
+def test_S6_a_reset_request_contains_existing_partitions_only() -> None:
+    """Numbers in an entry of a topic are not used as sizes."""
+    forged = ResetRequest("a", 0, {"flights": 2**31 - 1, "gone": 2**31 - 1})
+    assert forged.candidates({"flights": 2, "orders": 1}) == [P0, P1]
+
+
+class TestNextStep:
+    REQUESTS: ClassVar = {P0: reset_request("a", 10), P1: reset_request("a", 20), P2: reset_request("a", 30)}
+    OWNERS: ClassVar = dict.fromkeys(REQUESTS, "alice")
+
+    def step(
+        self,
+        resets: Mapping[TopicPartition, ResetRequest],
+        notes: Mapping[TopicPartition, MemberEntry],
+        owned: Collection[TopicPartition],
+        owners: Mapping[TopicPartition, str] | None = OWNERS,
+        *,
+        counts: Mapping[str, int] = FLIGHTS,
+        me: str = "alice",
+    ) -> Step:
+        return next_step(resets, notes, owned, owners, counts, me=me)
+
+    def test_S6_no_member_resumes_before_all_have_stopped(self) -> None:
+        entries = {P0: note(stopped="a"), P1: note(stopped="a"), P2: note(stopped="older")}
+        waits = self.step(self.REQUESTS, entries, [P0, P1])
+        assert waits == Step({}, frozenset(), {}, {}, {"a": "flights-2 has not paused"})
+        assert self.step(self.REQUESTS, entries, [P2]).stop == {P2: "a"}
+        stopped = {**entries, P2: note(stopped="a")}
+        assert self.step(self.REQUESTS, stopped, [P0, P1]) == Step(
+            {}, frozenset(), {P0: reset_request("a", 10), P1: reset_request("a", 20)}, {}, {}
+        )
+
+    def test_S6_every_member_that_has_resumed_had_stopped(self) -> None:
+        entries = {P0: note(applied="a"), P1: note(applied="a", stopped="a"), P2: note(stopped="a")}
+        assert self.step(self.REQUESTS, entries, [P2]).move == {P2: reset_request("a", 30)}
+        assert self.step(self.REQUESTS, entries, [P0, P1]) == NOTHING
+
+    def test_S6_an_incomplete_reset_request_stops_no_member(self) -> None:
+        resets = {P0: reset_request("a", 10), P1: reset_request("a", 20)}
+        missing = {"a": "only 2 of 3 entries for flights exist"}
+        assert self.step(resets, {}, [P0, P1]) == Step({}, frozenset(), {}, missing, {})
+        # A member that has stopped for it continues, and stores that: the part may come later.
+        stopped = {P0: note(stopped="a"), P1: MemberEntry("bob", 0, None, stopped="a")}
+        assert self.step(resets, stopped, [P0, P1]) == Step({}, frozenset([P0]), {}, missing, {})
+
+    def test_S6_a_reset_request_with_a_deleted_topic_is_complete_without_it(self) -> None:
+        """Its entries are deleted with it."""
+        resets = {P0: ResetRequest("a", 10, {"flights": 1, "gone": 4})}
+        assert self.step(resets, {P0: note(stopped="a")}, [P0]).move == resets
+        assert self.step(resets, {}, [P0], counts={**FLIGHTS, "gone": 4}).incomplete == {
+            "a": "only 0 of 4 entries for gone exist"
+        }
+
+    def test_S6_a_reset_request_in_several_commits_is_complete_with_the_last(self) -> None:
+        for n in range(1, 4):
+            resets = dict(list(self.REQUESTS.items())[:n])
+            assert bool(self.step(resets, {}, [P0]).stop) == (n == 3)
+
+    def test_S6_the_last_reset_request_counts(self) -> None:
+        again = {tp: reset_request("b", n) for n, tp in enumerate(self.REQUESTS)}
+        stopped_for_the_first = dict.fromkeys(again, note(stopped="a"))
+        assert self.step(again, stopped_for_the_first, [P0]).stop == {P0: "b"}
+        void = {tp: reset_request("c", void=True) for tp in self.REQUESTS}
+        assert self.step(void, stopped_for_the_first, [P0]) == NOTHING
+
+    def test_S6_the_entry_of_a_former_owner_does_not_count_for_the_present_one(self) -> None:
+        stopped = dict.fromkeys(self.REQUESTS, note(stopped="a"))
+        bobs = {**self.OWNERS, P2: "bob"}
+        assert not self.step(self.REQUESTS, stopped, [P0], bobs).move
+        by_bob = {**stopped, P2: MemberEntry("bob", 0, None, stopped="a")}
+        assert self.step(self.REQUESTS, stopped, [P2], bobs, me="bob").stop == {P2: "a"}
+        assert self.step(self.REQUESTS, by_bob, [P0], bobs).move.keys() == {P0}
+
+    def test_S6_while_a_group_rebalances_no_member_resumes_and_partitions_without_owner_are_not_read(self) -> None:
+        stopped = {P0: note(stopped="a"), P1: note(stopped="a")}
+        assert not self.step(self.REQUESTS, stopped, [P0], None).move
+        assert self.step(self.REQUESTS, stopped, [P0], {P0: "alice", P1: "alice"}).move.keys() == {P0}
+
+    @given(st.lists(st.sampled_from(["", "a", "b"]), min_size=6, max_size=6), st.sets(st.sampled_from([P0, P1, P2])))
+    def test_S6_a_step_applies_all_of_a_reset_request_or_nothing(
+        self, ids: list[str], owned: set[TopicPartition]
+    ) -> None:
+        entries = {tp: note(applied=ids[i], stopped=ids[i + 3]) for i, tp in enumerate(self.REQUESTS)}
+        step = self.step(self.REQUESTS, entries, owned)
+        due = {tp for tp in owned if entries[tp].applied != "a"}
+        assert step.stop.keys() == {tp for tp in due if entries[tp].stopped != "a"}
+        everybody = all("a" in (n.stopped, n.applied) for n in entries.values())
+        assert step.move.keys() == (due if everybody else set())

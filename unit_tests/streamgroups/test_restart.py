@@ -1,0 +1,175 @@
+"""S5: what a restarted query does, row by row of the table in ``restart``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import assume, given
+
+from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.checkpoints.restart import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
+from streamgroups.errors import PositionsDiffer
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
+CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
+Resume: TypeAlias = Callable[[BatchOffset, Mapping[TopicPartition, Owned], OnRestart], Resumption]
+#: The checkpoint's last batch.
+LAST = BatchOffset(3, (OffsetRange(P0, 10, 20),))
+
+
+@dataclass(frozen=True)
+class Row:
+    """The group's position and the result of each policy: the next offset, or the ranges to read again; ``None``: rejected."""
+
+    group: Owned
+    checkpoint_wins: str
+    group_wins: str
+    differs: bool
+
+
+FINISHED = {
+    "committed at from": Row(Owned(10), "20", "20", False),
+    "written at from, by the batch before": Row(Owned(10, Origin.WRITTEN), "20", "20", False),
+    "committed at to": Row(Owned(20), "20", "20", False),
+    "none": Row(Owned(0, Origin.OLDEST), "20", "20", False),
+    "none, new group": Row(Owned(500, Origin.STARTING), "20", "20", False),
+    "committed further on": Row(Owned(35), "20", "35", True),
+    "committed in the middle": Row(Owned(15), "20", "15", True),
+    "committed before": Row(Owned(4), "20", "4", True),
+    "set to from by a tool": Row(Owned(10, Origin.FOREIGN), "20", "10", True),
+    "set to to by a tool": Row(Owned(20, Origin.FOREIGN), "20", "20", False),
+}
+UNFINISHED = {
+    "committed at from": Row(Owned(10), "[10,20)", "[10,20)", False),
+    "none": Row(Owned(0, Origin.OLDEST), "[10,20)", "[10,20)", False),
+    "none, new group": Row(Owned(500, Origin.STARTING), "[10,20)", "[10,20)", False),
+    "committed in the middle": Row(Owned(15), "[10,20)", "[15,20)", True),
+    "committed at to": Row(Owned(20), "[10,20)", "20", True),
+    "committed further on": Row(Owned(35), "[10,20)", "35", True),
+    "committed before": Row(Owned(4), "[10,20)", "4", True),
+    "set to from by a tool": Row(Owned(10, Origin.FOREIGN), "[10,20)", "[10,20)", False),
+    "set to the middle by a tool": Row(Owned(15, Origin.FOREIGN), "[10,20)", "[15,20)", True),
+}
+
+
+@pytest.mark.parametrize("row", FINISHED.values(), ids=FINISHED.keys())
+@pytest.mark.parametrize("policy", OnRestart)
+def test_S5_after_a_finished_batch(row: Row, policy: OnRestart) -> None:
+    if policy is FAIL and row.differs:
+        with pytest.raises(PositionsDiffer, match=f"flights-0: checkpoint 20, group {row.group.next_offset}"):
+            resume_finished(LAST, {P0: row.group}, policy)
+        return
+    resumption = resume_finished(LAST, {P0: row.group}, policy)
+    assert (resumption.replay, resumption.left) == ((), ())
+    assert resumption.next_offsets == {P0: int(row.checkpoint_wins if policy is CHECKPOINT else row.group_wins)}
+    assert resumption.differences == ((Difference(P0, 20, row.group.next_offset),) if row.differs else ())
+
+
+@pytest.mark.parametrize("row", UNFINISHED.values(), ids=UNFINISHED.keys())
+@pytest.mark.parametrize("policy", OnRestart)
+def test_S5_with_an_unfinished_batch(row: Row, policy: OnRestart) -> None:
+    if policy is FAIL and row.differs:
+        with pytest.raises(PositionsDiffer, match=f"flights-0: checkpoint 10, group {row.group.next_offset}"):
+            resume_unfinished(LAST, {P0: row.group}, policy)
+        return
+    resumption = resume_unfinished(LAST, {P0: row.group}, policy)
+    expected = row.checkpoint_wins if policy is CHECKPOINT else row.group_wins
+    if expected.startswith("["):
+        assert [str(r) for r in resumption.replay] == [f"flights-0{expected}"]
+        assert resumption.left == ()
+        # The position before the replay, which its end will follow.
+        assert resumption.next_offsets == {P0: resumption.replay[0].next_offset}
+    else:
+        assert (resumption.replay, resumption.left) == ((), LAST.ranges)
+        assert resumption.next_offsets == {P0: int(expected)}
+    assert resumption.differences == ((Difference(P0, 10, row.group.next_offset),) if row.differs else ())
+
+
+@pytest.mark.parametrize("policy", [GROUP, FAIL])
+def test_X2_what_the_sink_has_written_is_not_read_again(policy: OnRestart) -> None:
+    resumption = resume_unfinished(LAST, {P0: Owned(20, Origin.WRITTEN)}, policy)
+    assert (resumption.replay, resumption.left, resumption.differences) == ((), (), ())
+    assert (resumption.written, resumption.next_offsets) == (LAST.ranges, {P0: 20})
+
+
+@pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
+def test_X4_an_old_checkpoint_does_not_write_again(resume: Resume) -> None:
+    owned = {P0: Owned(35, Origin.WRITTEN)}
+    with pytest.raises(PositionsDiffer, match=r"flights-0: checkpoint \d0, group 35 .* would duplicate or lose output"):
+        resume(LAST, owned, CHECKPOINT)
+    with pytest.raises(PositionsDiffer, match="Checkpoint and group differ"):
+        resume(LAST, owned, FAIL)
+    assert resume(LAST, owned, GROUP).next_offsets == {P0: 35}
+
+
+def test_X2_what_the_sink_has_written_is_read_again_for_the_states_sake() -> None:
+    batch = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)), {P2: 40})
+    owned = {P0: Owned(20, Origin.WRITTEN), P1: Owned(6, Origin.WRITTEN), P2: Owned(40)}
+    resumption = resume_unfinished(batch, owned, CHECKPOINT)
+    assert (resumption.replay, resumption.written, resumption.differences) == (batch.ranges, batch.ranges, ())
+    assert resumption.next_offsets == {P0: 10, P1: 5, P2: 40}
+    # The group is not set back: another crash must find the same.
+    assert resumption.to_commit == {P2: 40}
+
+
+@pytest.mark.parametrize("policy", OnRestart)
+def test_S5_what_another_member_owns_is_left_to_it(policy: OnRestart) -> None:
+    batch = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)), {P2: 40})
+    unfinished = resume_unfinished(batch, {P1: Owned(5)}, policy)
+    assert (unfinished.replay, unfinished.left) == ((batch.ranges[1],), (batch.ranges[0],))
+    assert unfinished.next_offsets == {P1: 5}
+    finished = resume_finished(batch, {P1: Owned(5)}, policy)
+    assert (finished.next_offsets, finished.left) == ({P1: 6}, ())
+
+
+@pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
+def test_S5_what_rested_differs_only_if_the_group_is_elsewhere(
+    resume: Resume,
+) -> None:
+    batch = BatchOffset(3, (), {P0: 40, P1: 50, P2: 60})
+    owned = {P0: Owned(40), P1: Owned(55), P2: Owned(0, Origin.OLDEST)}
+    assert resume(batch, owned, GROUP).next_offsets == {P0: 40, P1: 55, P2: 60}
+    assert resume(batch, owned, CHECKPOINT).next_offsets == {P0: 40, P1: 50, P2: 60}
+    assert [str(d) for d in resume(batch, owned, GROUP).differences] == ["flights-1: checkpoint 50, group 55 (+5)"]
+
+
+@pytest.mark.parametrize("resume", [resume_finished, resume_unfinished])
+def test_S5_partitions_that_the_checkpoint_does_not_contain_are_the_groups(
+    resume: Resume,
+) -> None:
+    assert P1 not in resume(LAST, {P0: Owned(20), P1: Owned(3)}, CHECKPOINT).next_offsets
+
+
+def test_S5_fail_prints_every_difference_and_what_to_do() -> None:
+    batch = BatchOffset(3, (OffsetRange(P0, 10, 20),), {P1: 40})
+    with pytest.raises(PositionsDiffer) as rejection:
+        resume_unfinished(batch, {P0: Owned(12), P1: Owned(35)}, FAIL)
+    assert str(rejection.value) == (
+        "Checkpoint and group differ: flights-0: checkpoint 10, group 12 (+2); flights-1: checkpoint 40, group 35 (-5). "
+        "Restart once with onRestart=group to use the group's positions, or with onRestart=checkpoint to use the checkpoint's."
+    )
+
+
+OWNED = st.builds(Owned, st.integers(0, 30), st.sampled_from(Origin))
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.none() | OWNED, st.sampled_from([CHECKPOINT, GROUP]))
+def test_S5_what_is_read_again_lies_within_the_batch_and_follows_the_position(
+    first: int, length: int, owned: Owned | None, policy: OnRestart
+) -> None:
+    r = OffsetRange(P0, first, first + length)
+    if policy is CHECKPOINT and owned and owned.origin is Origin.WRITTEN:
+        assume(owned.next_offset in (r.next_offset, r.end_offset))
+    resumption = resume_unfinished(BatchOffset(1, (r,)), {P0: owned} if owned else {}, policy)
+    done = () if policy is CHECKPOINT else resumption.written
+    assert len(resumption.replay) + len(resumption.left) + len(done) == 1
+    for again in resumption.replay:
+        assert r.next_offset <= again.next_offset < again.end_offset == r.end_offset
+        assert resumption.next_offsets[P0] == again.next_offset
+    assert resumption.next_offsets.keys() == ({P0} if owned else set())

@@ -1,0 +1,137 @@
+"""G8, G9: metadata entries are read and written as committed offsets of groups without members; the consumers follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_kafka.admin import metadata_store as module
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+from streamgroups_kafka.client.config import ClientConfig
+from unit_tests.scripted_consumer import Row, ScriptedConsumer
+
+CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class Consumers:
+    """One scripted consumer for each group."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, ScriptedConsumer] = {}
+        self.made: list[str] = []
+
+    def __call__(self, settings: Mapping[str, Any]) -> ScriptedConsumer:
+        group_id = settings["group.id"]
+        self.made.append(group_id)
+        return self.of.setdefault(group_id, ScriptedConsumer())(settings)
+
+
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> Consumers:
+    consumers = Consumers()
+    monkeypatch.setattr(module, "Consumer", consumers)
+    return consumers
+
+
+@pytest.fixture
+def metadata_store(consumers: Consumers) -> Iterator[KafkaMetadataStore]:
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=5.0)
+    yield metadata_store
+    metadata_store.close()
+    assert all(consumer.closed for consumer in consumers.of.values())
+
+
+def test_what_was_written_is_read_and_what_was_not_is_left_out(
+    metadata_store: KafkaMetadataStore, consumers: Consumers
+) -> None:
+    metadata_store.write("airline.streamgroups", {P0: Committed(5, "an entry")})
+    assert metadata_store.read("airline.streamgroups", [P0, P1]) == {P0: Committed(5, "an entry")}
+    assert metadata_store.read("another", [P0]) == {}
+    assert consumers.of["airline.streamgroups"].settings["isolation.level"] == "read_committed", (
+        "a sink writes entries in transactions: only those that are committed count"
+    )
+
+
+def test_an_entry_may_be_nothing_but_an_offset(metadata_store: KafkaMetadataStore) -> None:
+    metadata_store.write("airline", {P0: Committed(5)})
+    assert metadata_store.read("airline", [P0]) == {P0: Committed(5)}
+
+
+def test_an_empty_request_is_not_sent(metadata_store: KafkaMetadataStore, consumers: Consumers) -> None:
+    assert metadata_store.read("airline", []) == {}
+    metadata_store.write("airline", {})
+    assert consumers.made == []
+
+
+def test_a_temporary_error_is_retried(metadata_store: KafkaMetadataStore, consumers: Consumers) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.rejections.extend([KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR])
+    metadata_store.write("airline", {P0: Committed(5, "an entry")})
+    assert consumer.names("refused", "commit") == ["refused", "refused", "commit"]
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION])
+def test_a_group_with_members_takes_no_commit_and_the_error_names_the_reason(
+    metadata_store: KafkaMetadataStore, consumers: Consumers, code: int
+) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.rejections.append(code)
+    with pytest.raises(GroupRejected, match="Group 'airline' has live members"):
+        metadata_store.write("airline", {P0: Committed(5)})
+    assert consumer.commits == []
+
+
+def test_one_rejected_partition_fails_the_commit(
+    metadata_store: KafkaMetadataStore, consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    rows = [Row("flights", 0, 5), Row("flights", 1, 7, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
+    monkeypatch.setattr(consumer, "commit", lambda **_: rows)
+    with pytest.raises(NotAuthorized, match="airline"):
+        metadata_store.write("airline", {P0: Committed(5), P1: Committed(7)})
+
+
+def test_a_consumer_that_may_not_find_its_group_names_the_reason(
+    consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka looks up the coordinator until the timeout, whatever the response is."""
+    consumers.of["airline"] = consumer = ScriptedConsumer()
+    consumer.rejections.extend([KafkaError._TIMED_OUT] * 2)
+    rejections = iter([KafkaError.GROUP_AUTHORIZATION_FAILED, None])
+
+    def describe(_: list[str], request_timeout: float) -> dict[str, Any]:
+        code = next(rejections)
+
+        def result() -> None:
+            if code is not None:
+                raise KafkaException(KafkaError(code))
+
+        return {"airline": SimpleNamespace(result=result)}
+
+    monkeypatch.setattr(module, "AdminClient", lambda _: SimpleNamespace(describe_consumer_groups=describe))
+    metadata_store = KafkaMetadataStore(CONFIG, retry_timeout_s=0.0)
+    with pytest.raises(NotAuthorized):
+        metadata_store.write("airline", {P0: Committed(5)})
+    with pytest.raises(BrokerUnreachable):
+        metadata_store.write("airline", {P0: Committed(5)})
+    metadata_store.close()
+
+
+def test_few_groups_stay_connected_those_that_were_used_last(
+    metadata_store: KafkaMetadataStore, consumers: Consumers
+) -> None:
+    for i in range(16):
+        metadata_store.read(f"group-{i}", [P0])
+    metadata_store.read("group-0", [P0])
+    metadata_store.read("one-more", [P0])
+    assert [group_id for group_id, consumer in consumers.of.items() if consumer.closed] == ["group-1"]
+    metadata_store.read("group-0", [P0])
+    assert consumers.made.count("group-0") == 1

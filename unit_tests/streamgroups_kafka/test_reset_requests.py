@@ -1,0 +1,71 @@
+"""G8, S6: what is left for the members of a group that is moved while they read, and what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
+from streamgroups.coordination.reset_protocol import ResetRequest, members_group_of, resets_group_of
+from streamgroups.coordination.reset_requests import ResetRequests
+from streamgroups.errors import GroupRejected
+from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.partitions import TopicPartition
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights", 2)
+    return cluster
+
+
+@pytest.fixture
+def book(cluster: FakeCluster) -> ResetRequests:
+    return ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), FakeClock(0))
+
+
+def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_written(
+    cluster: FakeCluster, book: ResetRequests
+) -> None:
+    """Each partition's request names all topics of the step; a broker stores 4,096 bytes beside an offset."""
+    topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
+    where = {TopicPartition(topic, 0): 0 for topic in topics}
+    with pytest.raises(GroupRejected, match="100 topics are too many for one reset request"):
+        book.give("airline", where, topics)
+    assert cluster.committed(resets_group_of("airline"), where) == {}
+    assert cluster.committed(members_group_of("airline"), where) == {}
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4_095, True), (4_096, False)])
+def test_G8_the_largest_step_that_a_broker_stores(
+    cluster: FakeCluster, book: ResetRequests, size: int, fits: bool
+) -> None:
+    """librdkafka commits the NUL that ends a text, and the broker counts it."""
+    names = [f"t{i:02}".ljust(200, "-") for i in range(19)]
+    left = size - len(ResetRequest("0" * 32, 0, dict.fromkeys([*names, ""], 1)).encode())
+    topics = dict.fromkeys([*names, "x" * left], 1)
+    assert len(ResetRequest("0" * 32, 0, topics).encode()) == size
+    where = {TopicPartition(topic, 0): 0 for topic in topics}
+    for topic in topics:
+        cluster.create_topic(topic)
+    if fits:
+        book.give("airline", where, topics)
+        return
+    with pytest.raises(GroupRejected, match="20 topics are too many"):
+        book.give("airline", where, topics)
+
+
+def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: ResetRequests) -> None:
+    counts = {"flights": 2}
+    book.give("airline", {P0: 5}, counts)
+    number = book.give("airline", {P1: 7}, counts)
+    waiting = book.waiting("airline", [P0, P1])
+    assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
+
+
+def test_G8_what_was_cancelled_is_not_waited_for(book: ResetRequests) -> None:
+    book.give("airline", {P0: 5}, {"flights": 2})
+    book.cancel("airline", [P0, P1])
+    assert book.waiting("airline", [P0, P1]) == {}

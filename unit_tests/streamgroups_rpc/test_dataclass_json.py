@@ -1,0 +1,103 @@
+"""Every message of a Spark session passes through JSON unchanged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamgroups.event_time.observations import TaskObservation
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Generation, Period, Progress, Records
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.watermark import NOT_YET, At, AtEnd
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_rpc.dataclass_json import from_json, to_json
+from streamgroups_spark.event_time.messages import (
+    Observations,
+    ObservationsRequest,
+    StreamTime,
+    TimeReply,
+    TimeRequest,
+)
+from streamgroups_spark.internals.messages import Reply, Request
+from streamgroups_spark.source.batch_messages import (
+    BatchFacts,
+    BatchRequest,
+    BatchWritten,
+    InFlightRequest,
+    LedgerReply,
+    LedgerRequest,
+)
+from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+
+P0 = TopicPartition("flights", 0)
+RANGE = OffsetRange(P0, 10, 20)
+END = {"version": 1, "ranges": {"flights": {"0": [10, 20]}}, "class": "of the user", "n": [None, 1.5, True]}
+SETTINGS = TimeSettings(Generation(Period(5_000), -3, True), "trades", OnViolation.DROP, 30_000)
+STATE = SourceTime(
+    At(7),
+    {
+        P0: PartitionTime(5, AtEnd(), Progress(3, 4), 9, 1, 2),
+        TopicPartition("flights", 1): PartitionTime(),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        BatchRequest(END, to_commit=True),
+        BatchWritten({}),
+        FinishedRequest(frozenset({1, 2}), END),
+        InFlightRequest(),
+        LedgerRequest("board", None),
+        LedgerRequest("board", "file:/tmp/é"),
+        ObservationsRequest("board", (RANGE, RANGE)),
+        QueryRequest(frozenset(), "board"),
+        TimeRequest("board", NOT_YET),
+        TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),
+        TimeRequest("board", AtEnd(), SETTINGS),
+    ],
+)
+def test_requests(message: Any) -> None:
+    assert from_json(json.loads(json.dumps(to_json(message))), Request) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        BatchFacts(
+            END, "g", "m", (RANGE,), (), (RANGE,), ConsumerGroupMetadata("g", 3, "m-1"), MembershipMode.SHARED, True
+        ),
+        BatchFacts({}, "g", "m", (), (), (), None, MembershipMode.EXCLUSIVE, False),
+        BatchFlight("g", "m", None, 1, 2),
+        LedgerReply(b"\x80\xff"),
+        Observations((TaskObservation(P0, 5, 3, -700),)),
+        Observations(()),
+        QueryFacts("file:/tmp/x", frozenset({"aggregation"}), StreamTime("g", SETTINGS, "name", None)),
+        QueryFacts(None, frozenset()),
+        TimeReply("m", STATE, SETTINGS, 5),
+        TimeReply("m", SourceTime(), SETTINGS, 5),
+        True,
+        False,
+        None,
+    ],
+)
+def test_replies(message: Any) -> None:
+    read = from_json(json.loads(json.dumps(to_json(message))), Reply)
+    assert read == message
+    assert type(read) is type(message)
+
+
+def test_only_expected_classes_are_created() -> None:
+    with pytest.raises(ValueError, match="'LedgerReply' is not an expected message"):
+        from_json(to_json(LedgerReply(b"")), Request)
+    with pytest.raises(ValueError, match="'At' is not an expected message"):
+        from_json({"class": "ObservationsRequest", "reported_as": "g", "ranges": [to_json(At(5))]}, Request)

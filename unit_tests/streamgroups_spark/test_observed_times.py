@@ -1,0 +1,33 @@
+"""W2: what tasks have seen belongs to the batch that has read it, once."""
+
+from __future__ import annotations
+
+from streamgroups.event_time.observations import TaskObservation
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.event_time.observed_times import ObservationStore
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def seen(tp: TopicPartition, offset: int) -> TaskObservation:
+    return TaskObservation(tp, offset, 1, 1_000 * offset)
+
+
+def test_W2_what_begins_where_a_batch_ends_is_the_next_one_s() -> None:
+    store = ObservationStore()
+    store.keep([("trades", seen(P0, offset)) for offset in (5, 8, 9)])
+    assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [seen(P0, 5), seen(P0, 8)]
+    assert store.take("trades", (OffsetRange(P0, 9, 12),)) == [seen(P0, 9)]
+
+
+def test_W2_observations_of_one_partition_or_stream_do_not_count_for_another() -> None:
+    store = ObservationStore()
+    store.keep([("trades", seen(P0, 5)), ("quotes", seen(P0, 6)), ("trades", seen(P1, 5))])
+    assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [seen(P0, 5)]
+
+
+def test_W2_observations_of_a_retried_task_count_once() -> None:
+    store = ObservationStore()
+    for _ in range(2):
+        store.keep([("trades", seen(P0, 5))])
+    assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [seen(P0, 5)]

@@ -1,0 +1,136 @@
+"""W10, W14: the punctuations of the time source, and its offsets."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups.fakes import FakeClock
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader, options_of
+from streamgroups_spark.internals.rpc import SessionServer
+
+SETTINGS = TimeSettings(Generation())
+
+
+class Stream:
+    """A source with this time."""
+
+    def __init__(self, group_id: str, watermark: Watermark = NOT_YET) -> None:
+        self.group_id, self.watermark = group_id, watermark
+        self.asked: list[TimeRequest] = []
+
+    def answer(self, question: Any) -> TimeReply | None:
+        if not isinstance(question, TimeRequest) or question.group_id != self.group_id:
+            return None
+        self.asked.append(question)
+        return TimeReply("alice", SourceTime(self.watermark), SETTINGS, 0)
+
+
+@contextmanager
+def session(*streams: Stream) -> Iterator[str]:
+    name = uuid.uuid4().hex[:8]
+    with ExitStack() as stack:
+        for stream in streams:
+            stack.callback(SessionServer(name, stream.answer).close)
+        yield name
+
+
+def reader(session: str, *group_ids: str, **settings: str) -> TimeReader:
+    options = options_of(group_ids, settings or {"watermarkDelay": "0s"}, reported_as="t", read_column=None)
+    source = type("Source", (TimeDataSource,), {"session": session})(options)
+    made = source.simpleStreamReader(source.schema())
+    made.prepareForTriggerAvailableNow()
+    return made
+
+
+def times_ms(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [it.value // 1_000 for batch in batches for it in batch.column("time")]
+
+
+def through_a_checkpoint(offset: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(offset)))
+
+
+def test_W14_spark_receives_a_millisecond_less_because_records_at_its_watermark_are_late() -> None:
+    with session(trades := Stream("trades")) as name:
+        source = reader(name, "trades")
+        start = source.initialOffset()
+        assert source.read(start)[1] == start, "nothing is asserted"
+        trades.watermark = At(5_000)
+        rows, end = source.read(start)
+        assert times_ms(rows) == [4_999]
+        assert source.read(through_a_checkpoint(end))[1] == end, "nothing is new"
+        assert times_ms(source.readBetweenOffsets(start, through_a_checkpoint(end))) == [4_999]
+
+
+def test_W14_spark_subtracts_the_delay_so_that_its_dedup_remembers_a_record_for_that_long() -> None:
+    def emitted_ms(**settings: str) -> list[int]:
+        with session(Stream("trades", At(5_000))) as name:
+            source = reader(name, "trades", **settings)
+            return times_ms(source.read(source.initialOffset())[0])
+
+    assert emitted_ms(watermarkDelay="10s") == [14_999]
+    assert emitted_ms(watermarkDelay="-10s") == [4_999], "Spark has no negative delay"
+    assert emitted_ms(importFrom="others") == [4_999]
+
+
+def test_a_restarted_query_continues_at_its_position() -> None:
+    with session(trades := Stream("trades", At(5_000))) as name:
+        _, end = reader(name, "trades").read(reader(name, "trades").initialOffset())
+        trades.watermark = At(3_000)
+        again = reader(name, "trades")
+        assert again.read(end)[1] == end
+        assert trades.asked[-1] == TimeRequest("trades", At(5_000), SETTINGS)
+
+
+def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
+    with session(prices := Stream("prices", At(1_000)), trades := Stream("trades", At(5_000))) as name:
+        source = reader(name, "prices", "trades")
+        rows, end = source.read(source.initialOffset())
+        assert times_ms(rows) == [4_999]
+        assert prices.asked[-1].asserted == At(5_000)
+        prices.watermark = At(7_000)
+        assert times_ms(source.read(end)[0]) == [6_999]
+        assert trades.asked[-1].asserted == NOT_YET
+
+
+def test_W10_of_several_imported_times_the_latest_counts() -> None:
+    with session(Stream("prices"), Stream("trades", At(5_000)), Stream("orders", At(2_000))) as name:
+        source = reader(name, "prices", "trades", "orders")
+        assert times_ms(source.read(source.initialOffset())[0]) == [4_999]
+
+
+def test_of_several_members_the_one_that_asserts_least_counts() -> None:
+    with session(Stream("trades", At(5_000)), Stream("trades", At(3_000))) as name:
+        source = reader(name, "trades")
+        assert times_ms(source.read(source.initialOffset())[0]) == [2_999]
+
+
+def test_no_query_is_running_yet() -> None:
+    with session() as name:
+        source = reader(name, "trades")
+        assert source.read(source.initialOffset())[1] == source.initialOffset()
+
+
+def test_it_does_not_poll_every_time_when_there_is_nothing() -> None:
+    clock = FakeClock(100_000)
+    with session(trades := Stream("trades")) as name:
+        source = TimeReader(name, ("trades",), SETTINGS, lambda: clock() / 1_000)
+        for _ in range(4):
+            source.read(source.initialOffset())
+            clock.advance(15)
+        assert len(trades.asked) == 2
+
+
+def test_the_column_may_be_null_or_spark_leaves_out_the_filter() -> None:
+    assert TimeDataSource({}).schema()["time"].nullable

@@ -1,0 +1,225 @@
+"""Processes of a session find each other, and no other process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Client
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_rpc.connections import call
+from streamgroups_rpc.dataclass_json import to_json
+from streamgroups_spark.internals import rpc
+from streamgroups_spark.internals.rpc import SessionServer, directory_of, new_session, request_all
+from streamgroups_spark.source.batch_messages import LedgerRequest
+from streamgroups_spark.source.query_facts import QueryFacts
+
+REQUEST = LedgerRequest("board", None)
+
+
+@dataclass(frozen=True)
+class BatchLogged:
+    """A message that no process expects."""
+
+    number: int
+
+
+class Touch:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mknod, (self.path,)
+
+
+def facts(checkpoint: str) -> QueryFacts:
+    return QueryFacts(checkpoint, frozenset({"aggregation"}))
+
+
+@pytest.fixture
+def session(temporary: Path) -> str:
+    """A session of its own, in a directory of its own."""
+    return new_session()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of temporary files with a short name, unlike ``tmp_path``."""
+    with TemporaryDirectory() as directory:
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield Path(directory)
+
+
+def test_all_responses_are_returned(session: str) -> None:
+    def echo(name: str) -> Any:
+        return lambda request: facts(name) if name != "c" and request == REQUEST else None
+
+    with (
+        closing(SessionServer(session, echo("a"))),
+        closing(SessionServer(session, echo("b"))),
+        closing(SessionServer(session, echo("c"))),
+    ):
+        assert {it.checkpoint for it in request_all(session, REQUEST)} == {"a", "b"}
+        assert request_all("another", REQUEST) == []
+    assert request_all(session, REQUEST) == []
+
+
+def test_a_rejection_is_raised_at_the_request(session: str) -> None:
+    def reject(_: object) -> None:
+        raise FencedMember("Gone.", remedy="Restart.")
+
+    with closing(SessionServer(session, reject)):
+        for _ in range(2):
+            with pytest.raises(FencedMember, match=r"Gone\. Restart\."):
+                request_all(session, REQUEST)
+
+
+def test_a_killed_process_is_removed(session: str, temporary: Path) -> None:
+    listen = (
+        "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from streamgroups_spark.internals.rpc import SessionServer\n"
+        "listening = SessionServer(sys.argv[2], lambda _: True); print(flush=True); sys.stdin.read()"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", listen, str(temporary), session],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        env=paths,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert request_all(session, REQUEST) == [True]
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        assert request_all(session, REQUEST) == []
+        assert list(directory_of(session).iterdir()) == []
+
+
+def test_what_killed_sessions_have_left_is_removed(session: str, temporary: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(directory_of("killed") / "one"))
+    with (
+        closing(SessionServer("alive", lambda _: True)),
+        closing(SessionServer(session, lambda _: True)),
+    ):
+        sessions = {path.name for path in directory_of(session).parent.iterdir()}
+        assert sessions == {"alive", session[:12]}
+        assert request_all("alive", REQUEST) == [True]
+
+
+def test_a_directory_that_others_may_enter_is_rejected(session: str) -> None:
+    directory_of(session).chmod(0o755)
+    with pytest.raises(StreamGroupsError, match="other users can access it"):
+        request_all(session, REQUEST)
+
+
+def test_a_long_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The address of a Unix socket is short."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 20)))
+    session = new_session()
+    with closing(SessionServer(session, lambda _: True)):
+        assert request_all(session, REQUEST) == [True]
+    directory_of(session).rmdir()
+
+
+def test_an_idle_connection_stops_no_other(session: str) -> None:
+    with closing(SessionServer(session, lambda _: True)):
+        (path,) = directory_of(session).iterdir()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+        assert request_all(session, REQUEST) == [True]
+
+
+def test_every_exception_of_an_answer_reaches_the_requesting_process(session: str) -> None:
+    def answer(request: LedgerRequest) -> object:
+        if request.group_id == "fails":
+            raise KeyError("x")
+        return threading.Lock() if request.group_id == "no JSON" else True
+
+    with closing(SessionServer(session, answer)):
+        for group_id, why in (("fails", "KeyError: 'x'"), ("no JSON", "TypeError: Object of type lock is not JSON")):
+            with pytest.raises(StreamGroupsError, match=why):
+                request_all(session, LedgerRequest(group_id, None))
+            assert request_all(session, REQUEST) == [True]
+
+
+def test_a_message_of_another_class_is_rejected(session: str) -> None:
+    """A message creates no object of a class that the other process chooses."""
+    with closing(SessionServer(session, lambda _: BatchLogged(3))):
+        with pytest.raises(StreamGroupsError, match="'BatchLogged' is not an expected message"):
+            request_all(session, BatchLogged(3))
+        with pytest.raises(StreamGroupsError, match=r"cannot be read .*'BatchLogged' is not an expected message"):
+            request_all(session, REQUEST, needs_all=True)
+
+
+def test_a_pickle_is_no_message_and_is_not_executed(session: str, tmp_path: Path) -> None:
+    with closing(SessionServer(session, lambda _: True)):
+        (path,) = directory_of(session).iterdir()
+        with Client(str(path), "AF_UNIX", authkey=session.encode()) as connection:
+            connection.send(Touch(str(tmp_path / "executed")))
+            assert b"failed to handle a request" in connection.recv_bytes()
+        assert request_all(session, REQUEST) == [True]
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_process_without_the_key_gets_no_reply(session: str) -> None:
+    with closing(SessionServer(session, lambda _: True)):
+        (path,) = directory_of(session).iterdir()
+        with pytest.raises(ConnectionError):
+            call(path, b"another", to_json(REQUEST), 10.0)
+        with pytest.raises(StreamGroupsError, match="AuthenticationError"):
+            request_all(session[:12] + "another", REQUEST, needs_all=True)
+        assert request_all(session, REQUEST) == [True]
+
+
+def test_no_listener_and_no_answer_are_distinguished(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an answer a source would run without the ledger of its group."""
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.05)
+    assert request_all(session, REQUEST, needs_all=True) == []
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(directory_of(session) / "a"))
+        stopped.listen()
+        with pytest.raises(StreamGroupsError, match=r"does not respond: no response from a within"):
+            request_all(session, REQUEST, needs_all=True)
+        with closing(SessionServer(session, lambda _: True)):
+            assert request_all(session, REQUEST, needs_all=True) == [True]
+    (directory_of(session) / "a").unlink()
+
+
+def test_a_server_that_closes_connections_does_not_respond(session: str) -> None:
+    with socket.socket(socket.AF_UNIX) as broken:
+        broken.bind(str(directory_of(session) / "a"))
+        broken.listen()
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    broken.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(StreamGroupsError, match="closed the connection"):
+            request_all(session, REQUEST, needs_all=True)
+        broken.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_stopped_process_does_not_respond(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(directory_of(session) / "stopped"))
+        stopped.listen()
+        assert request_all(session, REQUEST) == []

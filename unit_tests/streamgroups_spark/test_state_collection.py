@@ -1,0 +1,114 @@
+"""S10: old state files are deleted, by one member, and never one that a committed offset needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.errors import StateUnreachable
+from streamgroups.fakes import FakeClock, FakeCluster
+from streamgroups.fakes.state_files import FakeStateFiles
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.identity import UNKNOWN
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.manifest import PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
+from streamgroups.state.retention import Retention
+from streamgroups_spark.source.state_collection import StateCollection
+from streamgroups_state.collection import Collector
+from streamgroups_state.store import NewState, Operator, StateStore
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+SCHEMA = pa.schema([("n", pa.int64())])
+MINUTE_MS = 60_000
+NOW_MS = 1_732_334_000_000
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOW_MS)
+        self.files = FakeStateFiles()
+        self.cluster = FakeCluster(self.clock)
+        self.jobs: list[Callable[[], None]] = []
+        collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
+        self.collection = StateCollection(
+            collector, "billing", self.cluster, lambda: [P0, P1], self.clock, self.jobs.append
+        )
+
+    def store(self, minutes_ago: int) -> StateFileName:
+        file = StateFileName(NOW_MS - minutes_ago * MINUTE_MS, "1f3a9c2b7d10", 1, minutes_ago)
+        states = [
+            NewState(PartitionState(OffsetRange(tp, 0, 5), 0, UNKNOWN), {"0": [pa.table({"n": [1]})]})
+            for tp in (P0, P1)
+        ]
+        StateStore(Operator("billing", "windows", "", SCHEMA), self.files).write(file, states)
+        return file
+
+    def run(self) -> None:
+        jobs, self.jobs[:] = list(self.jobs), []
+        for job in jobs:
+            job()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_S10_only_the_owner_of_the_first_partition_collects(world: World) -> None:
+    old, base = world.store(300), world.store(100)
+    world.collection([P0])
+    assert world.jobs == [], "not at once"
+    world.clock.advance(MINUTE_MS)
+    world.collection([P1])
+    world.run()
+    assert world.files.list().keys() == {old, base}
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0])
+    world.collection([P0])
+    assert len(world.jobs) == 1, "one at a time"
+    world.run()
+    assert world.files.list().keys() == {base}
+
+
+def test_S10_the_states_of_committed_offsets_stay(world: World) -> None:
+    committed, _base = world.store(300), world.store(100)
+    world.cluster.commit("billing", {P1: 5}, CommitMark(False, state=Named(committed, 5)).encode())
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0, P1])
+    world.run()
+    assert committed in world.files.list()
+
+
+def test_S10_a_damaged_file_stops_the_collection_with_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    old, damaged = world.store(300), world.store(100)
+    world.files.contents[damaged] = b"damaged"
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0])
+    world.run()
+    assert world.files.list().keys() == {old, damaged}
+    assert f"The state file '{damaged}' in 'memory' is damaged" in caplog.text
+
+
+def test_S10_a_storage_that_does_not_answer_is_logged_and_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, base = world.store(300), world.store(100)
+
+    def fail() -> dict[StateFileName, int]:
+        raise StateUnreachable("The state location cannot be used.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.files, "list", fail)
+        world.clock.advance(MINUTE_MS)
+        world.collection([P0])
+        world.run()
+    assert "Old state files of group 'billing' are not deleted" in caplog.text
+    assert world.files.list().keys() == {old, base}
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0])
+    world.run()
+    assert world.files.list().keys() == {base}

@@ -1,0 +1,179 @@
+"""S9, S10: an operator with state runs in the task that reads, with the plan that its reader has left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.errors import InvalidOption, StateMismatch
+from streamgroups.event_time.aggregates import parse_aggregate
+from streamgroups.event_time.windows import Hopping
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.operator_states import StateReport
+from streamgroups.state.origins import New
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_spark.internals.rpc import SessionServer, new_session, request_all, task_directory_of
+from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.source.query_states import check_stages
+from streamgroups_spark.state import handoff, stage
+from streamgroups_spark.state.reports import StateReports, StateReportsRequest
+from streamgroups_spark.state.stage import StateStage
+from streamgroups_state.window_operator import WindowOperator
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+APPLICATION = "local-1732334879123"
+SCHEMA = pa.schema([("k0", pa.string()), ("late", pa.int64()), ("p0", pa.int64())])
+OUTPUT = pa.schema(
+    [
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("k0", pa.string()),
+        ("r0", pa.int64()),
+        ("pane", pa.string()),
+        ("revision", pa.int32()),
+    ]
+)
+COUNT = WindowOperator("windows", Hopping(10, 10), 0, 0, 1, (parse_aggregate("n", "count(*)"),), SCHEMA, OUTPUT)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return new_session()
+
+
+@pytest.fixture
+def attempt(monkeypatch: pytest.MonkeyPatch) -> int:
+    for module in (handoff, stage):
+        monkeypatch.setattr(module, "attempt_id", lambda: 42)
+    return 42
+
+
+class Reported:
+    """In the place of the channel: an accumulator needs a Spark application."""
+
+    def __init__(self) -> None:
+        self.reports: list[StateReport] = []
+
+    def send(self, reports: Iterator[StateReport]) -> None:
+        self.reports += reports
+
+
+def plan(tmp_path: Path, *ranges: OffsetRange) -> TaskPlan:
+    plans = tuple(RangePlan(r, New(), r.next_offset, TopicIdentity()) for r in ranges)
+    return TaskPlan(str(tmp_path / "state"), "billing", 1732334879123, "1f3a9c2b7d10", 3, plans)
+
+
+def records(partition: int, first: int, *times: int) -> pa.RecordBatch:
+    count = len(times)
+    return pa.record_batch(
+        {
+            "partition": pa.array([partition] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "time": pa.array(times, pa.int64()),
+            "k0": pa.array(["a"] * count),
+        }
+    )
+
+
+def run(session: str, *batches: pa.RecordBatch) -> tuple[list[dict[str, Any]], list[StateReport]]:
+    channel = Reported()
+    output = StateStage(COUNT, session, APPLICATION, channel)(batches)  # type: ignore[arg-type]
+    return [row for batch in output for row in batch.to_pylist()], channel.reports
+
+
+def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, session: str, attempt: int) -> None:
+    # After a coalesce, two readers have left their plans.
+    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P1, 0, 9)))
+    rows, reports = run(session, records(0, 5, 1, 2, 15))
+    assert [(row["start"], row["k0"], row["r0"], row["pane"], row["revision"]) for row in rows] == [
+        (0, "a", 2, "on time", 0)
+    ]
+    assert [str(report.range) for report in reports] == ["flights-0[5,8)", "flights-1[0,9)"]
+    [file] = (tmp_path / "state" / "billing" / "windows").iterdir()
+    assert {str(report.file) for report in reports} == {file.name}
+    assert handoff.take(session, APPLICATION, attempt) == [], "a plan is taken once"
+
+
+def test_S10_records_of_several_topics_need_their_topic(tmp_path: Path, session: str, attempt: int) -> None:
+    ranges = OffsetRange(P0, 5, 8), OffsetRange(TopicPartition("orders", 0), 0, 9)
+    handoff.give(session, APPLICATION, plan(tmp_path, *ranges))
+    with pytest.raises(InvalidOption, match="has no column 'topic'"):
+        run(session, records(0, 5, 1))
+
+
+def test_S10_records_outside_of_the_ranges_of_a_task_are_an_error(tmp_path: Path, session: str, attempt: int) -> None:
+    for foreign in (records(1, 5, 1), records(0, 4, 1), records(0, 7, 1, 2)):
+        handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+        with pytest.raises(StateMismatch, match=r"a record is not in the ranges of its task \(flights-0\[5,8\)\)"):
+            run(session, foreign)
+
+
+def test_S10_a_task_without_ranges_writes_nothing(tmp_path: Path, session: str, attempt: int) -> None:
+    assert run(session) == ([], [])
+    assert not (tmp_path / "state").exists()
+
+
+def test_S10_records_that_another_task_has_read_are_an_error(session: str, attempt: int) -> None:
+    with pytest.raises(InvalidOption, match="moves records between tasks"):
+        run(session, records(0, 5, 1))
+
+
+def test_S10_a_killed_task_leaves_a_file_that_is_removed_later(
+    tmp_path: Path, session: str, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handoff.give(session, APPLICATION, plan(tmp_path))
+    [left] = task_directory_of(session).glob("task-*")
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(handoff, "attempt_id", lambda: 1_000)
+    handoff.give(session, APPLICATION, plan(tmp_path))
+    assert [file.name for file in task_directory_of(session).glob("task-*")] == [f"task-{APPLICATION}-1000"]
+
+
+def test_S10_a_plan_of_another_application_is_not_taken(tmp_path: Path, session: str, attempt: int) -> None:
+    handoff.give(session, "local-1", plan(tmp_path, OffsetRange(P0, 0, 5)))
+    assert run(session) == ([], [])
+
+
+def test_S10_requests_between_processes_leave_the_plans_of_tasks(tmp_path: Path, session: str, attempt: int) -> None:
+    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    request_all(session, StateReportsRequest("1f3a9c2b7d10", 3))
+    SessionServer(session, lambda _: None).close()
+    assert len(handoff.take(session, APPLICATION, attempt)) == 1
+
+
+def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
+    reports = StateReports()
+    first = StateReport(OffsetRange(P0, 0, 1), plan(Path("/")).file(1))
+    later = StateReport(OffsetRange(P0, 1, 2), TaskPlan("", "", 0, "1f3a9c2b7d10", 4, ()).file(2))
+    reports.keep([first, later])
+    assert reports.take("1f3a9c2b7d10", 4) == [later]
+    assert reports.take("1f3a9c2b7d10", 4) == [later], "a sink and its source both request them"
+    assert reports.take("1f3a9c2b7d10", 3) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "stages", "said"),
+    [
+        ({}, {"windows", "delays"}, "several operators with state over one stream: delays, windows"),
+        ({"minPartitions": "9"}, {"windows"}, "Option 'minPartitions' splits partitions"),
+        ({"maxRecordsPerPartition": "9"}, {"windows"}, "Option 'maxRecordsPerPartition' splits partitions"),
+    ],
+)
+def test_S10_what_a_state_cannot_follow_is_rejected(options: dict[str, str], stages: set[str], said: str) -> None:
+    required = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    source = parse({**required, **options}, streaming=True)
+    with pytest.raises(InvalidOption, match=said):
+        check_stages(source, QueryFacts("/checkpoints/board", frozenset(), stages=frozenset(stages)))
+    with pytest.raises(InvalidOption, match="Set 'stateLocation'"):
+        check_stages(parse(required, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows"})))
+    located = parse(required | {"stateLocation": "/state"}, streaming=True)
+    assert check_stages(located, QueryFacts(None, frozenset(), stages=frozenset({"windows"}))) == ("windows", "/state")

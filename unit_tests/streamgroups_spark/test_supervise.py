@@ -1,0 +1,98 @@
+"""Supervision without Spark: stops between runs, and the rule in the documents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import InvalidOption, QueryGivenUp, StreamGroupsError
+from streamgroups.supervision.policy import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
+from streamgroups_spark.ops.supervise import Outcome, supervise
+
+LONG_MS = 600_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_for_the_next_run(number: signal.Signals) -> None:
+    """And what it did before is what it does again, at once."""
+    runs = []
+
+    def before(_number: int, _frame: object) -> None:
+        runs.append("before")
+
+    def start() -> Any:
+        runs.append("run")
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        raise OSError("no such disk")
+
+    previous = signal.signal(number, before)
+    try:
+        outcome = supervise(start, policy=RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS))
+        assert outcome == Outcome(was_asked=True, restarts=0)
+        assert runs == ["run", "before"]
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, previous)
+
+
+def test_a_signal_while_waiting_ends_the_wait() -> None:
+    started = threading.Event()
+
+    def start() -> Any:
+        started.set()
+        raise OSError("no such disk")
+
+    def kill() -> None:
+        started.wait(30)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    began_s = time.monotonic()
+    outcome = supervise(start, policy=RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS))
+    killer.join()
+    assert outcome.was_asked
+    assert time.monotonic() - began_s < LONG_MS / 1_000
+
+
+def test_other_threads_leave_signals_alone() -> None:
+    handlers = []
+    given_up = []
+
+    def start() -> Any:
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        raise InvalidOption("No.")
+
+    def run() -> None:
+        try:
+            supervise(start)
+        except QueryGivenUp as e:
+            given_up.append(e)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert handlers == [before]
+    assert isinstance(given_up[0].__cause__, InvalidOption)
+    assert "InvalidOption: No." in str(given_up[0])
+
+
+def test_the_documents_name_every_error_that_the_rule_distinguishes() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "supervision.rst").read_text().split())
+    at_once, _, later = text.partition("- After 10 consecutive runs")
+    for_certain, _, at_first = at_once.partition("- At once, if no run has succeeded yet")
+
+    def named(part: str) -> set[type[StreamGroupsError]]:
+        return {error for error in StreamGroupsError.__subclasses__() if f"``{error.code}``" in part}
+
+    assert named(for_certain) == NEVER_PASS
+    assert named(at_first) == NEVER_PASS_AT_FIRST
+    assert named(later) == {error for error in StreamGroupsError.__subclasses__() if error.retriable}
