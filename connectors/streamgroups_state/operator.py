@@ -39,13 +39,16 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """The time of a batch.
+    """The time of a batch, for one partition. A retried task has the same time.
 
     Args:
-        now_ms: when the batch was planned, in milliseconds since the epoch. A retried task has the same time.
+        now_ms: when the batch was planned, in milliseconds since the epoch.
+        idle_until_ms: when the partition was last seen without unread records. ``None`` if the batch reads offsets of
+            it, also if a filter removes their records, or if it has unread records.
     """
 
     now_ms: int
+    idle_until_ms: int | None = None
 
 
 class Run(Protocol):

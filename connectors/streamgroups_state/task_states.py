@@ -49,7 +49,6 @@ class TaskStates:
 
     def __init__(self, operator: StatefulOperator, plan: TaskPlan, store: StateStore) -> None:
         self._operator, self._plan, self._store = operator, plan, store
-        self._time = BatchTime(plan.planned_ms)
         self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
         topics = {tp.topic for tp in self._ranges}
         self._topic = topics.pop() if len(topics) == 1 else None
@@ -69,8 +68,11 @@ class TaskStates:
                     plan.state.file,
                     plan.read_from,
                 )
-        run = self._operator.begin(state, self._reader(tp), self._time)
+        run = self._operator.begin(state, self._reader(tp), self._time(plan))
         return _Range(plan, began_offset, run, plan.read_from < plan.range.next_offset)
+
+    def _time(self, plan: RangePlan) -> BatchTime:
+        return BatchTime(self._plan.planned_ms, plan.idle_until_ms)
 
     def _reader(self, tp: TopicPartition) -> ReadPart:
         schema = self._operator.schema
@@ -133,7 +135,7 @@ class TaskStates:
     def _reach(self, ours: _Range) -> None:
         """Ends the records before the range: their output was written before, and only their state counts."""
         state, _ = ours.run.finish()
-        ours.run = self._operator.begin(state, self._reader(ours.plan.range.topic_partition), self._time)
+        ours.run = self._operator.begin(state, self._reader(ours.plan.range.topic_partition), self._time(ours.plan))
         ours.is_behind = False
 
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:

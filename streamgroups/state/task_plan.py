@@ -26,12 +26,15 @@ class RangePlan:
         state: the state; :class:`~streamgroups.state.lookup.New` is an empty one.
         read_from: the first offset to read. Records before the range bring the state to its start, without output.
         identity: the topic of the partition.
+        idle_until_ms: for a range without offsets: when the partition was last seen without unread records, in
+            milliseconds since the epoch. ``None``: it has unread records, or the range contains offsets.
     """
 
     range: OffsetRange
     state: New | Named
     read_from: int
     identity: TopicIdentity
+    idle_until_ms: int | None = None
 
     @property
     def to_read(self) -> OffsetRange:
@@ -90,7 +93,7 @@ def _encoded(it: RangePlan) -> list[Any]:
     named = [str(state.file), state.next_offset] if isinstance(state, Named) else None
     return [
         tp.topic, tp.partition, it.range.next_offset, it.range.end_offset,
-        named, it.read_from, it.identity.cluster_id, it.identity.topic_id,
+        named, it.read_from, it.identity.cluster_id, it.identity.topic_id, it.idle_until_ms,
     ]  # fmt: skip
 
 
@@ -103,8 +106,9 @@ def decode(text: str) -> TaskPlan:
             New() if named is None else Named(StateFileName.parse(named[0]), named[1]),
             read_from,
             TopicIdentity(cluster_id, topic_id),
+            idle_until_ms,
         )
-        for topic, partition, first, end, named, read_from, cluster_id, topic_id in fields["ranges"]
+        for topic, partition, first, end, named, read_from, cluster_id, topic_id, idle_until_ms in fields["ranges"]
     )
     return TaskPlan(
         fields["location"],
