@@ -6,6 +6,7 @@ never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import TaskFigures
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, choose
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
@@ -52,21 +54,6 @@ class NewState:
     parts: Mapping[str, Part]
 
 
-@dataclass(slots=True)
-class Figures:
-    """The numbers of files and bytes that a store has read and written.
-
-    Args:
-        read_files: the number of files read.
-        read_bytes: their bytes.
-        written_bytes: the bytes of written files.
-    """
-
-    read_files: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
-
-
 class StoredStates:
     """The state files of one operator, and their manifests. Used by one thread.
 
@@ -82,7 +69,8 @@ class StoredStates:
     ) -> None:
         self._group_id, self._name, self._files, self._on_missing = group_id, operator, files, on_missing
         self._opened: dict[StateFileName, tuple[Manifest, pa.ipc.RecordBatchFileReader]] = {}
-        self.figures = Figures()
+        #: The work so far.
+        self.figures = TaskFigures()
 
     def find(self, position: Position) -> Choice:
         """The state from which a batch continues.
@@ -134,6 +122,7 @@ class StoredStates:
     def _read(
         self, file: StateFileName, topic_partition: TopicPartition
     ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+        started_s = time.perf_counter()
         try:
             content = self._files.read(file)
         except FileNotFoundError:
@@ -146,14 +135,19 @@ class StoredStates:
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,
             ) from None
-        self.figures.read_files += 1
-        self.figures.read_bytes += len(content)
         try:
             text, reader = unpack(content)
             manifest = decode(text, file)
         except ValueError as e:
             raise self._damaged(file, topic_partition, str(e)) from e
         self._check(manifest, topic_partition)
+        done = self.figures
+        self.figures = replace(
+            done,
+            read_files=done.read_files + 1,
+            read_bytes=done.read_bytes + len(content),
+            load_s=done.load_s + time.perf_counter() - started_s,
+        )
         return manifest, reader
 
     def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
@@ -225,12 +219,18 @@ class StateStore(StoredStates):
         Raises:
             StateUnreachable: if the storage does not answer.
         """
+        started_s = time.perf_counter()
         batches: list[pa.RecordBatch] = []
         written = tuple(replace(new.state, parts=self._placed(file, new, batches)) for new in states)
         manifest = Manifest(file, self._operator.group_id, self._operator.name, self._operator.form, written)
         content = pack(encode(manifest), self._operator.schema, batches)
         self._files.write(file, content)
-        self.figures.written_bytes += len(content)
+        self.figures = replace(
+            self.figures,
+            written_rows=sum(it.num_rows for it in batches),
+            written_bytes=len(content),
+            write_s=time.perf_counter() - started_s,
+        )
         return manifest
 
     def _placed(
@@ -243,8 +243,9 @@ class StateStore(StoredStates):
                 if isinstance(it, Segment):
                     segments.append(it)
                 elif it.num_rows:
-                    segments.append(Segment(file, len(batches), it.num_rows))
-                    batches.append(_one_batch(it, self._operator.schema))
+                    batch = _one_batch(it, self._operator.schema)
+                    segments.append(Segment(file, len(batches), batch.num_rows, batch.nbytes))
+                    batches.append(batch)
             if segments:
                 parts[name] = tuple(segments)
         return parts

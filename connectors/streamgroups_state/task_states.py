@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import TaskFigures
 from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
 from streamgroups.state.names import StateFileName
@@ -85,6 +86,11 @@ class TaskStates:
             return pa.concat_tables(tables) if tables else schema.empty_table()
 
         return read
+
+    @property
+    def figures(self) -> TaskFigures:
+        """The work of the task for its states so far."""
+        return self._store.figures
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Processes records.

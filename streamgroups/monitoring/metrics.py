@@ -327,12 +327,17 @@ def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuer
             are then empty.
     """
     flights = list(flights)
-    known = {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
+    known = queries_of_members(queries)
     for name, (text, value_of) in _OF_FLIGHTS.items():
         gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=["group", *QUERY_LABELS, "member"])
         for f in flights:
             _add(gauge, (f.group_id, *known.get(f.member, ("", "")), f.member), value_of(f))
         yield gauge
+
+
+def queries_of_members(queries: Iterable[WatchedQuery]) -> dict[str, tuple[str, str]]:
+    """Returns the values of the labels ``query`` and ``query_id`` for each known member."""
+    return {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
 
 
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: float | None) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from streamgroups.errors import StateMissing
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.query_ports import BatchStates
+from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
@@ -32,11 +33,15 @@ class StateReport:
         range: the range.
         file: the file that contains the state of its end.
         due_ms: when the operator must run without new records; ``None``: never.
+        size: the size of the state.
+        work: the work of the task for all states in the file.
     """
 
     range: OffsetRange
     file: StateFileName
     due_ms: int | None = None
+    size: StateSize = field(default_factory=StateSize)
+    work: TaskFigures = field(default_factory=TaskFigures)
 
 
 class TakeReports(Protocol):
@@ -73,6 +78,12 @@ class OperatorStates(BatchStates):
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
+        self._figures: BatchFigures | None = None
+
+    @property
+    def figures(self) -> BatchFigures | None:
+        """See :attr:`BatchStates.figures`."""
+        return self._figures
 
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
@@ -89,6 +100,9 @@ class OperatorStates(BatchStates):
             StateUnreachable: if the storage does not answer.
         """
         planned_ms = self._now_ms()
+        if self._figures is not None:
+            sizes = {tp: size for tp, size in self._figures.sizes.items() if tp in owned}
+            self._figures = replace(self._figures, sizes=sizes)
         self._collect(owned.keys())
         return [
             TaskPlan(
@@ -135,7 +149,10 @@ class OperatorStates(BatchStates):
         """
         if batch is None:
             return {}
-        return states_after(batch, self._take_reports(self._run_id, batch.number), self._group_id)
+        reports = list(self._take_reports(self._run_id, batch.number))
+        states = states_after(batch, reports, self._group_id)
+        self._figures = figures_after(self._figures, reports)
+        return states
 
 
 def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str) -> States:
@@ -154,3 +171,17 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
             "limit, leaves records out. Restart the query: it reads the batch again.",
         )
     return {r.topic_partition: Named(reported[r].file, r.end_offset) for r in batch.ranges}
+
+
+def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -> BatchFigures:
+    """The figures after a batch.
+
+    Args:
+        before: the figures of the batch before; ``None`` for the first batch.
+        reports: the reports of its tasks, latest last.
+    """
+    latest = {it.range.topic_partition: it for it in reports}
+    sizes = {tp: it.size for tp, it in latest.items()}
+    # The reports about all states of one file contain the work of its task.
+    work = {it.file: it.work for it in latest.values()}
+    return BatchFigures({**(before.sizes if before else {}), **sizes}, total(work.values()))

@@ -20,6 +20,7 @@ from streamgroups.ports import FirstPositions, Member, Recorder
 from streamgroups.positions import Positions
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies
+from streamgroups.state.figures import BatchFigures
 from streamgroups.state.task_plan import TaskPlan
 
 #: Creates a member from the topics to subscribe to, and from the first positions. Called once per query.
@@ -111,6 +112,11 @@ class BatchStates:
     def finished(self, batch: InFlight | None) -> States:
         """The states after a batch that is done."""
         return {}
+
+    @property
+    def figures(self) -> BatchFigures | None:
+        """The figures of the last batch; ``None`` before it, and without an operator. Safe to call from any thread."""
+        return None
 
 
 class QuerySettings(Protocol):

@@ -11,7 +11,7 @@ The format, version 1, with files as indexes into ``files``, where 0 is the file
      "files": ["1732334879123-1f3a9c2b7d10-16-40.state"],
      "states": [{"topic": "flights", "id": "59qr...", "partition": 3, "from": 10, "to": 25, "began": 0,
                  "values": {"newest_ms": 1732334870000}, "due_ms": null,
-                 "parts": {"1732334820000": [[1, 0, 12], [0, 0, 7]]}}]}
+                 "parts": {"1732334820000": [[1, 0, 12, 840], [0, 0, 7, 490]]}}]}
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ class Segment:
         file: the state file that contains it.
         number: its number in the file.
         rows: how many rows it has.
+        row_bytes: the bytes of its rows, uncompressed.
     """
 
     file: StateFileName
     number: int
     rows: int
+    row_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _encoded(state: PartitionState, index: Mapping[StateFileName, int]) -> dict[
         "values": dict(state.values),
         "due_ms": state.due_ms,
         "parts": {
-            part: [[index[s.file], s.number, s.rows] for s in segments] for part, segments in state.parts.items()
+            part: [[index[s.file], s.number, s.rows, s.row_bytes] for s in segments]
+            for part, segments in state.parts.items()
         },
     }
 
@@ -192,8 +195,8 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
 
 
 def _segments(listed: Any, files: tuple[StateFileName, ...]) -> Iterable[Segment]:
-    for file, number, rows in _listed(listed):
-        yield Segment(files[whole(file)], whole(number), whole(rows))
+    for file, number, rows, row_bytes in _listed(listed):
+        yield Segment(files[whole(file)], whole(number), whole(rows), whole(row_bytes))
 
 
 def _value(value: Any) -> int | str | None:

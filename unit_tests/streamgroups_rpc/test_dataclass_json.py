@@ -16,7 +16,9 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At, AtEnd
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_rpc.dataclass_json import from_json, to_json
 from streamgroups_spark.event_time.messages import (
@@ -34,6 +36,7 @@ from streamgroups_spark.source.batch_messages import (
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
+    StatesRequest,
 )
 from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
 
@@ -61,6 +64,7 @@ STATE = SourceTime(
         LedgerRequest("board", "file:/tmp/é"),
         ObservationsRequest("board", (RANGE, RANGE)),
         QueryRequest(frozenset(), "board"),
+        StatesRequest(),
         TimeRequest("board", NOT_YET),
         TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),
         TimeRequest("board", AtEnd(), SETTINGS),
@@ -78,6 +82,7 @@ def test_requests(message: Any) -> None:
         ),
         BatchFacts({}, "g", "m", (), (), (), None, MembershipMode.EXCLUSIVE, False),
         BatchFlight("g", "m", None, 1, 2),
+        QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5))),
         LedgerReply(b"\x80\xff"),
         Observations((TaskObservation(P0, 5, 3, -700),)),
         Observations(()),

@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,13 +30,15 @@ from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.query_progress import read_time_ms
+from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
 from streamgroups_spark.internals.rpc import SessionServer
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import InFlightRequest
+from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest
 from unit_tests.streamgroups.test_query_progress import EVENTS
 
 #: The three batches of test_O3_a_query_that_reads.
@@ -292,13 +295,55 @@ def test_a_batch_that_hangs_is_detected_without_an_event_of_spark() -> None:
     assert not [name for name, _ in reported.scrape() if name == "query_batch_in_flight_seconds"]
 
 
+#: The states of a query that has read two partitions in two tasks.
+STATES = QueryStates(
+    "board",
+    "carol",
+    BatchFigures(
+        {TopicPartition("flights", 0): StateSize(30, 1_200, 4), TopicPartition("flights", 1): StateSize(5, 200, 1)},
+        TaskFigures(5, 9_000, 0.25, 12, 3_000, 0.5),
+    ),
+)
+
+
+@contextmanager
+def keeping(states: QueryStates) -> Iterator[None]:
+    """A source of this session whose query keeps state."""
+    with closing(SessionServer(SESSION, lambda q: states if isinstance(q, StatesRequest) else None)):
+        yield
+
+
+def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() -> None:
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
+    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    with keeping(replace(STATES, member=member)), keeping(replace(STATES, group_id="new", member="new")):
+        samples = reported.scrape()
+    of_states = {(name, labels): value for (name, labels), value in samples.items() if "_state_" in name}
+    for name, first, second in (("rows", 30, 5), ("bytes", 1_200, 200), ("files", 4, 1)):
+        assert of_states[f"partition_state_{name}", ("board", "0", "flight-board", "flights")] == first
+        assert of_states[f"partition_state_{name}", ("board", "1", "flight-board", "flights")] == second
+        assert of_states[f"partition_state_{name}", ("new", "0", "", "flights")] == first
+    assert {
+        name: value for (name, labels), value in of_states.items() if labels == ("board", member, "flight-board")
+    } == {
+        "query_state_load_seconds": 0.25,
+        "query_state_write_seconds": 0.5,
+        "query_state_read_files": 5,
+        "query_state_read_bytes": 9_000,
+        "query_state_written_rows": 12,
+        "query_state_written_bytes": 3_000,
+    }
+    assert not [name for name, _ in reported.scrape() if name.startswith("partition_state_")]
+
+
 def test_the_dashboard_shows_all_exported_metrics_and_no_others(fake_cluster: FakePolls) -> None:
     reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
     reported.send_events("flight-board", 4)
     reported.send_events("windows", 3)
     reported.send_events("bad", 2)
     reported.poll_once(fake_cluster)
-    with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)):
+    with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)), keeping(STATES):
         names = {f"streamgroups_{name}" for name, _ in reported.scrape()}
     shown = set()
     for panel in json.loads(dashboard_json())["panels"]:

@@ -100,6 +100,9 @@ def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, s
     assert [str(report.range) for report in reports] == ["flights-0[5,8)", "flights-1[0,9)"]
     [file] = (tmp_path / "state" / "billing" / "windows").iterdir()
     assert {str(report.file) for report in reports} == {file.name}
+    assert [(report.size.rows, report.size.files) for report in reports] == [(1, 1), (0, 0)]
+    assert all(report.work == reports[0].work for report in reports)
+    assert (reports[0].work.written_rows, reports[0].work.written_bytes) == (1, file.stat().st_size)
     assert handoff.take(session, APPLICATION, attempt) == [], "a plan is taken once"
 
 

@@ -13,6 +13,7 @@ from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import StateSize
 from streamgroups.state.lookup import Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.names import StateFileName
@@ -51,7 +52,8 @@ def test_S10_a_state_is_found_by_the_name_in_the_commit_and_has_its_rows() -> No
     state = found(store, P0, 5, 1)
     assert store.rows(P0, state.parts["b"]).to_pydict() == {"key": ["y", "z"], "n": [2, 3]}
     assert store.rows(P1, found(store, P1, 7, 1).parts["a"]).to_pydict() == {"key": ["x"], "n": [9]}
-    assert store.figures.read_files == 1
+    assert (store.figures.read_files, store.figures.read_bytes) == (1, len(files.contents[file(1)]))
+    assert store.figures.load_s > 0
 
 
 def test_S10_a_batch_writes_its_own_rows_and_names_the_earlier_segments() -> None:
@@ -59,6 +61,8 @@ def test_S10_a_batch_writes_its_own_rows_and_names_the_earlier_segments() -> Non
     first = StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])]).states[0]
     second = StateStore(COUNTS, files).write(file(2), [new(P0, 8, a=[*first.parts["a"], rows(x=2)])])
     assert second.files == {file(1), file(2)}
+    size = StateSize.of(second.states[0])
+    assert (size.rows, size.row_bytes, size.files) == (2, rows(x=1).nbytes + rows(x=2).nbytes, 2)
     store = StateStore(COUNTS, files)
     assert store.rows(P0, found(store, P0, 8, 2).parts["a"]).to_pydict() == {"key": ["x", "x"], "n": [1, 2]}
     assert len(files.contents[file(2)]) < 2 * len(files.contents[file(1)])
@@ -134,9 +138,9 @@ def test_S10_a_segment_that_the_file_does_not_have_is_damage() -> None:
     [segment] = state.parts["a"]
     store = StateStore(COUNTS, files)
     with pytest.raises(StateDamaged, match="no segment 7"):
-        store.rows(P0, [Segment(segment.file, 7, 1)])
+        store.rows(P0, [Segment(segment.file, 7, 1, 9)])
     with pytest.raises(StateDamaged, match="has 1 rows, not 2"):
-        store.rows(P0, [Segment(segment.file, 0, 2)])
+        store.rows(P0, [Segment(segment.file, 0, 2, 9)])
 
 
 @given(st.binary(max_size=300))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.monitoring.query_states import QueryStates
 from streamgroups_spark.event_time.messages import Observations, ObservationsRequest, TimeReply, TimeRequest
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
@@ -16,6 +17,7 @@ from streamgroups_spark.source.batch_messages import (
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
+    StatesRequest,
 )
 from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.state.reports import ReportedStates, StateReportsRequest
@@ -29,8 +31,9 @@ Request: TypeAlias = (
     | ObservationsRequest
     | QueryRequest
     | StateReportsRequest
+    | StatesRequest
     | TimeRequest
 )
 Reply: TypeAlias = (
-    BatchFacts | BatchFlight | LedgerReply | Observations | QueryFacts | ReportedStates | TimeReply | bool
+    BatchFacts | BatchFlight | LedgerReply | Observations | QueryFacts | QueryStates | ReportedStates | TimeReply | bool
 )

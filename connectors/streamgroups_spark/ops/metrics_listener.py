@@ -26,7 +26,6 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamgroups.errors import InvalidOption, StreamGroupsError
-from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.metrics import (
     GROUP_LABELS,
     QUERY_LABELS,
@@ -39,12 +38,13 @@ from streamgroups.monitoring.metrics import (
 )
 from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
+from streamgroups.monitoring.state_metrics import state_metrics
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import InFlightRequest
+from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +240,8 @@ class _QueryCollector(Collector):
         looked = {} if self._polls is None else self._polls.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
-        yield from flight_metrics(_flights(), queries)
+        yield from flight_metrics(_from_sources(InFlightRequest()), queries)
+        yield from state_metrics(_from_sources(StatesRequest()), queries)
         labels = (*GROUP_LABELS, *QUERY_LABELS)
         yield from group_metrics(groups, labels)
         yield from partition_metrics(groups, labels)
@@ -252,10 +253,10 @@ class _QueryCollector(Collector):
             yield from self._polls.metrics()
 
 
-def _flights() -> list[BatchFlight]:
-    """Returns the batches in flight from the sources of this session. Spark reports a batch only after its end."""
+def _from_sources(request: InFlightRequest | StatesRequest) -> list[Any]:
+    """Returns the replies of the sources of this session, for facts that Spark does not report, or only after a batch."""
     try:
-        return request_all(SESSION, InFlightRequest())
+        return request_all(SESSION, request)
     except (StreamGroupsError, OSError) as e:
-        logger.debug("The batches in flight cannot be determined: %s", e)
+        logger.debug("The sources do not answer %s: %s", type(request).__name__, e)
         return []

@@ -99,6 +99,15 @@ class InFlightRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class StatesRequest:
+    """Requests the figures of the states of a query.
+
+    ``ops.metrics_listener`` sends it, and each source of a query with such an operator returns
+    :class:`~streamgroups.monitoring.query_states.QueryStates`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
     """The current state of a batch in its source.
 

@@ -24,6 +24,7 @@ from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
@@ -52,6 +53,7 @@ from streamgroups_spark.source.batch_messages import (
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
+    StatesRequest,
     facts_of,
 )
 from streamgroups_spark.source.last_batch import LastBatch
@@ -113,6 +115,7 @@ class RunningQuery:
         self._checkpoint = None if facts is None else facts.checkpoint
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
+        self._states = batch_states(options, facts, session, run_id, self._cluster, _in_background)
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
@@ -131,7 +134,7 @@ class RunningQuery:
             left=SkippedRangeStore(metadata_store, self._group_id),
             start=_in_background,
             times=self._time,
-            states=batch_states(options, facts, session, run_id, self._cluster, _in_background),
+            states=self._states,
             run_id=run_id,
             gaps=GapRecords(
                 lambda: KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S),
@@ -239,9 +242,15 @@ class RunningQuery:
         lease = self._lease
         return BatchFlight(self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
 
-    def _answer(self, question: Any) -> BatchFacts | BatchFlight | TimeReply | None:
+    def _query_states(self) -> QueryStates | None:
+        figures = self._states.figures
+        return None if figures is None else QueryStates(self._group_id, self.name, figures)
+
+    def _answer(self, question: Any) -> BatchFacts | BatchFlight | QueryStates | TimeReply | None:
         if isinstance(question, InFlightRequest):
             return self._flight()
+        if isinstance(question, StatesRequest):
+            return self._query_states()
         if isinstance(question, TimeRequest):
             return None if self._time is None else self._time.told(question)
         if not isinstance(question, BatchRequest | BatchWritten):

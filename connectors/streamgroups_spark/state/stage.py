@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
 from streamgroups.query.operator_states import StateReport
+from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.plan import STAGE
@@ -64,7 +65,10 @@ class StateStage(Shipped):
         if states is None or plan is None:
             return
         manifest, output = states.finish(plan.file(attempt))
-        self._channel.send(StateReport(it.range, manifest.file, it.due_ms) for it in manifest.states)
+        work = states.figures
+        self._channel.send(
+            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work) for it in manifest.states
+        )
         for table in output:
             yield from self._rows(table).to_batches()
 

@@ -26,7 +26,10 @@ OTHER = StateFileName(1732334878000, "1f3a9c2b7d10", 16, 40)
 
 def segments(file: StateFileName) -> st.SearchStrategy[tuple[Segment, ...]]:
     return st.lists(
-        st.builds(Segment, st.one_of(st.just(file), FILES), st.integers(0, 50), st.integers(1, 10**9)), max_size=4
+        st.builds(
+            Segment, st.one_of(st.just(file), FILES), st.integers(0, 50), st.integers(1, 10**9), st.integers(0, 10**12)
+        ),
+        max_size=4,
     ).map(tuple)
 
 
@@ -97,7 +100,7 @@ def example() -> Manifest:
         OffsetRange(TopicPartition("flights", 3), 10, 25),
         0,
         TopicIdentity("c1", "t1"),
-        {"1732334820000": (Segment(OTHER, 0, 12), Segment(FILE, 0, 7))},
+        {"1732334820000": (Segment(OTHER, 0, 12, 840), Segment(FILE, 0, 7, 490))},
         {"newest_ms": 1732334870000},
     )
     return Manifest(FILE, "billing", "windows", "count(*)", (state,))
@@ -138,9 +141,9 @@ def test_S11_the_states_of_a_file_belong_to_one_cluster() -> None:
         (["states", 0, "values", "newest_ms"], [1]),
         (["states", 0, "values", "newest_ms"], 2**63),
         (["states", 0, "parts"], []),
-        (["states", 0, "parts", "1732334820000"], [[2, 0, 12]]),
-        (["states", 0, "parts", "1732334820000"], [[-1, 0, 12]]),
-        (["states", 0, "parts", "1732334820000"], [[0, 0]]),
+        (["states", 0, "parts", "1732334820000"], [[2, 0, 12, 840]]),
+        (["states", 0, "parts", "1732334820000"], [[-1, 0, 12, 840]]),
+        (["states", 0, "parts", "1732334820000"], [[0, 0, 12]]),
     ],
 )
 def test_S10_a_damaged_manifest_is_an_error(path: list[str | int], value: object) -> None:

@@ -12,6 +12,7 @@ from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups.state.lookup import Choice, Empty, Position, Stored
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.names import StateFileName
@@ -93,6 +94,30 @@ def test_S10_a_batch_whose_sink_has_not_read_all_rows_is_an_error() -> None:
 
 def test_S10_nothing_is_in_flight() -> None:
     assert states().finished(None) == {}
+
+
+def test_O3_the_figures_of_a_batch_count_each_task_once_and_each_partition_that_is_owned() -> None:
+    works = TaskFigures(2, 900, 0.5, 7, 300, 0.125), TaskFigures(1, 100, 0.25, 1, 50, 0.5)
+    reports = (
+        StateReport(R0, file(1), size=StateSize(9, 90, 1), work=TaskFigures(99)),
+        StateReport(R0, file(2), size=StateSize(30, 120, 4), work=works[0]),
+        StateReport(R1, file(3), size=StateSize(5, 20, 1), work=works[1]),
+    )
+    query = states(reports=reports)
+    assert query.figures is None
+    query.finished(BATCH)
+    sizes = {P0: StateSize(30, 120, 4), P1: StateSize(5, 20, 1)}
+    assert query.figures == BatchFigures(sizes, TaskFigures(3, 1_000, 0.5, 8, 350, 0.5))
+    query.task_plans(InFlight(8, ()), {P1: Owned(6, identity=TOPIC, state=New())}, [])
+    assert query.figures == BatchFigures({P1: StateSize(5, 20, 1)}, TaskFigures(3, 1_000, 0.5, 8, 350, 0.5))
+
+
+def test_O3_a_task_of_two_ranges_counts_once() -> None:
+    work = TaskFigures(2, 900, 0.5, 7, 300, 0.125)
+    query = states(reports=(StateReport(R0, file(1), work=work), StateReport(R1, file(1), work=work)))
+    query.finished(BATCH)
+    assert query.figures is not None
+    assert query.figures.work == work
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------

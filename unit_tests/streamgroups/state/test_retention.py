@@ -22,7 +22,7 @@ def file(minutes_ago: int, attempt: int = 1) -> StateFileName:
 
 
 def manifest(name: StateFileName, *, needs: tuple[StateFileName, ...] = (), tp: TopicPartition = P0) -> Manifest:
-    parts = {"0": tuple(Segment(it, 0, 1) for it in needs)} if needs else {}
+    parts = {"0": tuple(Segment(it, 0, 1, 9) for it in needs)} if needs else {}
     return Manifest(name, "billing", "windows", "", (PartitionState(OffsetRange(tp, 0, 1), 0, UNKNOWN, parts),))
 
 
