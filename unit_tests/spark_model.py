@@ -40,6 +40,7 @@ from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
+from streamgroups.query.query_ports import BatchStates
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.gap_records import GapRecords
@@ -147,6 +148,7 @@ class Run:
         run_id: str = "",
         time: TimeSettings | None = None,
         ledger: FakeLedger[Any] | None = None,
+        states: BatchStates | None = None,
     ) -> None:
         self._sink = None if ledger is None else LedgerOnly(ledger)
         self.world, self.name = world, name
@@ -185,6 +187,7 @@ class Run:
             resets=self.participation,
             left=SkippedRangeStore(world.metadata_store, "airline"),
             times=self.time,
+            states=states,
             run_id=run_id,
             gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
         )

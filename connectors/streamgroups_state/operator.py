@@ -43,8 +43,8 @@ class BatchTime:
 
     Args:
         now_ms: when the batch was planned, in milliseconds since the epoch.
-        idle_until_ms: when the partition was last seen without unread records. ``None`` if the batch reads offsets of
-            it, also if a filter removes their records, or if it has unread records.
+        idle_until_ms: when the partition was last seen without available records. ``None`` if the batch reads offsets of
+            it, also if a filter removes their records, or if it has available records.
     """
 
     now_ms: int

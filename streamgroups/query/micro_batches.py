@@ -33,7 +33,7 @@ from streamgroups.query.admission import UNLIMITED, Limits, admit
 from streamgroups.query.available import AvailableOffsets, Start, at_once
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.join import POLL_S, Joining
-from streamgroups.query.packing import Packing, pack
+from streamgroups.query.packing import Packing, pack, with_empty
 from streamgroups.query.query_ports import (
     BatchStates,
     CommitLog,
@@ -111,6 +111,9 @@ class MicroBatches:
         self._begun: dict[str, Any] | None = None
         self._member: Member | None = None
         self._batch = BatchOffset(0)
+        #: Its empty ranges, where an operator must run without new records. They are not logged: a restarted query
+        #: continues with the state of the commit, and plans what is still due.
+        self._due: tuple[OffsetRange, ...] = ()
         #: The batch that Spark runs: its end as Spark has logged it, and the ranges that it reads.
         self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
         #: The partitions of the member when it planned the batch.
@@ -169,22 +172,24 @@ class MicroBatches:
         available = self._available.of(member, self._follow_reset_requests())
         self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
         ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
-        if not ranges:
-            return start_json
         self._owned = member.membership.owned
+        unread = {r.topic_partition for r in ranges}
+        due = self._states.due(self._owned, {tp: n for tp, (n, _) in available.items() if tp not in unread})
+        if not (ranges or due):
+            return start_json
         # The group may have revoked a partition in the meantime: the member decides.
-        batch = member.plan(start.number + 1, ranges)
+        batch = member.plan(start.number + 1, (*ranges, *due))
         if not batch.ranges:
             return start_json
         self._resets.began(batch)
-        read = batch.topic_partitions
-        self._batch = BatchOffset(
-            batch.number, batch.ranges, {tp: n for tp, (n, _) in available.items() if tp not in read}
-        ).with_identities(self._continuity.identities)
+        self._due = tuple(r for r in batch.ranges if not len(r))
+        read = tuple(r for r in batch.ranges if len(r))
+        rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
+        self._batch = BatchOffset(batch.number, read, rest).with_identities(self._continuity.identities)
         self._last_batch_ms = self._clock()
         self._available.was_some()
-        self._joining.was_read(read)
-        self._available.request_sizes(batch.ranges)
+        self._joining.was_read(batch.topic_partitions)
+        self._available.request_sizes(read)
         planned = self._encoded(self._batch)
         return {**planned, "run": self._run_id} if self._run_id else planned
 
@@ -204,7 +209,8 @@ class MicroBatches:
             StateMissing: if no state leads to a position.
             StateUnreachable: if the storage of states does not answer.
         """
-        return self._states.task_plans(InFlight(self._batch.number, self._batch.ranges), self._owned, tasks)
+        batch = InFlight(self._batch.number, (*self._batch.ranges, *self._due))
+        return self._states.task_plans(batch, self._owned, tasks)
 
     def run(self, end_json: Mapping[str, Any]) -> InFlight | None:
         """The batch that Spark runs, if it ends at ``end_json``: its number and all ranges that it reads.
@@ -232,7 +238,8 @@ class MicroBatches:
             done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
             self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         self._begun = end_json
-        return pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
+        tasks = pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
+        return with_empty(tasks, self._due, self._packing)
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""

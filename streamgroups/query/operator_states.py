@@ -19,7 +19,7 @@ from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.origins import Named, New, StateOrigin, Unnamed
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class OperatorStates(BatchStates):
         now_ms: the time in milliseconds since the epoch.
         on_missing: what happens if no state leads to a position.
         collect: deletes old states from time to time; called with the partitions of the member.
+        high_watermarks: the offset after the last record of each partition, including those of open transactions.
     """
 
     def __init__(
@@ -74,16 +75,36 @@ class OperatorStates(BatchStates):
         now_ms: Callable[[], int],
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+        high_watermarks: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
     ) -> None:
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
+        self._high_watermarks = high_watermarks
+        #: When the partitions that are due were seen without available records.
+        self._idle_until_ms = 0
 
     @property
     def figures(self) -> BatchFigures | None:
         """See :attr:`BatchStates.figures`."""
         return self._figures
+
+    def due(
+        self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
+    ) -> tuple[OffsetRange, ...]:
+        """See :meth:`BatchStates.due`. A partition with available records is not due: they come first.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
+        """
+        now_ms = self._now_ms()
+        due = sorted(tp for tp in next_offsets if tp in owned and _is_due(owned[tp].state, now_ms))
+        if not due:
+            return ()
+        self._idle_until_ms = now_ms
+        ends = self._high_watermarks(due)
+        return tuple(OffsetRange(tp, next_offsets[tp], next_offsets[tp]) for tp in due if ends[tp] <= next_offsets[tp])
 
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
@@ -118,8 +139,9 @@ class OperatorStates(BatchStates):
         ]
 
     def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
+        idle_until_ms = None if len(r) else self._idle_until_ms
         if not isinstance(owned.state, Unnamed):
-            return RangePlan(r, owned.state, r.next_offset, owned.identity)
+            return RangePlan(r, owned.state, r.next_offset, owned.identity, idle_until_ms)
         choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
         if isinstance(choice, Empty):
             if choice.read_from == r.next_offset:
@@ -129,7 +151,7 @@ class OperatorStates(BatchStates):
                     r.topic_partition,
                     r.next_offset,
                 )
-            return RangePlan(r, New(), choice.read_from, owned.identity)
+            return RangePlan(r, New(), choice.read_from, owned.identity, idle_until_ms)
         if choice.read_from < r.next_offset:
             logger.info(
                 "Group '%s': %s reads %d offsets again, to bring the state of offset %d to offset %d",
@@ -139,7 +161,7 @@ class OperatorStates(BatchStates):
                 choice.read_from,
                 r.next_offset,
             )
-        return RangePlan(r, Named(choice.file, choice.read_from), choice.read_from, owned.identity)
+        return RangePlan(r, choice.origin, choice.read_from, owned.identity, idle_until_ms)
 
     def finished(self, batch: InFlight | None) -> States:
         """The states after a batch that is done.
@@ -170,7 +192,7 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
             remedy="The sink must read all rows of each batch: a foreachBatch function that ignores its batch, or a "
             "limit, leaves records out. Restart the query: it reads the batch again.",
         )
-    return {r.topic_partition: Named(reported[r].file, r.end_offset) for r in batch.ranges}
+    return {r.topic_partition: Named(reported[r].file, r.end_offset, reported[r].due_ms) for r in batch.ranges}
 
 
 def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -> BatchFigures:
@@ -185,3 +207,10 @@ def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -
     # The reports about all states of one file contain the work of its task.
     work = {it.file: it.work for it in latest.values()}
     return BatchFigures({**(before.sizes if before else {}), **sizes}, total(work.values()))
+
+
+def _is_due(state: StateOrigin, now_ms: int) -> bool:
+    """A position that names no state is due once: its state can be due, and is named afterwards."""
+    if isinstance(state, Named):
+        return state.due_ms is not None and state.due_ms <= now_ms
+    return isinstance(state, Unnamed)

@@ -80,6 +80,25 @@ def pack(
     return _fill(pieces, wanted, packing.max_task_offsets, weigh)
 
 
+def with_empty(
+    tasks: Sequence[tuple[OffsetRange, ...]], empty: Sequence[OffsetRange], packing: Packing
+) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Adds ranges without offsets to tasks, where an operator with state runs without new records.
+
+    Args:
+        tasks: the tasks.
+        empty: the ranges to add.
+        packing: without tasks, at most this number of cores is used.
+
+    >>> from streamgroups.partitions import TopicPartition
+    >>> p = [OffsetRange(TopicPartition("t", number), 5, 5) for number in range(3)]
+    >>> [len(task) for task in with_empty((), p, Packing(cores=2))]
+    [2, 1]
+    """
+    count = len(tasks) or min(packing.cores, len(empty))
+    return tuple(tuple(sorted((*(tasks[i] if tasks else ()), *empty[i::count]))) for i in range(count))
+
+
 class _Scales:
     """The weight of a range: bytes if a record size is known, otherwise offsets."""
 

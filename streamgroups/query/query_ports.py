@@ -97,6 +97,17 @@ class BatchStates:
     See :mod:`streamgroups.query.operator_states`.
     """
 
+    def due(
+        self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
+    ) -> tuple[OffsetRange, ...]:
+        """The partitions whose operator must run without new records, as empty ranges at their positions.
+
+        Args:
+            owned: the partitions of the member.
+            next_offsets: the positions of the partitions that may be read, and that the batch does not read.
+        """
+        return ()
+
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
     ) -> Sequence[TaskPlan | None]:

@@ -86,6 +86,11 @@ class Stored:
         """The first offset to read. Records before the position are read without output."""
         return self.state.next_offset
 
+    @property
+    def origin(self) -> Named:
+        """The state, as a commit names it."""
+        return Named(self.file, self.state.next_offset, self.state.due_ms)
+
 
 Choice: TypeAlias = Empty | Stored
 

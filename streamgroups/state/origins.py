@@ -24,10 +24,12 @@ class Named:
         file: the file of the state.
         next_offset: the offset of the state. It is before the position if the records in between do not exist any
             more, and otherwise the position.
+        due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
     """
 
     file: StateFileName
     next_offset: int
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,12 @@ def encode(origin: StateOrigin) -> str:
     ('empty', '')
     >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700))
     '1732334879123-1f3a9c2b7d10-17-42.state@700'
+    >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, 1732334880000))
+    '1732334879123-1f3a9c2b7d10-17-42.state@700@1732334880000'
     """
     if isinstance(origin, Named):
-        return f"{origin.file}@{origin.next_offset}"
+        due = "" if origin.due_ms is None else f"@{origin.due_ms}"
+        return f"{origin.file}@{origin.next_offset}{due}"
     return "empty" if isinstance(origin, New) else ""
 
 
@@ -60,10 +65,14 @@ def decode(text: str) -> StateOrigin:
     """
     if text == "empty":
         return New()
-    file, _, next_offset = text.rpartition("@")
-    if not (next_offset.isascii() and next_offset.isdecimal() and len(next_offset) < 20):
+    file, *numbers = text.split("@")
+    if len(numbers) not in (1, 2) or not all(map(_is_number, numbers)):
         return UNNAMED
     try:
-        return Named(StateFileName.parse(file), int(next_offset))
+        return Named(StateFileName.parse(file), *map(int, numbers))
     except ValueError:
         return UNNAMED
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20

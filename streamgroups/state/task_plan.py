@@ -26,8 +26,8 @@ class RangePlan:
         state: the state; :class:`~streamgroups.state.lookup.New` is an empty one.
         read_from: the first offset to read. Records before the range bring the state to its start, without output.
         identity: the topic of the partition.
-        idle_until_ms: for a range without offsets: when the partition was last seen without unread records, in
-            milliseconds since the epoch. ``None``: it has unread records, or the range contains offsets.
+        idle_until_ms: for a range without offsets: when the partition was last seen without available records, in
+            milliseconds since the epoch. ``None``: it has available records, or the range contains offsets.
     """
 
     range: OffsetRange

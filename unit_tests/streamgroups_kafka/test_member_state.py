@@ -12,6 +12,8 @@ from streamgroups.fakes import FakeHistory
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState, Turn
@@ -266,3 +268,16 @@ def test_a_start_waits_for_an_assignment_be_it_empty() -> None:
     assigning.start()
     assert state.await_assignment(30)
     assigning.join()
+
+
+def test_S10_a_commit_of_an_earlier_state_of_the_same_offset_is_not_the_last(shared: Shared) -> None:
+    state, file = shared.state, StateFileName(1732334879123, "1f3a9c2b7d10", 1, 1)
+    state.plan(1, [OffsetRange(P0, 5, 9)])
+    state.finish(1, {P0: Named(file, 9, 1732334880000)})
+    marks = {P0: state.mark_of(P0, 9)}
+    state.plan(2, [OffsetRange(P0, 9, 9)])
+    state.finish(2, {P0: Named(file, 9)})
+    state.committed({P0: 9}, marks)
+    assert state.due() == {P0: 9}
+    state.committed({P0: 9}, {P0: state.mark_of(P0, 9)})
+    assert state.due() == {}

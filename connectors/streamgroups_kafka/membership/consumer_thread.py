@@ -309,7 +309,8 @@ class ConsumerOwner:
         if not due:
             return True
         try:
-            offsets = [theirs(tp, n, self._state.mark_of(tp, n).encode()) for tp, n in due.items()]
+            marks = {tp: self._state.mark_of(tp, n) for tp, n in due.items()}
+            offsets = [theirs(tp, n, marks[tp].encode()) for tp, n in due.items()]
             results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:
@@ -318,7 +319,7 @@ class ConsumerOwner:
             self._log.succeeded()
         if errors:
             return self._on_commit_rejected(due, max(errors, key=lambda e: _GRAVITY[commit_verdict(e)]))
-        self._state.committed(due)
+        self._state.committed(due, marks)
         return True
 
     def _commit_last(self, consumer: Consumer) -> None:

@@ -392,11 +392,25 @@ class MemberState:
             state = owned.state if owned.next_offset == next_offset else UNNAMED
             return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity, state)
 
-    def committed(self, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Records that the broker has accepted a commit, which proves that this client is still a member."""
+    def committed(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        marks: Mapping[TopicPartition, CommitMark] = MappingProxyType({}),
+    ) -> None:
+        """Records that the broker has accepted a commit, which proves that this client is still a member.
+
+        Args:
+            next_offsets: the offsets.
+            marks: their metadata. An offset stays due if it has another state in the meantime: an operator can run
+                without new records.
+        """
         with self._changed:
             self._doubtful = False
-            self._to_commit = {tp: n for tp, n in self._to_commit.items() if next_offsets.get(tp) != n}
+            self._to_commit = {
+                tp: n
+                for tp, n in self._to_commit.items()
+                if next_offsets.get(tp) != n or (tp in marks and marks[tp] != self.mark_of(tp, n))
+            }
             self._record(MemberEvent(Kind.COMMITTED, offsets=next_offsets))
             self._changed.notify_all()
 

@@ -67,7 +67,9 @@ def batch_states(
         lambda: time.monotonic_ns() // 1_000_000,
         start,
     )
-    return OperatorStates(location, group_id, run_id, find, take_reports, now_ms, states.on_missing, collect)
+    return OperatorStates(
+        location, group_id, run_id, find, take_reports, now_ms, states.on_missing, collect, cluster.high_watermarks
+    )
 
 
 def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[str, str]:
